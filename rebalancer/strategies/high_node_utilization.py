@@ -26,7 +26,7 @@ from rebalancer.model.steering import DRAINING
 from rebalancer.placement.filters import LEAVING_TAINTS, leaving
 from rebalancer.policy.schema.strategies import HighNodeUtilizationArgs
 from rebalancer.policy.schema.types import format_duration
-from rebalancer.strategies.loads import RESOURCES, requested, with_week
+from rebalancer.strategies.loads import requested, requested_resources, with_week
 from rebalancer.strategies.selection import by_name, cheapest_first, counted, fills, nodes_in_scope
 from rebalancer.strategies.view import Findings, StrategyView
 
@@ -200,16 +200,28 @@ def _by_cpu(view: StrategyView, base: Loads) -> _Shares:
     share = _lately(view, now) / room
     low = np.where(mine, base.low[:, 0] / room, np.nan)
     others = [base.resources.index(name) for name in view.node_pools.resources if name in base.resources]
+    of_others = [_lately_of(view, base.resources[at], base.node[:, at]) / base.room[:, at] for at in others]
     return _Shares(
         words=("real CPU", *(f"real {base.resources[at]}" for at in others)),
-        share=np.column_stack([share, base.node[:, others] / base.room[:, others]]),
+        share=np.column_stack([share, *of_others]),
         low=np.column_stack([low, np.where(mine[:, None], base.low[:, others] / base.room[:, others], np.nan)]),
     )
 
 
 def _lately(view: StrategyView, now: Floats) -> Floats:
-    """(nodes,) the maximum of `now` and the last samples, so that one dip makes no node low; NaN where `now` is."""
-    readings = np.fmax.reduce(view.usage.samples, axis=0, initial=-np.inf)
+    """(nodes,) real CPU as in `_highest`."""
+    return _highest(now, view.usage.samples)
+
+
+def _lately_of(view: StrategyView, resource: str, now: Floats) -> Floats:
+    """(nodes,) the same of another resource."""
+    used = view.usage.resources.get(resource)
+    return now if used is None else _highest(now, used.samples)
+
+
+def _highest(now: Floats, samples: Floats) -> Floats:
+    """(nodes,) the maximum of `now` and the last `samples`, so that one dip makes no node low; NaN where `now` is."""
+    readings = np.fmax.reduce(samples, axis=0, initial=-np.inf)
     out: Floats = np.where(np.isfinite(now), np.fmax(now, readings), np.nan)
     return out
 
@@ -223,14 +235,16 @@ def _most_used(view: StrategyView, base: Loads) -> Floats:
 
 
 def _by_requests(view: StrategyView) -> _Shares:
-    node, room, _ = requested(view.snapshot)
+    names = requested_resources(pool for _, pool in view.chosen_pools)
+    node, room, _ = requested(view.snapshot, names)
     low = np.full(node.shape, np.nan)
     for index, pool in view.chosen_pools:
         if pool.request_thresholds is not None:
             for resource, percent in pool.request_thresholds.low.items():
-                low[view.node_pools.of_node == index, RESOURCES.index(resource)] = percent / 100
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return _Shares(words=tuple(f"requested {name}" for name in RESOURCES), share=node / room, low=low)
+                low[view.node_pools.of_node == index, names.index(resource)] = percent / 100
+    low[room == 0] = np.nan  # a node without the resource
+    share = node / np.where(room > 0, room, 1.0)
+    return _Shares(words=tuple(f"requested {name}" for name in names), share=share, low=low)
 
 
 def _unjudged(view: StrategyView, looked: Bools, shares: _Shares) -> dict[int, Refusal]:
@@ -284,7 +298,7 @@ def _annotation(view: StrategyView, node: int) -> str:
 def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     snapshot, pods, nodes = view.snapshot, view.snapshot.pods, view.snapshot.nodes
     base, looked = view.base, nodes_in_scope(view)
-    node, room, pod = (column[:, :1] for column in requested(snapshot))
+    node, room, pod = requested(snapshot, ("cpu",))
     asked, used = node[:, 0] / room[:, 0], _most_used(view, base)
     full = looked & nodes.ready & ~nodes.unschedulable & ~leaving(nodes) & (node[:, 0] * 100 >= args.full * room[:, 0])
     idle = full & (used <= args.idle / 100)

@@ -15,15 +15,14 @@ from rebalancer.model.alerts import ThresholdOverride
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import AT_ITS_PEAK, WEEK, Loads
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.snapshot import ClusterSnapshot, Nodes
 from rebalancer.model.usage import CPU, Usage
 from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.forecast import Generation
+from rebalancer.policy.schema.policy import Pool
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-
-RESOURCES = ("cpu", "memory", "pods")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,14 +248,47 @@ def with_week(loads: Loads, snapshot: ClusterSnapshot, node_pools: NodePools, cp
     return replace(loads, resources=(*loads.resources, WEEK), relief=relief, of_all=None, **wide)
 
 
-def requested(snapshot: ClusterSnapshot) -> tuple[Floats, Floats, Floats]:
-    """Node loads, node capacity and pod loads by requests: (nodes, 3), (nodes, 3) and (pods, 3), as in RESOURCES.
+def requested(snapshot: ClusterSnapshot, names: Sequence[str]) -> tuple[Floats, Floats, Floats]:
+    """Node loads, node capacity and pod loads by requests of the resources `names`: (nodes, names), (nodes, names) and
+    (pods, names). The capacity of a node without a resource is 0.
 
     Terminating pods are left out of the nodes' load: their capacity is about to be free.
     """
     pods, nodes = snapshot.pods, snapshot.nodes
-    pod = np.column_stack([pods.cpu_request_millicores, pods.memory_request_bytes, np.ones(len(pods))])
-    staying = np.where(pods.terminating[:, None], 0.0, pod)
-    node = np.column_stack([snapshot.per_node(staying[:, column]) for column in range(len(RESOURCES))])
-    room = np.column_stack([nodes.cpu_allocatable_millicores, nodes.memory_allocatable_bytes, nodes.pods_allocatable])
+    pod, node = np.zeros((len(pods), len(names))), np.zeros((len(nodes), len(names)))
+    room = np.zeros(node.shape)
+    for at, name in enumerate(names):
+        pod[:, at], room[:, at] = _pod_requests(snapshot, name), _allocatable(nodes, name)
+        node[:, at] = snapshot.per_node(np.where(pods.terminating, 0.0, pod[:, at]))
     return node, room, pod
+
+
+def requested_resources(pools: Iterable[Pool]) -> tuple[str, ...]:
+    """Names of the resources that these pools have request thresholds of, in order."""
+    marks = [pool.request_thresholds for pool in pools if pool.request_thresholds is not None]
+    return tuple(sorted({name for each in marks for name in each.high}))
+
+
+def _allocatable(nodes: Nodes, name: str) -> Floats:
+    """(nodes,) 0 where a node doesn't have the resource."""
+    plain = {
+        "cpu": nodes.cpu_allocatable_millicores,
+        "memory": nodes.memory_allocatable_bytes,
+        "pods": nodes.pods_allocatable,
+    }
+    if name in plain:
+        return plain[name]
+    return np.array([each.get(name, 0.0) for each in nodes.extended], dtype=np.float64)
+
+
+def _pod_requests(snapshot: ClusterSnapshot, name: str) -> Floats:
+    """(pods,)"""
+    pods = snapshot.pods
+    if name in ("cpu", "memory"):
+        return pods.cpu_request_millicores if name == "cpu" else pods.memory_request_bytes
+    if name == "pods":
+        return np.ones(len(pods))
+    templates, of_pod = np.unique(pods.template, return_inverse=True)
+    of_template = [snapshot.pod_templates[at].extended_requests.get(name, 0.0) for at in templates.tolist()]
+    out: Floats = np.array(of_template, dtype=np.float64)[of_pod]
+    return out

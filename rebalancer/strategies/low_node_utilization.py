@@ -20,7 +20,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.usage import CPU, MEMORY
 from rebalancer.placement.filters import removing
 from rebalancer.policy.schema.types import format_duration
-from rebalancer.strategies.loads import RESOURCES, cpu_loads, requested
+from rebalancer.strategies.loads import cpu_loads, requested, requested_resources
 from rebalancer.strategies.resources import only_what_is_hot, short_of_memory, with_resources
 from rebalancer.strategies.selection import settling
 from rebalancer.strategies.view import Findings, StrategyView
@@ -183,28 +183,20 @@ def _clock(view: StrategyView, node: int, resource: str) -> str:
 
 
 def _request_loads(view: StrategyView) -> Loads:
-    node, room, pod = requested(view.snapshot)
+    names = requested_resources(pool for _, pool in view.chosen_pools)
+    node, room, pod = requested(view.snapshot, names)
+    has = room > 0
+    room = np.where(has, room, 1.0)
     marks = {name: np.full(room.shape, np.nan) for name in ("high", "target", "low")}
-    used: set[str] = set()
     for index, pool in view.chosen_pools:
         members = view.node_pools.of_node == index
         if pool.request_thresholds is None:
             continue
         for name, column in marks.items():
             for resource, percent in getattr(pool.request_thresholds, name).items():
-                used.add(resource)
-                at = RESOURCES.index(resource)
-                column[members, at] = percent / 100 * room[members, at]
-    keep = [index for index, name in enumerate(RESOURCES) if name in used]
-    return Loads(
-        resources=tuple(RESOURCES[index] for index in keep),
-        node=node[:, keep],
-        room=room[:, keep],
-        high=marks["high"][:, keep],
-        target=marks["target"][:, keep],
-        low=marks["low"][:, keep],
-        pod=pod[:, keep],
-    )
+                at = names.index(resource)
+                column[members, at] = np.where(has[members, at], percent / 100 * room[members, at], np.nan)
+    return Loads(resources=names, node=node, room=room, pod=pod, **marks)
 
 
 def _unjudged(view: StrategyView) -> dict[int, Refusal]:

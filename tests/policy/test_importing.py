@@ -103,14 +103,23 @@ def test_both_utilization_strategies_with_other_marks_on_the_same_nodes_leave_th
     assert told(differences, "pluginConfig[1].args.thresholds").kind == "not supported"
 
 
-def test_extended_resources_are_left_out_and_listed() -> None:
+def test_19_5_thresholds_of_extended_resources_are_taken_over() -> None:
     args = {"thresholds": {"cpu": 20, "nvidia.com/gpu": 20}, "targetThresholds": {"cpu": 50, "nvidia.com/gpu": 50}}
     _, pool, differences = of_strategy("LowNodeUtilization", args)
-    assert pool["requestThresholds"]["high"] == {"cpu": 50.0}
-    assert told(differences, "args.thresholds.nvidia.com/gpu").kind == "not supported"
-    assert refused(theirs(("HighNodeUtilization", {"thresholds": {"nvidia.com/gpu": 20}}))) == [
-        "d.yaml: no strategy can be converted: profiles[0].pluginConfig[0].args.thresholds.nvidia.com/gpu: "
-        "cpu, memory and pods are balanced, extended resources are not"
+    assert pool["requestThresholds"] == {
+        "high": {"cpu": 50.0, "nvidia.com/gpu": 50.0},
+        "target": {"cpu": 45.0, "nvidia.com/gpu": 45.0},
+        "low": {"cpu": 20.0, "nvidia.com/gpu": 20.0},
+    }
+    assert not [each for each in differences if "gpu" in str(each)]
+    _, pool, _ = of_strategy("HighNodeUtilization", {"thresholds": {"nvidia.com/gpu": 20}})
+    assert pool["requestThresholds"]["low"] == {"nvidia.com/gpu": 20.0}
+
+
+def test_names_that_no_pod_can_request_are_left_out_and_listed() -> None:
+    assert refused(theirs(("HighNodeUtilization", {"thresholds": {"gpu": 20}}))) == [
+        "d.yaml: no strategy can be converted: profiles[0].pluginConfig[0].args.thresholds.gpu: "
+        "no resource that pods can request"
     ]
 
 

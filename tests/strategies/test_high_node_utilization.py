@@ -318,3 +318,19 @@ def test_an_autoscaler_that_takes_over_finds_the_cordon_where_it_was() -> None:
 def test_cordons_of_other_pools_are_not_its_own() -> None:
     nodes = [a_node("x", used=1e3, unschedulable=True, labels={}), a_node("m", used=9e3)]
     assert drain(nodes, pods_on(x=1, m=1), **begun()).cordons == {}
+
+
+def test_19_3_a_node_is_low_by_the_requested_share_of_an_extended_resource() -> None:
+    gpu = "nvidia.com/gpu"
+    marks = {"high": {gpu: 90}, "target": {gpu: 80}, "low": {gpu: 30}}
+    pools = [{"name": "general", "selector": {}, "requestThresholds": marks}]
+    template = {"extendedRequests": {gpu: 1.0}}
+    nodes = [a_node("idle", extended={gpu: 8.0}), a_node("busy", extended={gpu: 8.0}), a_node("none")]
+    pods = [
+        *(a_pod(f"p{at}", node, owner="w", template=template) for at, node in enumerate(["idle", *["busy"] * 4])),
+        a_pod("web", "none", owner="web"),
+    ]
+    found = drain(nodes, pods, args={"source": "Requests"}, pools=pools)
+    assert found.nodes == ["idle"]
+    (finding,) = found.findings.findings
+    assert "requested nvidia.com/gpu 12.5% is under low 30.0%" in finding.reason

@@ -217,7 +217,9 @@ def test_requested_loads_are_sums_of_requests_without_terminating_pods() -> None
         a_pod("done", "n", owner="web", cpu=100, phase=FAILED),
         a_pod("waiting", "", owner="web", cpu=100),
     ]
-    node, room, pod = requested(cluster([a_node("n", cpu=4_000, memory=8 * GIB, pods=10)], pods))
+    node, room, pod = requested(
+        cluster([a_node("n", cpu=4_000, memory=8 * GIB, pods=10)], pods), ("cpu", "memory", "pods")
+    )
     assert node.tolist() == [[1_000.0, 2 * GIB, 2.0]]
     assert room.tolist() == [[4_000.0, 8 * GIB, 10.0]]
     assert pod[0].tolist() == [500.0, 1 * GIB, 1.0]

@@ -28,6 +28,7 @@ from tests.builders import (
     an_eviction,
     cluster,
     found_in,
+    plan_all,
     replicas,
     usage_of,
 )
@@ -441,3 +442,33 @@ def test_the_registry_knows_each_strategy_that_a_policy_may_name() -> None:
     assert {each.MODULE for each in BUILT_IN} <= {module.name for module in pkgutil.iter_modules(strategies.__path__)}
     for each in BUILT_IN:
         assert callable(strategy_for(each.model_construct(name=each.__name__)))
+
+
+# ---- extended resources
+
+GPU = "nvidia.com/gpu"
+
+
+def gpu_pods(count: int, node: str) -> list[APod]:
+    return replicas("train", {node: count}, template={"extendedRequests": {GPU: 2.0}})
+
+
+def test_19_3_a_node_is_hot_by_the_requested_share_of_an_extended_resource() -> None:
+    nodes = [a_node("a", extended={GPU: 8.0}), a_node("b", extended={GPU: 8.0}), a_node("none")]
+    policy = requests_policy({GPU: 70})
+    (finding,) = find(nodes, gpu_pods(4, "a"), policy=policy).findings
+    assert finding.reason == "requested nvidia.com/gpu 100.0% is over high 80.0%, to be cooled to 70.0%"
+    outcome = plan_all(nodes, gpu_pods(4, "a"), policy)
+    assert {(move.node, each.node) for move in outcome.accepted for each in move.target_nodes} == {("a", "b")}
+
+
+def test_19_3_a_node_without_an_extended_resource_is_judged_by_the_others() -> None:
+    nodes = [a_node("a", cpu=4_000, extended={GPU: 8.0}), a_node("none", cpu=4_000)]
+    pods = [*gpu_pods(1, "a"), *replicas("web", {"none": 7}, cpu=500)]
+    (finding,) = find(nodes, pods, policy=requests_policy({GPU: 70, "cpu": 70})).findings
+    assert (finding.node, finding.resource) == (1, "cpu")
+
+
+def test_19_3_request_thresholds_name_resources_that_pods_can_request() -> None:
+    with pytest.raises(ValueError, match="expected cpu, memory, pods or an extended resource"):
+        requests_policy({"gpu": 50})

@@ -360,3 +360,14 @@ def test_19_3_file_cache_of_a_pod_relieves_its_node_of_nothing() -> None:
     ]
     memory = {"memory": amounts([90, 10, 10], [40, 25], relief=np.array([1.0, 25.0]))}
     assert Scene([2_000, 0, 0], pods, memory, by_resources(memory=None)).plan().pods == ["objects"]
+
+
+def test_19_2_a_dip_of_memory_makes_no_node_low() -> None:
+    drain = {"name": "HighNodeUtilization", "args": {"source": "CPU"}}
+    pods = [APod(name="b", node="c", owner="b", used=100.0)]
+    policy = by_resources(drain, memory=None)
+    samples = np.array([[60.0, 60, 10], [60, 60, 55], [60, 60, 10]])
+    used = {"memory": amounts([60, 60, 10], [5], samples=samples)}
+    assert find_low(Scene([9_000, 9_000, 500], pods, used, policy).view).findings == ()
+    used = {"memory": amounts([60, 60, 10], [5])}
+    assert len(find_low(Scene([9_000, 9_000, 500], pods, used, policy).view).findings) == 1

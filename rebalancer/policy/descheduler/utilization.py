@@ -5,8 +5,8 @@ from typing import Any
 
 from rebalancer.model.usage import MEMORY
 from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, FieldPath, Keys, Notes
+from rebalancer.policy.schema.policy import is_requested
 
-REQUESTED = ("cpu", "memory", "pods")
 MEASURED = "MetricResource"
 """Resource name of a Prometheus query's result in the descheduler."""
 HYSTERESIS = 5.0
@@ -159,6 +159,6 @@ def _note_target(args: Keys, notes: Notes) -> None:
 
 def _requested(shares: dict[str, float], at: FieldPath, notes: Notes) -> dict[str, float]:
     for name in shares:
-        if name not in REQUESTED:
-            notes.add((*at, name), UNSUPPORTED, "cpu, memory and pods are balanced, extended resources are not")
-    return {name: float(share) for name, share in shares.items() if name in REQUESTED}
+        if not is_requested(name):
+            notes.add((*at, name), UNSUPPORTED, "no resource that pods can request")
+    return {name: float(share) for name, share in shares.items() if is_requested(name)}

@@ -1,5 +1,6 @@
 """The policy file: pools, thresholds and the root document. The reference and the JSON Schema are generated from it."""
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -34,7 +35,14 @@ from rebalancer.policy.schema.windows import Window, Windows
 
 SCHEMA_ID = "https://rebalancer.dev/schemas/policy/v1alpha1.json"
 
-Resource = Literal["cpu", "memory", "pods"]
+_REQUESTED = re.compile(
+    r"cpu|memory|pods|ephemeral-storage|hugepages-[0-9]+[KMGT]i|[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9][-\w.]{0,62}"
+)
+
+
+def is_requested(name: str) -> bool:
+    """Whether pods can request a resource of this name. Extended resources have a domain: `nvidia.com/gpu`."""
+    return _REQUESTED.fullmatch(name) is not None
 
 
 class ResourceThresholds(Section):
@@ -93,18 +101,23 @@ class Thresholds(Section):
 class RequestThresholds(Section):
     """Thresholds for strategies with `source: Requests`: percent of allocatable that pods request."""
 
-    high: dict[Resource, Percent]
-    """Resource -> percent of allocatable above which a node is hot."""
-    target: dict[Resource, Percent]
+    high: dict[str, Percent]
+    """Resource (cpu, memory, pods, or an extended one such as nvidia.com/gpu) -> percent of allocatable above which a
+    node is hot. A node without the resource is judged by the others."""
+    target: dict[str, Percent]
     """Resource -> percent to which a hot node is cooled."""
-    low: dict[Resource, Percent]
+    low: dict[str, Percent]
     """Resource -> percent. While no node is below it in all resources, nothing is evicted."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "RequestThresholds":
         if not self.high or self.high.keys() != self.target.keys() or self.high.keys() != self.low.keys():
-            raise ValueError("expected the same resources (cpu, memory, pods) under high, target and low")
+            raise ValueError("expected the same resources, such as cpu, memory and pods, under high, target and low")
         for name, high in self.high.items():
+            if not is_requested(name):
+                raise FieldError(
+                    "high", f"expected cpu, memory, pods or an extended resource such as nvidia.com/gpu, got {name!r}"
+                )
             if not self.low[name] <= self.target[name] < high:
                 raise FieldError(
                     "target",

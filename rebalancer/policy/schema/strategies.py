@@ -57,7 +57,7 @@ class UtilizationArgs(Section):
     """Arguments of LowNodeUtilization."""
 
     source: Literal["CPU", "Requests"] = "CPU"
-    """Real CPU, or the requests of pods (cpu, memory, pods)."""
+    """Real CPU, or the requests of pods."""
     best_effort: bool = False
     """Whether pods are evicted from a node that even all of them together would not bring under `high`."""
 
