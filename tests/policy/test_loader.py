@@ -249,7 +249,7 @@ def test_prometheus_must_be_configured_unless_it_is_not_used() -> None:
         ("{high: {cpu: 60}, target: {memory: 50}, low: {cpu: 20}}", "expected the same resources"),
         ("{high: {}, target: {}, low: {}}", "expected the same resources"),
         ("{high: {cpu: 60}, target: {cpu: 50}}", "requestThresholds.low: required field is missing"),
-        ("{high: {disk: 60}, target: {disk: 50}, low: {disk: 20}}", "expected 'cpu', 'memory' or 'pods'"),
+        ("{high: {disk: 60}, target: {disk: 50}, low: {disk: 20}}", "expected cpu, memory, pods or an extended resource"),
     ],
 )  # fmt: skip
 def test_request_thresholds_are_in_order_for_each_resource(thresholds: str, said: str) -> None:
