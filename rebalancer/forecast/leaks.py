@@ -133,7 +133,7 @@ def find_leaks(days: Sequence[DayBlock], snapshot: ClusterSnapshot, *, now: floa
     leaks = []
     for node, on_it in by_node.items():
         name = snapshot.nodes.names[node]
-        free = float(snapshot.nodes.memory_allocatable_bytes[node]) / MIB - runs.node_mebibytes.get(name, math.nan)
+        free = float(snapshot.nodes.memory_capacity_bytes[node]) / MIB - runs.node_mebibytes.get(name, math.nan)
         leaks += list(_of_node(on_it, name, free, at=runs.end * float(STEP_SECONDS)))
     return tuple(sorted(leaks, key=lambda each: (each.kill_at, each.pod)))
 

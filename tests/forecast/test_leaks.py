@@ -1,6 +1,7 @@
 """Memory leaks among pods of every shape: found with a date, and nothing else is."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,7 @@ def leaks(
     age: float | Mapping[str, float] = 3 * DAY_SECONDS,
     limit: float | None = 1024.0,
     used: float = 8 * 1024.0,
+    allocatable: float = 64 * GIB,
     **fields: Any,
 ) -> dict[str, MemoryLeak]:
     """By pod; `limit` in MiB is each pod's, `used` what the node uses."""
@@ -63,6 +65,8 @@ def leaks(
         for name in shapes
     ]
     snapshot = cluster([a_node("a", memory=64 * GIB)], pods)
+    nodes = replace(snapshot.nodes, memory_allocatable_bytes=np.array([allocatable]))
+    snapshot = replace(snapshot, nodes=nodes)
     past = {f"shop/{name}": series(shape, age=ages[name]) for name, shape in shapes.items()}
     node = series(lambda hours: np.full(len(hours), used), age=30 * DAY_SECONDS)
     found = find_leaks(blocks(past, {"a": node}), snapshot, now=NOW)
@@ -197,6 +201,9 @@ def test_19_4_leak_without_a_limit_is_dated_by_the_memory_of_its_node() -> None:
     found = leaks(shapes, limit=None, age=8 * HOUR, used=64 * 1024 - free)
     assert {name: each.limit_mebibytes for name, each in found.items()} == {"web-1": None, "api-1": None}
     assert [(each.kill_at - NOW) / HOUR for each in found.values()] == pytest.approx([4.0, 4.0], rel=0.05)
+    # what is reserved for the system and used by it is no reason
+    reserved = leaks(shapes, limit=None, age=8 * HOUR, used=64 * 1024 - free, allocatable=60 * GIB)
+    assert [each.kill_at for each in reserved.values()] == [each.kill_at for each in found.values()]
     # far from it nothing is said
     assert leaks(shapes, limit=None, age=8 * HOUR, used=1024.0) == {}
 
