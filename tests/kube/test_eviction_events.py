@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.kube.actions.eviction_events import EVICTION_ANNOTATION, eviction_annotation, read_eviction_events
-from rebalancer.model.eviction import Eviction, Outcome, TargetNode
+from rebalancer.model.eviction import Eviction, Outcome, PodAmount, TargetNode
 from rebalancer.model.snapshot import Service
 from tests.kube.fakes.api import Reply, serving
 
@@ -59,6 +59,13 @@ def test_17_1_an_eviction_is_read_back_as_it_was_written() -> None:
     assert read(annotation(an_eviction())) == [an_eviction()]
     unknown = an_eviction(outcome=Outcome.UNKNOWN, target_nodes=(), level="", in_background=True)
     assert read(annotation(unknown)) == [unknown]
+
+
+def test_19_2_what_the_pod_used_of_each_resource_is_read_back() -> None:
+    amounts = {"memory": PodAmount(2e9, 0.12), "licences": PodAmount(3.0, math.nan)}
+    whole = an_eviction(cpu_millicores=750.5, resource="memory", amounts=amounts)
+    assert read(annotation(whole)) == [whole]
+    assert read(annotation(whole, amounts={"memory": "much"})) == []
 
 
 def test_17_1_an_annotation_from_the_future_counts_from_when_the_server_got_it() -> None:

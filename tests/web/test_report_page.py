@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.effect.report import Report, make_report
+from rebalancer.effect.report import Report, ResourceLine, make_report
 from rebalancer.model.document import DIMENSIONS
+from rebalancer.model.effect import Rate
 from rebalancer.web.report_page import render_report
 from tests.web.builders import DAY, NOW, a_report
 from tests.web.readers import read_page
@@ -51,6 +52,19 @@ def test_the_file_tells_rates_reasons_nodes_and_forecasts(text: str) -> None:
         "22 Sep 13:00",
     ):
         assert each in said, each
+
+
+def test_19_5_a_report_shows_resources_where_more_than_cpu_occurs() -> None:
+    def line(resource: str) -> ResourceLine:
+        cooled = Rate(part=3, whole=4)
+        return ResourceLine(resource=resource, cooled=cooled, share_before=0.9, share_planned=0.7, share_after=0.72)
+
+    page = read_page(shown(replace(a_report(), resources=(line("cpu"), line("memory")))))
+    table = page.one("div", aria_label="Relieved nodes by resource")
+    cells = [[each.text for each in (*row.all("th"), *row.all("td"))] for row in table.one("tbody").all("tr")]
+    assert [(row[0], *row[2:]) for row in cells] == [(name, "90 %", "70 %", "72 %") for name in ("cpu", "memory")]
+    assert "3 of 4" in cells[1][1]
+    assert "Relieved nodes by resource" not in shown(replace(a_report(), resources=(line("cpu"),)))
 
 
 def test_a_report_of_nothing_says_so() -> None:

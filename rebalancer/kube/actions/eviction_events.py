@@ -8,7 +8,7 @@ import msgspec
 from rebalancer.kube.client.client import ApiClient, Resource
 from rebalancer.kube.snapshot.lists import read_list
 from rebalancer.kube.snapshot.times import epoch_seconds
-from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome, TargetNode
+from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome, PodAmount, TargetNode
 from rebalancer.model.snapshot import Service
 
 EVENTS = Resource(group="events.k8s.io", version="v1", plural="events")
@@ -28,6 +28,10 @@ class EvictionData(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=T
     reason: str
     outcome: Outcome
     planned_at: float | None = None
+    cpu_millicores: float | None = None
+    resource: str = ""
+    amounts: dict[str, tuple[float, float | None]] = {}
+    """Resource besides CPU -> amount, and share of the node."""
     service_identity: str = ""
     level: str = ""
     owner_uid: str = ""
@@ -41,11 +45,14 @@ class EvictionData(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=T
     in_background: bool = False
 
 
-_SAME = tuple(
-    name
-    for name in EvictionData.__struct_fields__
-    if name not in ("kind", "service", "target_node", "outcome", "planned_at", "grace_seconds", "deadline_at")
+_OTHERWISE = frozenset(
+    {
+        *("kind", "service", "target_node", "outcome", "planned_at", "grace_seconds", "deadline_at"),
+        *("cpu_millicores", "amounts"),
+    }
 )
+"""Fields that the record has in another form."""
+_SAME = tuple(name for name in EvictionData.__struct_fields__ if name not in _OTHERWISE)
 
 
 def eviction_annotation(eviction: Eviction) -> dict[str, str]:
@@ -57,6 +64,8 @@ def eviction_annotation(eviction: Eviction) -> dict[str, str]:
         target_node=eviction.target_node,
         outcome=eviction.outcome,
         planned_at=_finite(eviction.planned_at),
+        cpu_millicores=_finite(eviction.cpu_millicores),
+        amounts={name: (each.amount, _finite(each.share)) for name, each in eviction.amounts.items()},
         grace_seconds=_finite(eviction.grace_seconds),
         deadline_at=_finite(eviction.deadline_at),
     )
@@ -115,9 +124,15 @@ def _eviction(event: _Event) -> Eviction | None:
         target_nodes=(TargetNode(data.target_node, 1.0),) if data.target_node else (),
         planned_at=written if data.planned_at is None else min(data.planned_at, written),
         outcome=data.outcome,
-        grace_seconds=math.nan if data.grace_seconds is None else data.grace_seconds,
-        deadline_at=math.nan if data.deadline_at is None else data.deadline_at,
+        cpu_millicores=_or_nan(data.cpu_millicores),
+        amounts={name: PodAmount(amount, _or_nan(share)) for name, (amount, share) in data.amounts.items()},
+        grace_seconds=_or_nan(data.grace_seconds),
+        deadline_at=_or_nan(data.deadline_at),
     )
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _finite(value: float) -> float | None:
