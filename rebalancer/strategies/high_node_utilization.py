@@ -23,10 +23,12 @@ from rebalancer.model.plan import Finding, Goal, LandingRule, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import RUNNING
 from rebalancer.model.steering import DRAINING
+from rebalancer.model.usage import CPU
 from rebalancer.placement.filters import LEAVING_TAINTS, leaving
 from rebalancer.policy.schema.strategies import HighNodeUtilizationArgs
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.loads import requested, requested_resources, with_week
+from rebalancer.strategies.resources import peaks_in_units
 from rebalancer.strategies.selection import by_name, cheapest_first, counted, fills, nodes_in_scope
 from rebalancer.strategies.view import Findings, StrategyView
 
@@ -234,6 +236,22 @@ def _most_used(view: StrategyView, base: Loads) -> Floats:
     return out
 
 
+def _usage_of(view: StrategyView, resource: str, room: Floats, requests: Floats) -> tuple[Floats, Floats]:
+    """(nodes,) share in use, as in `_most_used`; and (pods,) amount in use, in the unit of `requests` (pods,) and
+    `room` (nodes,). A pod of unknown usage uses all it requests."""
+    if resource == CPU:
+        return _most_used(view, view.base), view.base.pod[:, 0]
+    used = view.usage.resources.get(resource)
+    if used is None:
+        return np.full(len(room), np.nan), requests
+    peaks, lately = peaks_in_units(view.peaks, resource), _highest(used.node, used.samples)
+    if peaks is not None:
+        lately = np.where(np.isfinite(lately), np.fmax(lately, peaks.node_millicores), np.nan)
+    unit = np.append(room / used.capacity, np.nan)[view.snapshot.pods.node]  # pods on no node come last
+    in_use = used.pod * unit
+    return lately / used.capacity, np.where(np.isfinite(in_use), in_use, requests)
+
+
 def _by_requests(view: StrategyView) -> _Shares:
     names = requested_resources(pool for _, pool in view.chosen_pools)
     node, room, _ = requested(view.snapshot, names)
@@ -297,12 +315,15 @@ def _annotation(view: StrategyView, node: int) -> str:
 
 def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     snapshot, pods, nodes = view.snapshot, view.snapshot.pods, view.snapshot.nodes
-    base, looked = view.base, nodes_in_scope(view)
-    node, room, pod = requested(snapshot, ("cpu",))
-    asked, used = node[:, 0] / room[:, 0], _most_used(view, base)
+    looked, what = nodes_in_scope(view), "CPU" if args.resource == CPU else args.resource
+    node, room, pod = requested(snapshot, (args.resource,))
+    has = room[:, 0] > 0
+    room = np.where(room > 0, room, 1.0)
+    asked, (used, in_use) = node[:, 0] / room[:, 0], _usage_of(view, args.resource, room[:, 0], pod[:, 0])
     full = looked & nodes.ready & ~nodes.unschedulable & ~leaving(nodes) & (node[:, 0] * 100 >= args.full * room[:, 0])
+    full &= has
     idle = full & (used <= args.idle / 100)
-    gap = pods.cpu_request_millicores - base.pod[:, 0]  # a pod of unknown usage counts as using all it requests
+    gap = pod[:, 0] - in_use
     waits = fills(snapshot) & ~pods.terminating & (pods.phase == RUNNING)
     waits &= (pods.started <= view.now - args.min_age) & (gap > 0)
     found = np.flatnonzero(idle & (counted(snapshot, waits) > 0)).tolist()
@@ -317,9 +338,10 @@ def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
                 node=each,
                 pool=view.node_pools.names[each],
                 reason=(
-                    f"full by requests ({asked[each]:.1%} of its CPU) and idle in fact ({used[each]:.1%} in use), "
+                    f"full by requests ({asked[each]:.1%} of its {what}) and idle in fact ({used[each]:.1%} in use), "
                     f"to be brought down to {args.release_target / 100:.1%} requested"
                 ),
+                resource=args.resource,
                 cpu_share=float(asked[each]),
                 high=args.full / 100,
                 target=args.release_target / 100,
@@ -334,7 +356,7 @@ def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
         findings=tuple(findings),
         # no node is hot by requests: other moves of the plan are not checked against these
         loads=Loads(
-            resources=("cpu",),
+            resources=(args.resource,),
             node=node,
             room=room,
             high=np.full(room.shape, np.nan),

@@ -8,6 +8,7 @@ import pytest
 from rebalancer.model.objects import Taint
 from rebalancer.model.plan import Goal
 from rebalancer.model.snapshot import PENDING
+from rebalancer.model.usage import ResourceUsage
 from tests.builders import ANode, APod, a_node, a_pod
 from tests.strategies.builders.emptied import DAY, Found, found_in_view, hoarders
 from tests.strategies.builders.finding import strategy_policy
@@ -106,3 +107,46 @@ def test_any_node_may_take_pods_up_to_the_share_that_is_released_to() -> None:
 def test_the_released_share_must_be_under_the_full_one() -> None:
     with pytest.raises(ValueError, match="releaseTarget < full"):
         strategy_policy(NAME, {"mode": "Release", "full": 60, "releaseTarget": 60})
+
+
+# ---- by another resource
+
+GIB = 2.0**30
+
+
+def by_memory(used: list[float], pods: list[float], **args: Any) -> Found:
+    """Nodes of 64 GiB; `n` has four pods that request 15 GiB each. `used` of nodes and of these pods in GiB."""
+    nodes = [a_node(name, memory=64 * GIB, used=12_000.0) for name in ("n", "m")]
+    old = [a_pod(f"p{at}", "n", owner="w", memory=15 * GIB, used=3_000.0, age=60 * DAY) for at in range(4)]
+    memory = ResourceUsage(
+        node=np.array(used) * GIB,
+        capacity=np.full(2, 64 * GIB),
+        pod=np.array(pods) * GIB,
+        samples=np.array([used]) * GIB,
+    )
+    return release(nodes, old, args={"resource": "memory", **args}, usage={"resources": {"memory": memory}})
+
+
+def test_19_2_room_is_released_by_the_name_of_a_resource() -> None:
+    """CPU is busy, and no one asked for it."""
+    found = by_memory([10, 10], [5, 1, 3, NAN])
+    (finding,) = found.findings.findings
+    assert finding.reason == (
+        "full by requests (93.8% of its memory) and idle in fact (15.6% in use), to be brought down to 70.0% requested"
+    )
+    assert finding.resource == "memory"
+    assert found.pods("n") == ["p1", "p2", "p0"]
+    loads = found.findings.loads
+    assert loads is not None
+    assert loads.resources == ("memory",)
+    assert (loads.node[0, 0], loads.target[0, 0]) == (60 * GIB, pytest.approx(0.7 * 64 * GIB))
+
+
+def test_19_2_a_node_whose_memory_is_in_use_or_not_known_releases_nothing() -> None:
+    assert by_memory([30, 10], [5, 5, 5, 5]).nodes == []
+    assert by_memory([NAN, 10], [5, 5, 5, 5]).skipped == {"n": "no usage sample"}
+
+
+def test_19_2_what_is_released_must_be_measured() -> None:
+    with pytest.raises(ValueError, match="expected one of cpu, memory, got 'licences'"):
+        strategy_policy(NAME, {"mode": "Release", "resource": "licences"})

@@ -14,7 +14,7 @@ from rebalancer.policy.schema.levels import ServiceLevels
 from rebalancer.policy.schema.limits import CountOrPercent, Limits, ScopeLimits
 from rebalancer.policy.schema.lists import Lists
 from rebalancer.policy.schema.safety import Safety
-from rebalancer.policy.schema.strategies import Need, Strategy
+from rebalancer.policy.schema.strategies import HighNodeUtilization, Need, Strategy
 from rebalancer.policy.schema.types import (
     DURATION_PATTERN,
     AsTuple,
@@ -283,6 +283,16 @@ class RebalancerPolicy(Section):
                 if name not in measured:
                     at = ("pools", index, "thresholds", "resources")
                     raise FieldError(at, f"expected names of {', '.join(sorted(measured))}, got {name!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _releases_what_is_measured(self) -> "RebalancerPolicy":
+        for index, each in enumerate(self.strategies):
+            resource = each.args.resource if isinstance(each, HighNodeUtilization) else CPU
+            if resource not in self.measured_resources:
+                known = ", ".join(sorted(self.measured_resources))
+                at = ("strategies", index, "args", "resource")
+                raise FieldError(at, f"expected one of {known}, got {resource!r}")
         return self
 
     @property

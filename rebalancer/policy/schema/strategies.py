@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
+from rebalancer.model.usage import CPU
 from rebalancer.policy.schema.types import AsTuple, Duration, FieldError, NonEmpty, Percent, Section, Selector, at_least
 
 Globs = Annotated[tuple[str, ...], AsTuple]
@@ -80,10 +81,12 @@ class HighNodeUtilizationArgs(Section):
     headroom: Annotated[float, Field(ge=0, le=50)] = 5.0
     """Percentage points below `target` that target nodes keep free: now, at their predicted peak and at the highest of
     the coming week."""
+    resource: NonEmpty = CPU
+    """Release: `cpu`, `memory`, or a name of `usage.prometheus.resources` that pods request too."""
     full: Percent = 85.0
-    """Release: a node is full if at least this percentage of its allocatable CPU is requested."""
+    """Release: a node is full if at least this percentage of its allocatable `resource` is requested."""
     idle: Percent = 30.0
-    """Release: a full node is idle if at most this percentage of its CPU is in use."""
+    """Release: a full node is idle if at most this percentage of its `resource` is in use."""
     release_target: Percent = 70.0
     """Release: requested percentage to which the node is relieved."""
     min_age: Annotated[Duration, at_least(0)] = 30 * 86_400.0
