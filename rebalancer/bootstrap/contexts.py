@@ -113,4 +113,5 @@ def _with_kept_history(
         peaks=forecast_loop.peaks,
         service_day_profiles=forecast_loop.service_day_profiles,
         memory_leaks=forecast_loop.memory_leaks,
+        record_usage=forecast_loop.record_usage,
     )

@@ -239,6 +239,8 @@ class _Sums:
         # at saturated steps the gaps hold all pods of the node: the larger of estimated demand and usage
         series = np.where(self.full, np.maximum(series, filled), series + filled)
         series += own
+        if members.resource.overlaps:
+            series = np.maximum(series, np.float32(0))
         total = series.sum(axis=1, dtype=np.float64)
         series[unknown] = np.nan
         return Composition(
@@ -263,7 +265,9 @@ class _Sums:
 
     def _own_of_nodes(self, wanted: NDArray[np.int64]) -> Grid:
         """(nodes, steps) usage of the node besides its pods."""
-        rest = np.maximum(self.whole - self.measured, np.float32(0))
+        rest = self.whole - self.measured
+        if not self.members.resource.overlaps:
+            rest = np.maximum(rest, np.float32(0))
         doubtful = self.left[None, :] | (self.known < wanted[:, None])
         enough = wanted
         if self.members.departed_known:
@@ -273,9 +277,10 @@ class _Sums:
         # a recently departed pod is in most of the latest steps, but not in the last ones
         latest = np.fmin(_latest_median(own, LATEST_STEPS), _latest_median(own, LAST_STEPS))
         slack = (OWN_SLACK * self.members.capacity_millicores).astype(np.float32)
-        most = np.nan_to_num(latest) * np.float32(OWN_GROWTH) + slack
+        latest = np.nan_to_num(latest)
+        most = np.maximum(latest, latest * np.float32(OWN_GROWTH)) + slack
         rest = np.where(doubtful, np.minimum(rest, most[:, None]), rest)
-        return np.asarray(np.where(np.isnan(rest), np.nan_to_num(latest)[:, None], rest), dtype=np.float32)
+        return np.asarray(np.where(np.isnan(rest), latest[:, None], rest), dtype=np.float32)
 
 
 def _sums(values: Grid, parts: Sequence[slice]) -> Grid:

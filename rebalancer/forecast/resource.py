@@ -43,6 +43,12 @@ class ForecastResource:
         return statistic_of(self.name)
 
     @property
+    def overlaps(self) -> bool:
+        """Whether the amounts of pods may add up to more than their node uses: working sets contain caches that the
+        node counts as available."""
+        return self.name == MEMORY
+
+    @property
     def loss_at(self) -> float:
         """Quantile of the pinball loss that backtests compare, 0..1."""
         return MEMORY_COVERAGE / 100.0 if self.name == MEMORY else USUAL_LOSS_AT

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from rebalancer.forecast import NodeForecasts, forecast_nodes
+from rebalancer.forecast.percentiles import quantile
 from rebalancer.forecast.resource import OF_CPU, ForecastResource
+from rebalancer.model.history import SLOTS
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import MEMORY
 from rebalancer.policy.schema.forecast import Forecast
@@ -51,6 +53,27 @@ def test_19_4_memory_is_forecast_by_the_highest_of_each_day() -> None:
     assert int((peaks.node_at[0] - MIDNIGHT) // 300) in range(99, 107)
 
 
+def test_19_4_caches_in_working_sets_are_not_added_to_what_a_node_uses() -> None:
+    """The pod's working set has 1,500 MiB of active files, which the node counts as available."""
+    snapshot = world([a_node("a", memory=8 * GIB)], [a_pod("db-0", "a", owner="db", age=AGED)])
+    days = history({"shop/db-0": flat(2500.0)}, {"a": flat(1000.0)})
+
+    def peak(resource: ForecastResource) -> float:
+        made = forecast_nodes(
+            days,
+            snapshot,
+            policy=Forecast(),
+            pool_of=np.zeros(1, dtype=np.int32),
+            pools=["general"],
+            now=MIDNIGHT,
+            resource=resource,
+        )
+        return float(made.peaks(snapshot, now=MIDNIGHT).node_millicores[0])
+
+    assert peak(OF_MEMORY) == pytest.approx(1000.0, rel=0.01)
+    assert peak(OF_CPU) == pytest.approx(2500.0, rel=0.01), "CPU of pods is CPU of their node"
+
+
 def test_19_4_forecasts_of_memory_cover_more_days_than_those_of_cpu() -> None:
     assert OF_MEMORY.section(Forecast()).coverage == 95.0
     assert OF_MEMORY.section(Forecast(coverage=98.0)).coverage == 98.0
@@ -82,3 +105,10 @@ def test_19_4_the_practice_of_the_learner_is_by_the_highest_too() -> None:
     (made, _) = forecasts_of(OF_MEMORY, series)
     assert made.unjudged[0].resource == MEMORY
     assert made.forecasts.nodes[0].peak_millicores >= series[-1].max()
+
+
+def test_19_4_the_highest_of_a_day_is_unknown_with_samples_of_less_than_half_of_it() -> None:
+    days = np.full((3, SLOTS), np.nan, dtype=np.float32)
+    days[0, : SLOTS // 2], days[1, : SLOTS // 2 - 1] = 2.0, 2.0
+    days[0, 7] = 5.0
+    assert quantile(days, 1.0) == pytest.approx([5.0, np.nan, np.nan], nan_ok=True)
