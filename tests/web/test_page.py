@@ -11,7 +11,9 @@ from rebalancer.web import alerts, app, connections
 from tests.builders import a_policy
 
 PAGE = (Path(__file__).parents[2] / "docs" / "webhook.md").read_text()
-POLICY, RULE, ALERTMANAGER = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.S))
+POLICY, RULE, MEMORY, ALERTMANAGER = (
+    yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.S)
+)
 
 
 def test_the_examples_speak_of_the_same_alert_and_marks() -> None:
@@ -24,6 +26,14 @@ def test_the_examples_speak_of_the_same_alert_and_marks() -> None:
     assert float(alert["annotations"][section.high_annotation]) == rule.high
     assert float(alert["annotations"][section.target_annotation]) == rule.target
     assert rule.alert in ALERTMANAGER["route"]["routes"][0]["matchers"][0]
+
+
+def test_19_2_the_example_about_memory_sets_what_the_policy_reads() -> None:
+    section = a_policy(**POLICY).alerts
+    names = (section.resource_annotation, section.high_annotation, section.target_annotation)
+    assert MEMORY["annotations"] == dict(zip(names, ("memory", "85", "75"), strict=True))
+    assert MEMORY["expr"].endswith(" > 85")
+    assert section.lowest_target < 75
 
 
 def test_the_receiver_posts_where_alerts_are_taken() -> None:
