@@ -128,7 +128,8 @@ class Handler(BaseHTTPRequestHandler):
         if parts[-2] == "nodes":
             return self._say(self.backend.nodes[parts[-1]] | {"apiVersion": "v1", "kind": "Node"})
         path = self.backend.directory / f"{parts[-1]}-{int(query.get('continue', ['0'])[0])}.json"
-        return self._say(path.read_bytes())
+        # a resource that the rendered cluster doesn't have
+        return self._say(path.read_bytes()) if path.exists() else self._say({"kind": "Status"}, 404)
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -213,7 +214,8 @@ class Running:
             "startsAt": datetime.now(UTC).isoformat(),
         }
         body = json.dumps({"version": "4", "groupKey": "{}", "status": "firing", "receiver": "r", "alerts": [alert]})
-        request = urllib.request.Request(f"{self.url}/api/v1/alerts", body.encode(), method="POST")
+        json_body = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/api/v1/alerts", body.encode(), json_body, method="POST")
         cycles, began = len(self.said("cycle")), time.monotonic()
         with urllib.request.urlopen(request, timeout=30):
             pass

@@ -7,13 +7,15 @@ of the format: https://prometheus.io/docs/prometheus/latest/querying/api/#expres
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from rebalancer.model.history import Grid
 from rebalancer.model.snapshot import Floats
+from rebalancer.prometheus.series import PodLabels, PodSeries
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that are no JSON of the expected form."""
@@ -64,6 +66,11 @@ class _Series(msgspec.Struct, frozen=True, gc=False):
     values: tuple[Point, ...] = ()
 
 
+class _PodSample(msgspec.Struct, frozen=True, gc=False):
+    metric: msgspec.Raw = msgspec.Raw(b"{}")
+    value: Point | None = None
+
+
 class _Line(msgspec.Struct, frozen=True, gc=False):
     metric: dict[str, str] = {}
     values: msgspec.Raw = msgspec.Raw(b"[]")
@@ -91,13 +98,11 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodVector:
-    """One value for each pod series; a label that is missing is an empty string."""
+    """One value for each pod series."""
 
-    namespaces: Sequence[str]
-    pods: Sequence[str]
-    nodes: Sequence[str]
-    containers: Sequence[str]
-    """Not empty where a query answers one series for each container."""
+    table: PodSeries
+    series: NDArray[np.int64]
+    """(series,) numbers in the table"""
     values: Floats
     """(series,) cores"""
 
@@ -205,23 +210,19 @@ class PodDecoder:
             frozen=True,
             gc=False,
         )
-        sample = msgspec.defstruct(
-            "PodSample", [("metric", labels), ("value", Point | None, None)], frozen=True, gc=False
-        )
         line = msgspec.defstruct(
             "PodLine", [("metric", labels), ("values", msgspec.Raw, msgspec.Raw(b"[]"))], frozen=True, gc=False
         )
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[sample])  # type: ignore[valid-type]
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[_PodSample])
+        self._series = PodSeries(lambda raw: cast(PodLabels, _decoded(raw, labels)))
         self._lines: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[line])  # type: ignore[valid-type]
 
     def vector(self, answer: Result) -> PodVector:
         """Raises BadAnswerError when it isn't a vector of numbers."""
         samples = _decoded_by(self._decoder, _of_type(answer, "vector"))
         return PodVector(
-            namespaces=[each.metric.namespace for each in samples],
-            pods=[each.metric.pod for each in samples],
-            nodes=[each.metric.node for each in samples],
-            containers=[each.metric.container for each in samples],
+            table=self._series,
+            series=self._series.numbers([each.metric for each in samples]),
             values=_floats([each.value[1] if each.value else "NaN" for each in samples]),
         )
 

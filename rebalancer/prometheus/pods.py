@@ -1,15 +1,13 @@
 """Mapping of pod series to a snapshot's pods: the CPU of each, and the CPU still measured for departed pods."""
 
-import math
-from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 import numpy as np
 
 from rebalancer.model.snapshot import ClusterSnapshot, Floats
 from rebalancer.prometheus.decode import PodVector
 from rebalancer.prometheus.nodes import NodeMap
+from rebalancer.prometheus.series import Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,82 +29,41 @@ def pod_usage(*, vector: PodVector, snapshot: ClusterSnapshot, node_map: NodeMap
     distinguished by the node alone. Finished pods count as departed too: their CPU won't come back. A series that names
     a node of another cluster is ignored.
     """
-    index_of = _index(snapshot)
-    pod_node = snapshot.pods.node.tolist()
-    active = snapshot.active.tolist()
-    here = _Views[int]()
-    left = _Views[tuple[int, str, str]]()
-    millicores = np.where(np.isfinite(vector.values) & (vector.values >= 0), vector.values, np.nan) * scale
-    nodes: dict[str, int] = {"": -1}
-    names_nodes = False
-    empty: Mapping[str, int] = {}
-    for namespace, name, node_label, container, value in zip(
-        vector.namespaces, vector.pods, vector.nodes, vector.containers, millicores.tolist(), strict=True
-    ):
-        index = index_of.get(namespace, empty).get(name, -1)
-        node = nodes.get(node_label)
-        if node is None:
-            node = nodes[node_label] = node_map.named(node_label)
-        if not node_label:
-            if index >= 0:
-                here.add(index, container, value)
-            continue
-        names_nodes = True
-        if node < 0:
-            continue
-        if index >= 0 and pod_node[index] == node and active[index]:
-            here.add(index, container, value)
-        else:
-            left.add((node, namespace, name), container, value)
+    pod, label, container = vector.table.columns(vector.series)
+    index = vector.table.pods_of(snapshot)[pod]
+    labels = vector.table.node_labels()
+    node = np.array([-1, *map(node_map.named, labels[1:])], dtype=np.int64)[label]
+    named = label > 0
+    # -1 (no such pod) picks the appended last element
+    on, active = np.append(snapshot.pods.node, -1)[index], np.append(snapshot.active, False)[index]
+    here = (index >= 0) & (~named | ((node >= 0) & (on == node) & active))
+    left = named & (node >= 0) & ~here
+    values = np.where(np.isfinite(vector.values) & (vector.values >= 0), vector.values, np.nan) * scale
+    found, totals = _merged(index[here], container[here], values[here])
     pods = np.full(len(snapshot.pods), np.nan)
-    for index, value in here.totals():
-        pods[index] = value
-    departed = np.zeros(len(snapshot.nodes))
-    for (node, _, _), value in left.totals():
-        if not math.isnan(value):
-            departed[node] += value
-    return PodUsage(pods=pods, departed=departed if names_nodes else None, matched=len(here))
+    pods[found] = totals
+    # a pod that left has a total on each node where it was
+    gone, totals = _merged(node[left] + len(snapshot.nodes) * pod[left], container[left], values[left])
+    departed: Floats = np.bincount(
+        gone % max(len(snapshot.nodes), 1), weights=np.nan_to_num(totals), minlength=len(snapshot.nodes)
+    ).astype(np.float64)
+    return PodUsage(pods=pods, departed=departed if named.any() else None, matched=len(found))
 
 
-K = TypeVar("K", bound=Hashable)
-
-
-class _Views(Generic[K]):
-    """Series merged by key: several series of one container are views of the same, and the larger counts; containers
-    are summed."""
-
-    def __init__(self) -> None:
-        self._whole: dict[K, float] = {}
-        self._parts: dict[K, dict[str, float]] = {}
-
-    def __len__(self) -> int:
-        return len(self._whole.keys() | self._parts.keys()) if self._parts else len(self._whole)
-
-    def add(self, key: K, container: str, value: float) -> None:
-        """An empty container label means the whole pod."""
-        if container:
-            parts = self._parts.setdefault(key, {})
-            parts[container] = _larger(parts.get(container, math.nan), value)
-        else:
-            self._whole[key] = _larger(self._whole.get(key, math.nan), value)
-
-    def totals(self) -> Iterator[tuple[K, float]]:
-        """One value for each key; NaN where it, or a part of it, isn't a number."""
-        for key, parts in self._parts.items():
-            yield key, _larger(self._whole.get(key, math.nan), sum(parts.values()))
-        yield from ((key, value) for key, value in self._whole.items() if key not in self._parts)
-
-
-def _index(snapshot: ClusterSnapshot) -> Mapping[str, Mapping[str, int]]:
-    """Namespace -> pod name -> index."""
-    tables: list[dict[str, int]] = [{} for _ in snapshot.namespaces]
-    for index, (namespace, name) in enumerate(zip(snapshot.pods.namespace.tolist(), snapshot.pods.names, strict=True)):
-        tables[namespace][name] = index
-    return dict(zip(snapshot.namespaces, tables, strict=True))
-
-
-def _larger(one: float, other: float) -> float:
-    """Of two series of one pod, which are two views of it and not two pods, the larger. NaN gives way."""
-    if math.isnan(other):
-        return one
-    return other if math.isnan(one) else max(one, other)
+def _merged(keys: Ints, containers: Ints, values: Floats) -> tuple[Ints, Floats]:
+    """The keys, ascending, and the value of each: several series of one container are views of the same, and the larger
+    counts; containers are summed; container 0 is the whole. NaN where it, or a part of it, isn't a number."""
+    count = int(containers.max(initial=0)) + 1
+    codes, at = np.unique(keys * count + containers, return_inverse=True)
+    largest = np.full(len(codes), np.nan)
+    np.fmax.at(largest, at.reshape(-1), values)
+    is_part = codes % count > 0
+    found, of = np.unique(codes // count, return_inverse=True)
+    of = of.reshape(-1)
+    whole = np.full(len(found), np.nan)
+    whole[of[~is_part]] = largest[~is_part]
+    if not is_part.any():
+        return found, whole
+    parts = np.bincount(of[is_part], weights=largest[is_part], minlength=len(found))
+    parts[np.bincount(of[is_part], minlength=len(found)) == 0] = np.nan
+    return found, np.fmax(whole, parts)

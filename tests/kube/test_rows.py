@@ -1,3 +1,5 @@
+import random
+
 import msgspec
 import pytest
 
@@ -69,3 +71,67 @@ def test_images_that_no_node_has_any_more_are_dropped() -> None:
     assert table.size_of("stays:1") == 7
     assert table.nodes_with(f"i:{ImageNumbers.FIRST_TIDYING - 1}").tolist() == [1]
     assert table.size_of("i:0") is None
+
+
+def shown(rows: PodRows) -> list[tuple[object, ...]]:
+    """Each pod with the values that its numbers stand for."""
+    taken = rows.taken()
+    names, uids = taken.names, taken.uids
+    return [
+        (
+            taken.namespaces[row["namespace"]],
+            names[at],
+            uids[at],
+            taken.nodes[row["node"]] if row["node"] >= 0 else "",
+            taken.owners[row["owner"]][1].name,
+            taken.pod_templates[row["template"]].labels["name"],
+            taken.statuses[row["status"]],
+            taken.figures.cpu_request_millicores[row["template"]],
+            *row[["phase", "ready", "terminating", "created", "started", "alive"]].tolist(),
+        )
+        for at, row in enumerate(taken.rows)
+    ]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_20_2_after_10000_events_the_rows_equal_those_of_a_new_list(seed: int) -> None:
+    chance = random.Random(seed)
+    rows, live = PodRows(), dict[str, Pod]()
+
+    def some(uid: str) -> Pod:
+        # a name comes again with another uid, as a StatefulSet's does
+        name = f"p{chance.randrange(300)}" if uid not in live else live[uid].metadata.name
+        space = live[uid].metadata.namespace if uid in live else chance.choice(("a", "b", "c"))
+        return pod(
+            name,
+            uid,
+            namespace=space,
+            node=chance.choice(("", "n1", "n2", "n3")),
+            cpu=f"{chance.randrange(1, 9)}00m",
+            status={"phase": chance.choice(("Pending", "Running"))},
+        )
+
+    first = [some(f"u{number}") for number in range(400)]
+    live |= {each.metadata.uid: each for each in first}
+    rows.add(first)
+    for done in range(1, 10_001):
+        uid = f"u{chance.randrange(800)}"
+        gone = uid in live and chance.random() < 0.4
+        changed = live.pop(uid) if gone else live.setdefault(uid, some(uid))
+        if not gone:
+            changed = live[uid] = some(uid)
+        rows.apply([(gone, changed)])
+        if done % 1000 == 0:
+            again = PodRows()
+            again.add(list(live.values()))
+            assert shown(rows) == shown(again)
+
+
+def test_20_2_names_are_the_same_list_until_a_pod_comes_or_goes() -> None:
+    rows = PodRows()
+    rows.add([pod("b", "2"), pod("a", "1")])
+    before = rows.taken()
+    rows.apply([(False, pod("a", "1", node="elsewhere"))])
+    assert rows.taken().names is before.names
+    rows.apply([(False, pod("c", "3"))])
+    assert (before.names, rows.taken().names) == (["a", "b"], ["a", "b", "c"])

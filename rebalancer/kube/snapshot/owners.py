@@ -38,6 +38,8 @@ class Owners:
     workloads: Mapping[str, tuple[str, Workload]]
     """uid -> (kind, workload), of every listed workload."""
     records: list[Owner] = field(default_factory=list)
+    known: dict[str, tuple[Workload, Owner]] = field(default_factory=dict)
+    """uid -> a workload and its record, of an earlier snapshot; used while the workload and its parent are the same."""
     _index: dict[str, int] = field(default_factory=dict)
 
     def number(self, namespace: str, reference: OwnerReference) -> int:
@@ -55,7 +57,7 @@ class Owners:
         for uid, (kind, workload) in self.workloads.items():
             if kind in KEPT_WITHOUT_PODS and uid not in self._index:
                 self._index[uid] = len(self.records)
-                self.records.append(_listed(kind, workload, -1))
+                self.records.append(self._listed(kind, workload, -1))
 
     def _record(self, namespace: str, reference: OwnerReference) -> Owner:
         kind = kind_of(reference)
@@ -67,7 +69,15 @@ class Owners:
         workload = listed[1]
         up = controller_of(workload.metadata.owner_references) if kind in HAVE_PARENTS else None
         parent = -1 if up is None else self.number(workload.metadata.namespace, up)
-        return _listed(kind, workload, parent)
+        return self._listed(kind, workload, parent)
+
+    def _listed(self, kind: str, workload: Workload, parent: int) -> Owner:
+        known = self.known.get(workload.metadata.uid)
+        if known is not None and known[0] is workload and known[1].parent == parent:
+            return known[1]
+        record = _listed(kind, workload, parent)
+        self.known[workload.metadata.uid] = workload, record
+        return record
 
 
 def kind_of(reference: OwnerReference) -> str:

@@ -54,6 +54,8 @@ class PodTemplates:
         self._is_kept = _KeptKeys()
         self._last_template: tuple[object, ...] = ()
         self._last_index = -1
+        self._finished: tuple[PodTemplateTable, PodTemplateColumns] | None = None
+        """What was made of the table as it is now."""
         self.with_claims: list[bool] = []
         """Which templates have a PersistentVolumeClaim or a generic ephemeral volume."""
 
@@ -97,17 +99,27 @@ class PodTemplates:
         blob = self._encode(template)
         index = self._index.get(blob)
         if index is None:
+            self._finished = None
             index = self._index[blob] = len(self._requests)
             self._add(pod)
         self._last_template, self._last_index = template, index
         return index
 
     def table(self) -> PodTemplateTable:
-        """The finished table."""
-        return PodTemplateTable(list(self._index), decode_template, outline_template)
+        """The finished table; the same one until a template comes or goes."""
+        return self._finish()[0]
 
     def columns(self) -> PodTemplateColumns:
         """The finished columns."""
+        return self._finish()[1]
+
+    def _finish(self) -> tuple[PodTemplateTable, PodTemplateColumns]:
+        if self._finished is None:
+            table = PodTemplateTable(list(self._index), decode_template, outline_template)
+            self._finished = table, self._columns()
+        return self._finished
+
+    def _columns(self) -> PodTemplateColumns:
         rows = self._requests
         return PodTemplateColumns(
             cpu_request_millicores=np.array([row.cpu_millicores for row in rows], dtype=np.float64),
@@ -119,6 +131,7 @@ class PodTemplates:
 
     def keep(self, used: NDArray[np.bool_]) -> None:
         """Drop the templates that are not `used` (templates,); the others keep their order."""
+        self._finished = None
         kept, blobs = np.flatnonzero(used).tolist(), list(self._index)
         self._index = {blobs[old]: new for new, old in enumerate(kept)}
         self._requests = [self._requests[old] for old in kept]

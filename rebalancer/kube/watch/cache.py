@@ -50,7 +50,7 @@ from rebalancer.model.autoscaling import HorizontalAutoscaler
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.ports import Clock
 from rebalancer.model.quota import ResourceQuota
-from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget
+from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget, Owner
 
 T = TypeVar("T")
 
@@ -105,6 +105,7 @@ class WatchedCluster:
         self._volumes: Reflector[PersistentVolume, Records[Any, Any]] | None = None
         self._csi_nodes: Reflector[CsiNode, Records[Any, Any]] | None = None
         self._claims_of: tuple[Any, int, BoundClaims] | None = None
+        self._known_owners: dict[str, tuple[Workload, Owner]] = {}
 
     def start(self) -> None:
         """Start to list and watch, in one thread for each kind."""
@@ -297,7 +298,9 @@ class WatchedCluster:
         for kind, reflector in self._workloads.items():
             if kind in named:
                 workloads |= reflector.known.by_uid()
-        owners = Owners(workloads=workloads)
+        known = self._known_owners if len(self._known_owners) <= 2 * len(workloads) else {}
+        owners = Owners(workloads=workloads, known=known)
+        self._known_owners = known
         numbers = {number: owners.number(*reference) for number, reference in references.items()}
         owners.add_those_without_pods()
         return owners, numbers, KEPT_WITHOUT_PODS & named
