@@ -89,6 +89,8 @@ class PodTemplateOutline(NamedTuple):
     labels: Mapping[str, str]
     affinity: bytes
     """JSON of its `Affinity`; empty where it has none. Templates with equal bytes have equal affinity."""
+    spreads: bool
+    """It has topology spread constraints."""
 
 
 class PodTemplateTable:
@@ -124,7 +126,9 @@ class PodTemplateTable:
             return self._outline(self._blobs[index])
         template = self[index]
         return PodTemplateOutline(
-            template.labels, b"" if template.affinity is None else msgspec.json.encode(template.affinity)
+            template.labels,
+            b"" if template.affinity is None else msgspec.json.encode(template.affinity),
+            bool(template.topology_spread),
         )
 
 

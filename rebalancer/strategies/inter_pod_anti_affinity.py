@@ -98,10 +98,7 @@ def _conflicts(snapshot: ClusterSnapshot) -> Iterator[_Conflict]:
     """One for each term and domain with pods in conflict. Terminating pods don't count."""
     board = Board(snapshot)
     pods = snapshot.pods
-    there = np.flatnonzero(snapshot.active & ~pods.terminating)
-    numbers = board.numbers_of(there)
-    order = np.argsort(numbers, kind="stable")
-    there, starts = there[order], np.searchsorted(numbers[order], np.arange(len(board.kinds) + 1)).tolist()
+    there, starts = board.active_by_kind(~pods.terminating)
 
     def members(kinds: set[int]) -> Rows:
         return np.concatenate([*(there[starts[kind] : starts[kind + 1]] for kind in sorted(kinds)), there[:0]])

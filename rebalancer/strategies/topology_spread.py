@@ -52,8 +52,8 @@ class _Overfull:
     order: tuple[object, ...]
     pods: Rows
     """Evictable ones."""
-    on_nodes: Floats
-    """(nodes,) pods of the group."""
+    nodes: Rows
+    """Nodes that count, one entry for each pod of the group."""
     given: int
     """Number of `among` to evict; 0 where no placement would repair the skew."""
     among: Ints
@@ -69,7 +69,7 @@ def find(view: StrategyView) -> Findings:
     snapshot = view.snapshot
     board = Board(snapshot)
     pods = _ByKind(view, args, board)
-    overfull = [each for group in _groups(board, args.constraints) for each in _overfull(view, board, group, pods)]
+    overfull = [each for group in _groups(board, args.constraints) for each in _overfull(view, group, pods)]
     found: list[Finding] = []
     skipped: dict[int, Refusal] = {}
     for each in sorted(overfull, key=lambda each: each.order):
@@ -84,34 +84,42 @@ def find(view: StrategyView) -> Findings:
 def _findings(view: StrategyView, overfull: _Overfull) -> list[Finding]:
     """One for each node, those with most of the group first."""
     names = view.snapshot.nodes.names
+    of_group = np.bincount(overfull.nodes, minlength=len(names)).tolist()
     found = []
     for on_node in groups(view.snapshot.pods.node, members=overfull.pods):
         candidates = cheapest_first(view.snapshot, on_node)
         finding = some_pods(view, candidates, overfull.said, landing=overfull.rule, wanted=overfull.given)
         found.append(replace(finding, among=overfull.among))
-    return sorted(found, key=lambda each: (-overfull.on_nodes[each.node], names[each.node]))
+    return sorted(found, key=lambda each: (-of_group[each.node], names[each.node]))
 
 
 class _ByKind:
-    """Pods in scope, and number of pending pods, by kind."""
+    """Pods in scope, nodes of the pods that stay, and number of pending pods, by kind."""
 
     def __init__(self, view: StrategyView, args: TopologySpreadArgs, board: Board) -> None:
-        snapshot, pods = view.snapshot, view.snapshot.pods
-        numbers = board.numbers_of(np.arange(len(pods)))
-        chosen = np.flatnonzero(pods_in_scope(view, args) & snapshot.active)
-        self._pods = chosen[np.argsort(numbers[chosen], kind="stable")]
-        self._starts = np.searchsorted(numbers[self._pods], np.arange(len(board.kinds) + 1))
-        waiting = (pods.node < 0) & (pods.phase == PENDING) & ~pods.terminating & ~pods.gated
-        self._waiting = np.bincount(numbers[waiting], minlength=len(board.kinds))
+        pods = view.snapshot.pods
+        self._pods, self._starts = board.active_by_kind(pods_in_scope(view, args))
+        staying, self._staying_starts = board.active_by_kind(~pods.terminating)
+        self._nodes: Rows = pods.node[staying].astype(np.int64)
+        waiting = np.flatnonzero((pods.node < 0) & (pods.phase == PENDING) & ~pods.terminating & ~pods.gated)
+        self._waiting = np.bincount(board.numbers_of(waiting), minlength=len(board.kinds))
 
     def of(self, kinds: list[int]) -> Rows:
-        """The pods of these kinds."""
-        slices = [self._pods[self._starts[kind] : self._starts[kind + 1]] for kind in kinds]
-        return np.concatenate([*slices, self._pods[:0]])
+        """The pods of these kinds in scope."""
+        return _joined(self._pods, self._starts, kinds)
+
+    def nodes(self, kinds: list[int]) -> Rows:
+        """The nodes of the pods of these kinds that aren't terminating, in scope or not; one entry for each pod."""
+        return _joined(self._nodes, self._staying_starts, kinds)
 
     def waiting(self, kinds: list[int]) -> int:
         """Number of pending pods of these kinds."""
         return int(self._waiting[kinds].sum())
+
+
+def _joined(rows: Rows, starts: list[int], kinds: list[int]) -> Rows:
+    slices = [rows[starts[kind] : starts[kind + 1]] for kind in kinds]
+    return slices[0] if len(slices) == 1 else np.concatenate([*slices, rows[:0]])
 
 
 def _groups(board: Board, modes: tuple[str, ...]) -> Iterator[_Group]:
@@ -120,7 +128,8 @@ def _groups(board: Board, modes: tuple[str, ...]) -> Iterator[_Group]:
     table: dict[object, _Group] = {}
     content: dict[int, bytes] = {}
     numbered: dict[tuple[str, int], tuple[Rows, Ints]] = {}
-    for number, kind in enumerate(board.kinds):
+    for number in board.spreading:
+        kind = board.kinds[number]
         template = board.template_of(kind)
         if not any(each.when_unsatisfiable in modes for each in template.topology_spread):
             continue
@@ -164,12 +173,13 @@ def _numbered(constraint: Constraint) -> tuple[Rows, Ints]:
     return there, np.where(constraint.eligible, compact[constraint.domains.at], -1).astype(np.int32)
 
 
-def _overfull(view: StrategyView, board: Board, group: _Group, by_kind: _ByKind) -> Iterator[_Overfull]:
+def _overfull(view: StrategyView, group: _Group, by_kind: _ByKind) -> Iterator[_Overfull]:
     """The overfull domains of one constraint; then the same as substitutes, for domains that can't give their part."""
     each, there, domain = group.constraint, group.there, group.domain
-    staying = board.tally(each.group).staying
-    on_nodes = staying if each.everywhere else np.where(each.eligible, staying, 0.0)
-    count = each.domains.sums(on_nodes)[there]
+    kinds = list(each.group.weights)
+    nodes = by_kind.nodes(kinds)
+    nodes = nodes[domain[nodes] >= 0]
+    count = np.bincount(domain[nodes], minlength=len(there)).astype(np.float64)
     enough = len(there) >= each.min_domains
     if not len(there) or count.max() - (count.min() if enough else 0.0) <= each.max_skew:
         return
@@ -182,7 +192,7 @@ def _overfull(view: StrategyView, board: Board, group: _Group, by_kind: _ByKind)
         count,
         spare,
         takes,
-        waiting=by_kind.waiting(list(each.group.weights)),
+        waiting=by_kind.waiting(kinds),
         skew=each.max_skew,
         enough=enough,
         hard=group.hard,
@@ -214,7 +224,7 @@ def _overfull(view: StrategyView, board: Board, group: _Group, by_kind: _ByKind)
                 group.hard,
             ),
             pods=inside,
-            on_nodes=on_nodes,
+            nodes=nodes,
             given=int(given[number]),
             among=inside.astype(np.int32),
             said=f"{whose} has {count[number]:g} pods in {each.key}={value}, {fewest}, maxSkew is {each.max_skew}",

@@ -209,16 +209,19 @@ class _Head(msgspec.Struct, array_like=True, gc=False):
     annotations: msgspec.Raw
     node_selector: msgspec.Raw
     affinity: msgspec.Raw
+    tolerations: msgspec.Raw
+    topology_spread_constraints: msgspec.Raw
 
 
 _head = msgspec.json.Decoder(_Head).decode
 
 
 def outline_template(blob: bytes) -> PodTemplateOutline:
-    """Labels and affinity of an interned template, in a tenth of the time of decoding all of it."""
+    """The outline of an interned template, in a tenth of the time of decoding all of it."""
     head = _head(blob)
     affinity = bytes(head.affinity)
-    return PodTemplateOutline(head.labels or {}, b"" if affinity == b"null" else affinity)
+    spreads = bytes(head.topology_spread_constraints) not in (b"null", b"[]")
+    return PodTemplateOutline(head.labels or {}, b"" if affinity == b"null" else affinity, spreads)
 
 
 def _volume(source: VolumeSource) -> Volume | None:
