@@ -15,7 +15,7 @@ from rebalancer.model.plan import Evenness, Finding, LandingRule
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot
 from rebalancer.placement.nodes import Bools
 from rebalancer.policy.schema.strategies import DuplicatesArgs
-from rebalancer.strategies.selection import Places, Rows, by_node, cheapest_first, groups, pods_in_scope, some_pods
+from rebalancer.strategies.selection import Places, Rows, by_names, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
 PINNED_KINDS = frozenset({"DaemonSet", "Node"})
@@ -44,8 +44,8 @@ def find(view: StrategyView) -> Findings:
     found: list[tuple[int, Finding]] = []
     for copies in _crowded(snapshot, observed_cluster, PINNED_KINDS.union(args.exclude_owner_kinds), places):
         found += _over(view, copies, observed_cluster)
-    found.sort(key=lambda each: (-each[0], by_node(snapshot, each[1])))
-    return Findings(findings=tuple(finding for _, finding in found))
+    ordered = by_names(snapshot, [finding for _, finding in found], most_first=[many for many, _ in found])
+    return Findings(findings=tuple(ordered))
 
 
 def _crowded(
@@ -65,7 +65,7 @@ def _crowded(
     unfinished = (pods.phase != SUCCEEDED) & (pods.phase != FAILED)
     for members in groups(pods.owner, members=np.flatnonzero(owned & crowded[pods.owner] & unfinished)):
         by_images: dict[frozenset[str], list[int]] = {}
-        for template in np.unique(pods.template[members]).tolist():
+        for template in sorted(set(pods.template[members].tolist())):
             by_images.setdefault(frozenset(snapshot.pod_templates[template].images), []).append(template)
         for templates in by_images.values():
             copies = members if len(by_images) == 1 else members[np.isin(pods.template[members], templates)]

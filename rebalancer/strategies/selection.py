@@ -1,6 +1,6 @@
 """Selection of nodes and pods for strategies, and findings about single pods."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
@@ -142,6 +142,8 @@ def by_name(snapshot: ClusterSnapshot, pods: Rows) -> Rows:
 
 def cheapest_first(snapshot: ClusterSnapshot, pods: Rows, *, by_qos: bool = False) -> Rows:
     """Lowest priority first, then with `by_qos` BestEffort before Burstable, then the youngest, then by name."""
+    if len(pods) < 2:
+        return pods
     ranked, columns = by_name(snapshot, pods), snapshot.pods
     keys = [-columns.created[ranked], columns.priority[ranked]]
     if by_qos:
@@ -155,6 +157,23 @@ def by_node(snapshot: ClusterSnapshot, finding: Finding) -> tuple[str, str, str]
     """Sort key of a finding: names of its node, and of its first candidate's namespace and pod."""
     pods, first = snapshot.pods, int(finding.candidates[0])
     return snapshot.nodes.names[finding.node], snapshot.namespaces[pods.namespace[first]], pods.names[first]
+
+
+def by_names(
+    snapshot: ClusterSnapshot, findings: Sequence[Finding], most_first: Sequence[float] | None = None
+) -> list[Finding]:
+    """Findings in the order of `by_node`, at once for many. `most_first` (findings,): larger ones come first, whatever
+    their names."""
+    pods = snapshot.pods
+    first = [int(each.candidates[0]) for each in findings]
+    node_names = map(snapshot.nodes.names.__getitem__, [each.node for each in findings])
+    spaces = map(snapshot.namespaces.__getitem__, pods.namespace[first].tolist())
+    names = map(pods.names.__getitem__, first)
+    if most_first is None:
+        keys: list[tuple[object, ...]] = list(zip(node_names, spaces, names, strict=True))
+    else:
+        keys = list(zip([-each for each in most_first], node_names, spaces, names, strict=True))
+    return [findings[at] for at in sorted(range(len(keys)), key=keys.__getitem__)]
 
 
 # ---- pods by their state

@@ -6,7 +6,8 @@ to nodes with fewer.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,10 @@ from rebalancer.model.plan import Evenness, Finding, LandingRule
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.filters import leaving
 from rebalancer.policy.schema.strategies import ServiceSpreadArgs
-from rebalancer.strategies.selection import by_node, cheapest_first, chosen_pods, groups, nodes_in_scope, some_pods
+from rebalancer.strategies.selection import by_names, cheapest_first, chosen_pods, groups, nodes_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
+Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Rows = NDArray[np.int64]
@@ -48,14 +50,17 @@ def find(view: StrategyView) -> Findings:
         return Findings(
             findings=(), notes=("services' usual days aren't known yet, so no services are spread by them",)
         )
+    nodes = snapshot.nodes
+    takes = nodes.ready & ~nodes.unschedulable & ~leaving(nodes)
+    in_scope = nodes_in_scope(view)
     found: list[tuple[float, Finding]] = []
     for number in np.unique(group[group >= 0]).tolist():
         members = pods[group == number]
         for pool, _ in view.chosen_pools:
             here = members[view.node_pools.of_node[snapshot.pods.node[members]] == pool]
-            found += _crowded(view, here, pool, why)
-    found.sort(key=lambda each: (-each[0], by_node(snapshot, each[1])))
-    return Findings(findings=tuple(finding for _, finding in found))
+            found += _crowded(view, here, takes & (view.node_pools.of_node == pool), in_scope, why)
+    ordered = by_names(snapshot, [finding for _, finding in found], most_first=[over for over, _ in found])
+    return Findings(findings=tuple(ordered))
 
 
 def _by_feature(snapshot: ClusterSnapshot, pods: Rows, label: str) -> Ints:
@@ -104,13 +109,18 @@ def _alike(usual: Floats, rows: Rows, least: float) -> Iterator[list[int]]:
         left = left[~with_first]
 
 
-def _crowded(view: StrategyView, pods: Rows, pool: int, why: str) -> Iterator[tuple[float, Finding]]:
-    """(pods over the fair share, finding) of the nodes of a pool that hold too many of a group's pods."""
+def _crowded(
+    view: StrategyView, pods: Rows, takes: Bools, in_scope: Bools, why: str
+) -> Iterator[tuple[float, Finding]]:
+    """(pods over the fair share, finding) of the nodes of a pool that hold too many of a group's pods.
+
+    `takes` (nodes,): the pool's nodes that could take them; `in_scope` (nodes,): nodes to evaluate.
+    """
     snapshot = view.snapshot
     nodes = snapshot.nodes
-    takes = (view.node_pools.of_node == pool) & nodes.ready & ~nodes.unschedulable & ~leaving(nodes)
     service = snapshot.top_owner[snapshot.pods.owner[pods]]
-    if not takes.any() or len(np.unique(service)) < 2:
+    services = np.unique(service).tolist()
+    if not takes.any() or len(services) < 2:
         return
     count = np.bincount(snapshot.pods.node[pods], minlength=len(nodes)).astype(np.float64)
     fair = math.ceil(len(pods) / np.count_nonzero(takes))
@@ -119,20 +129,29 @@ def _crowded(view: StrategyView, pods: Rows, pool: int, why: str) -> Iterator[tu
     domain[places] = np.arange(len(places))
     rule = LandingRule(only=takes, even=Evenness(domain=domain, count=count[places]))
     of_node = snapshot.pods.node[pods]
-    crowded = pods[((count > fair) & nodes_in_scope(view))[of_node]]
-    for on_it in groups(snapshot.pods.node, members=cheapest_first(snapshot, crowded)):
-        services = set(snapshot.top_owner[snapshot.pods.owner[on_it]].tolist())
-        if len(services) < 2:
+    chosen = ((count > fair) & in_scope)[of_node]
+    named = _named(snapshot, services, service[chosen], of_node[chosen])
+    for on_it in groups(snapshot.pods.node, members=cheapest_first(snapshot, pods[chosen])):
+        number, names = next(named)
+        if number < 2:
             continue  # copies of one service are left to RemoveDuplicates
         over = len(on_it) - fair
-        reason = (
-            f"{len(services)} services that {why} ({_named(snapshot, services)}) have {len(on_it)} pods here, {fair}"
-        )
-        yield over, some_pods(view, on_it, f"{reason} would be even", wanted=over, landing=rule)
+        reason = f"{number} services that {why} ({names}) have {len(on_it)} pods here, {fair} would be even"
+        yield over, some_pods(view, on_it, reason, wanted=over, landing=rule)
 
 
-def _named(snapshot: ClusterSnapshot, services: Iterable[int]) -> str:
-    """The first few by name; `services` are top owners."""
+def _named(snapshot: ClusterSnapshot, services: list[int], service: Ints, node: Ints) -> Iterator[tuple[int, str]]:
+    """Number of services on each node and the first few by name, by ascending node.
+
+    `services`: top owners; `service` and `node` (pods,): top owner and node of each pod.
+    """
     owners = snapshot.owners
-    names = sorted(f"{owners[top].namespace}/{owners[top].name}" for top in services)
-    return ", ".join(names[:NAMED_AT_MOST]) + (", …" if len(names) > NAMED_AT_MOST else "")
+    named = sorted((f"{owners[top].namespace}/{owners[top].name}", top) for top in services)
+    rank = np.zeros(len(owners), dtype=np.int64)
+    rank[[top for _, top in named]] = np.arange(len(named))
+    pairs = np.unique(node.astype(np.int64) * len(named) + rank[service])
+    starts = np.append(np.flatnonzero(np.diff(pairs // len(named), prepend=-1)), len(pairs)).tolist()
+    ranks = (pairs % len(named)).tolist()
+    for first, end in pairwise(starts):
+        some = [named[each][0] for each in ranks[first : min(end, first + NAMED_AT_MOST)]]
+        yield end - first, ", ".join(some) + (", …" if end - first > NAMED_AT_MOST else "")
