@@ -3,6 +3,7 @@
 Prints one JSON object a line; exit code 1 when an aim is missed. CPU seconds, the decoding of templates counted in.
 """
 
+import gc
 import json
 import sys
 import time
@@ -26,7 +27,7 @@ from rebalancer.model.objects import (
     Taint,
 )
 from rebalancer.model.peaks import ServiceDayProfiles
-from rebalancer.model.snapshot import FAILED, RUNNING, ClusterSnapshot, PodStatus, PodTemplateTable
+from rebalancer.model.snapshot import FAILED, RUNNING, ClusterSnapshot, PodStatus, PodTemplateOutline, PodTemplateTable
 from rebalancer.model.usage import Contention, Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
@@ -35,7 +36,7 @@ from rebalancer.strategies.loads import base_loads, effective_cpu
 
 NODES = 5_000
 NOW = 1_000_000.0
-AIM = 0.5
+AIM = 0.25
 DAY = 86_400.0
 
 ARGS: Mapping[str, Mapping[str, Any]] = {
@@ -97,10 +98,26 @@ def broken_cluster(nodes: int, *, seed: int = 1) -> ClusterSnapshot:
             status=np.where(some < 0.005, 1, 0).astype(np.int32),
         ),
         pod_templates=PodTemplateTable(
-            [msgspec.json.encode(each) for each in templates], msgspec.json.Decoder(PodTemplate).decode
+            [msgspec.json.encode(each) for each in templates], msgspec.json.Decoder(PodTemplate).decode, _outline
         ),
         statuses=(PodStatus(), PodStatus(reason="Evicted")),
     )
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    """What an outline reads; the rest is skipped, as the adapter of the Kubernetes API does it."""
+
+    labels: dict[str, str] = {}
+    affinity: msgspec.Raw = msgspec.Raw()
+    topology_spread: msgspec.Raw = msgspec.Raw()
+
+
+_head = msgspec.json.Decoder(_Head).decode
+
+
+def _outline(blob: bytes) -> PodTemplateOutline:
+    head = _head(blob)
+    return PodTemplateOutline(head.labels, bytes(head.affinity), bool(bytes(head.topology_spread)))
 
 
 def _asking(template: PodTemplate, index: int) -> PodTemplate:
@@ -173,6 +190,7 @@ def finding(snapshot: ClusterSnapshot, name: str, args: Mapping[str, Any]) -> tu
         now=NOW,
         days=days_of(snapshot),
     )
+    gc.collect()  # what the cluster's making left behind is no part of the find
     started = time.process_time()
     found = strategy_for(view.strategy)(view)
     return time.process_time() - started, len(found.findings)
