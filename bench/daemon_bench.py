@@ -55,13 +55,13 @@ class Backend:
         self.guard = threading.Lock()
         self.lease: dict[str, Any] | None = None
         self.version = 1
-        self.nodes = {node["metadata"]["name"]: node for node in _items(directory, "nodes")}
+        self.nodes = {node["metadata"]["name"]: node for node in rendered_items(directory, "nodes")}
         self.pods = {
             (pod["metadata"]["namespace"], pod["metadata"]["name"]): (
                 pod["metadata"]["uid"],
                 pod["spec"].get("nodeName") or "",
             )
-            for pod in _items(directory, "pods")
+            for pod in rendered_items(directory, "pods")
         }
         self.usage = self._usage()
 
@@ -85,10 +85,10 @@ class Backend:
         }
 
     def answer(self, query: str) -> bytes:
-        return self.usage[query].replace(STAMP, f"{time.time():.3f}".encode())
+        return self.usage.get(query, _vector([])).replace(STAMP, f"{time.time():.3f}".encode())
 
 
-def _items(directory: Path, plural: str) -> Iterator[dict[str, Any]]:
+def rendered_items(directory: Path, plural: str) -> Iterator[dict[str, Any]]:
     number = 0
     while (path := directory / f"{plural}-{number}.json").exists():
         yield from json.loads(path.read_bytes())["items"]
@@ -234,7 +234,7 @@ def daemon(*, pods: int, nodes: int) -> Iterator[tuple[Running, list[str]]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="daemon-bench-")))
         synthetic_cluster(folder, pods=pods, nodes=nodes, seed=SEED)
-        warm = [node["metadata"]["name"] for node in _items(folder, "nodes")][::WARM_EVERY]
+        warm = [node["metadata"]["name"] for node in rendered_items(folder, "nodes")][::WARM_EVERY]
         command = [sys.executable, "-m", "bench.daemon_bench", "--serve", str(folder)]
         server = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         stack.callback(server.kill)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from rebalancer.kube.snapshot.images import ImageNumbers
-from rebalancer.kube.snapshot.records import ContainerImage, Pod
+from rebalancer.kube.snapshot.records import Pod
 from rebalancer.kube.watch.rows import FIRST_TIDYING, PodRows
 from tests.kube.builders import a_pod, owned_by
 
@@ -58,11 +58,15 @@ def test_rows_grow_and_are_used_again() -> None:
     assert names == sorted([f"p{n:04}" for n in range(1, 3000, 2)] + [f"q{n}" for n in range(10)])
 
 
+def image(size: int, *names: str) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode({"names": names, "sizeBytes": size}))
+
+
 def test_images_that_no_node_has_any_more_are_dropped() -> None:
     numbers = ImageNumbers()
-    stays = numbers.numbers([ContainerImage(names=["stays:1", "stays@a"], size_bytes=7)])
+    stays = numbers.numbers([image(7, "stays:1", "stays@a")])
     for number in range(ImageNumbers.FIRST_TIDYING):
-        passing = numbers.numbers([ContainerImage(names=[f"i:{number}"], size_bytes=number)])
+        passing = numbers.numbers([image(number, f"i:{number}")])
     assert numbers.is_tidying_due()
     stays, passing = numbers.tidied([stays, passing])
     assert not numbers.is_tidying_due()

@@ -1,6 +1,5 @@
 """The encoder of all JSON documents. Fields are only ever added within a schema version."""
 
-import json
 import math
 import sys
 from collections.abc import Mapping
@@ -8,6 +7,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from rebalancer.model.document import Day, Instant, Shown
 from rebalancer.model.history import DAY_SECONDS
@@ -22,7 +23,7 @@ def print_json(document: Mapping[str, Any], *, version: str = SCHEMA_VERSION) ->
 
 def as_text(document: Mapping[str, Any]) -> str:
     """The encoded document, indented, with a newline at its end."""
-    return json.dumps(encode(document), indent=2, allow_nan=False) + "\n"
+    return msgspec.json.format(msgspec.json.encode(encode(document)), indent=2).decode() + "\n"
 
 
 def encode(value: Any) -> Any:

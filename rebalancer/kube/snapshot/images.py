@@ -1,17 +1,20 @@
 """Images on nodes, collected while the nodes are read.
 
 Source: `addNodeImageStates` of kube-scheduler's cache, v1.36: every reported name is an image of its own, of the size
-that the first node reports for it.
+that the first node reports for it. Nodes report the same images in the same bytes, which are decoded once.
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
+import msgspec
 import numpy as np
 
 from rebalancer.kube.snapshot.records import ContainerImage
 from rebalancer.model.snapshot import NodeImages
+
+_decode = msgspec.json.Decoder(ContainerImage).decode
 
 
 class ImageTable:
@@ -22,20 +25,29 @@ class ImageTable:
         self._sizes = array("d")
         self._images = array("i")
         self._on_node = array("i")
+        self._known: dict[bytes, tuple[int, ...]] = {}
+        """Reported image -> the numbers of its names."""
 
-    def add_node(self, images: Iterable[ContainerImage]) -> None:
-        """Add the images of the next node."""
-        numbers, sizes = self._numbers, self._sizes
+    def add_node(self, images: Iterable[msgspec.Raw]) -> None:
+        """Add the images of the next node. Raises ValueError for one that can't be read."""
+        known = self._known
         here: set[int] = set()
-        for image in images:
-            for name in image.names or ():
-                number = numbers.get(name)
-                if number is None:
-                    number = numbers[name] = len(sizes)
-                    sizes.append(image.size_bytes)
-                here.add(number)
+        for blob in map(bytes, images):
+            numbers = known.get(blob)
+            if numbers is None:
+                numbers = known[blob] = tuple(self._number(blob))
+            here.update(numbers)
         self._images.extend(here)
         self._on_node.append(len(here))
+
+    def _number(self, blob: bytes) -> Iterator[int]:
+        image = _decode(blob)
+        for name in image.names or ():
+            number = self._numbers.get(name)
+            if number is None:
+                number = self._numbers[name] = len(self._sizes)
+                self._sizes.append(image.size_bytes)
+            yield number
 
     def finish(self) -> NodeImages:
         """The table; nodes are numbered in the order in which they were added."""
@@ -57,10 +69,11 @@ class ImageNumbers:
         self._numbers: dict[tuple[str, int], int] = {}
         self._tidy_at = self.FIRST_TIDYING
 
-    def numbers(self, images: Iterable[ContainerImage]) -> "array[int]":
-        """Numbers of the images that a node reports; of a repeated name, the first."""
+    def numbers(self, images: Iterable[msgspec.Raw]) -> "array[int]":
+        """Numbers of the images that a node reports; of a repeated name, the first. Raises ValueError for one that
+        can't be read."""
         here: dict[str, int] = {}
-        for image in images:
+        for image in map(_decode, images):
             for name in image.names or ():
                 if name not in here:
                     here[name] = self._numbers.setdefault((name, image.size_bytes), len(self._numbers))

@@ -250,7 +250,8 @@ class NodeStatus(Wire, frozen=True):
     allocatable: dict[str, str] | None = None
     conditions: list[Condition] | None = None
     addresses: list[NodeAddress] | None = None
-    images: list[ContainerImage] | None = None
+    images: list[msgspec.Raw] | None = None
+    """A `ContainerImage` each, decoded once for all nodes that have it."""
 
 
 class Node(Wire, frozen=True):

@@ -36,6 +36,8 @@ class ApiServer:
     url: str
     token: str
     ca_file: Path
+    etcd: str
+    """URL of its etcd, whose keys hold the objects."""
 
     def kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig for it."""
@@ -76,7 +78,7 @@ def api_server(*, flags: Sequence[str] = ()) -> Iterator[ApiServer]:
     try:
         client, peer, port = _free_ports(3)
         running.append(_etcd(assets, folder, client, peer))
-        server = _certificates(folder, port)
+        server = _certificates(folder, port, client)
         running.append(_apiserver(assets, folder, client, port, flags))
         _wait_until_ready(server, running[-1], folder)
         yield server
@@ -125,7 +127,7 @@ def _etcd(assets: Path, folder: Path, client: int, peer: int) -> subprocess.Pope
     )
 
 
-def _certificates(folder: Path, port: int) -> ApiServer:
+def _certificates(folder: Path, port: int, etcd: int) -> ApiServer:
     def openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
 
@@ -138,7 +140,9 @@ def _certificates(folder: Path, port: int) -> ApiServer:
     )  # fmt: skip
     token = secrets.token_hex(16)
     (folder / "tokens.csv").write_text(f"{token},admin,admin,system:masters\n")
-    return ApiServer(url=f"https://127.0.0.1:{port}", token=token, ca_file=folder / "api.crt")
+    return ApiServer(
+        url=f"https://127.0.0.1:{port}", token=token, ca_file=folder / "api.crt", etcd=f"http://127.0.0.1:{etcd}"
+    )
 
 
 def _apiserver(assets: Path, folder: Path, etcd: int, port: int, flags: Sequence[str]) -> subprocess.Popen[bytes]:
