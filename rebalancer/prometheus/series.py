@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from rebalancer.model.snapshot import ClusterSnapshot
 
 Ints = NDArray[np.int64]
-SPARE_SERIES = 65_536
-"""Series of pods that are gone are dropped when there are so many more than the answer has."""
+MOST_ANSWERS, SPARE_SERIES = 4, 65_536
+"""The table is cleared when it has more series than so many of the largest answers, and so many more: most are of pods
+that are gone. Several queries with labels of their own share it."""
 
 
 class PodLabels(Protocol):
@@ -47,11 +48,14 @@ class PodSeries:
         self._containers: dict[str, int] = {"": 0}
         self._of_names: list[str] | None = None
         self._index: list[int] = []
+        self._largest = 0
+        """Series of the largest answer."""
 
     def numbers(self, series: Sequence[msgspec.Raw]) -> Ints:
         """(series,) the number of each; new ones are added."""
-        if len(self._numbers) > 2 * len(series) + SPARE_SERIES:
+        if len(self._numbers) > MOST_ANSWERS * self._largest + SPARE_SERIES:
             self._clear()
+        self._largest = max(self._largest, len(series))
         known = self._numbers
         found = [known.get(labels, -1) for labels in map(bytes, series)]
         out = np.array(found, dtype=np.int64)

@@ -211,3 +211,15 @@ def test_20_1_an_answer_that_cannot_be_unpacked_is_a_lost_answer(body: bytes) ->
         pytest.raises(ConnectError, match="can't be reached: the connection was cut"),
     ):
         names(client)
+
+
+def test_20_1_an_empty_answer_that_is_said_to_be_compressed_is_empty() -> None:
+    refusal = Reply(status=403, body=b"", headers={"Content-Encoding": "gzip"})
+    with serving(lambda _: refusal) as (_, client), pytest.raises(ConnectError, match="not allowed to list namespaces"):
+        names(client)
+
+
+def test_20_1_answers_to_writes_come_as_they_are() -> None:
+    with serving(lambda _: Reply()) as (api, client):
+        client.send("POST", "/api/v1/namespaces", b"{}")
+    assert "gzip" not in api.asked[0].headers.get("Accept-Encoding", "")

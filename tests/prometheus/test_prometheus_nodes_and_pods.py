@@ -4,6 +4,8 @@ import math
 import random
 import time
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -14,6 +16,7 @@ from rebalancer.model.snapshot import SUCCEEDED, ClusterSnapshot
 from rebalancer.prometheus import decode
 from rebalancer.prometheus.nodes import NodeBy, NodeMap, host_of
 from rebalancer.prometheus.pods import PodUsage, pod_usage
+from rebalancer.prometheus.series import PodLabels, PodSeries
 from tests.prometheus.builders import a_cluster, fake_prometheus, read, vector
 
 Table = dict[str, list[dict[str, str]]]
@@ -223,6 +226,28 @@ def test_20_2_series_that_come_again_are_joined_as_new_ones() -> None:
             assert (ours.departed is None) == (fresh.departed is None)
             if ours.departed is not None and fresh.departed is not None:
                 assert ours.departed.tolist() == pytest.approx(fresh.departed.tolist())
+
+
+def test_20_2_an_answer_with_few_series_keeps_those_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rebalancer.prometheus.series.SPARE_SERIES", 10)
+    read = list[str]()
+
+    def labels_of(blob: msgspec.Raw) -> PodLabels:
+        read.append(bytes(blob).decode())
+        return cast(PodLabels, SimpleNamespace(namespace="x", pod=bytes(blob).decode(), node="", container=""))
+
+    table = PodSeries(labels_of)
+    many, few = ([msgspec.Raw(f'"{kind}{n}"'.encode()) for n in range(count)] for kind, count in (("m", 100), ("f", 3)))
+    for _ in range(3):
+        table.numbers(many)
+        table.numbers(few)
+    assert len(read) == 103
+    for pods in range(5):  # other pods each time: those that are gone are dropped
+        table.numbers([msgspec.Raw(f'"{pods}-{n}"'.encode()) for n in range(100)])
+    assert len(table.node_labels()) == 1
+    read.clear()
+    table.numbers(many)
+    assert len(read) == 100
 
 
 def one_by_one(series: list[tuple[dict[str, str], str]], snapshot: ClusterSnapshot, mapped: NodeMap) -> list[float]:
