@@ -42,7 +42,7 @@ def find(view: StrategyView) -> Findings:
     for node in np.flatnonzero(over.any(axis=1)):
         if int(node) in skipped or (view.only is not None and int(node) not in view.only):
             continue
-        if view.strategy.by_cpu and not _due(view, loads, int(node)):
+        if view.strategy.by_cpu:
             refusals = _momentary(view, loads, int(node), at_once=int(node) in short)
             if len(refusals) == np.count_nonzero(over[node]):
                 skipped[int(node)] = next(iter(refusals.values()))
@@ -161,10 +161,9 @@ def _cpu_loads(view: StrategyView, short: Collection[int]) -> Loads:
     return only_what_is_hot(loads, loads.resources)
 
 
-def _due(view: StrategyView, loads: Loads, node: int) -> bool:
-    """Whether it is due and a peak is over high."""
-    peaks = [is_predicted(name) for name in loads.resources]
-    return node in view.due and bool((loads.node[node] > loads.high[node])[peaks].any())
+def _due(view: StrategyView, node: int, over: Collection[str], resource: str) -> bool:
+    """Whether it is due and the peak of this resource is among those that are `over` high."""
+    return node in view.due and f"{resource}{AT_ITS_PEAK}" in over
 
 
 def _measured(resource: str) -> str:
@@ -216,8 +215,12 @@ def _momentary(view: StrategyView, loads: Loads, node: int, *, at_once: bool) ->
     """Index of a resource that a node is hot by -> why it has not been for long enough. `at_once`: of
     memory it need not have been."""
     refusals: dict[int, Refusal] = {}
-    for at in np.flatnonzero(loads.node[node] > loads.high[node]).tolist():
+    hot_by = np.flatnonzero(loads.node[node] > loads.high[node]).tolist()
+    over = [loads.resources[at] for at in hot_by]
+    for at in hot_by:
         name = _measured(loads.resources[at])
+        if _due(view, node, over, name):
+            continue  # relief ahead of the peak can't wait
         if (node, name) in view.overrides:
             continue  # an alert has waited for its rule's `for`
         if name == MEMORY and at_once:

@@ -152,3 +152,14 @@ def test_19_4_a_node_that_is_hot_by_memory_is_relieved_of_its_peak_too() -> None
         "real memory 87.5% is over high 85.0%, to be cooled to 75.0%; "
         "a memory peak of 95.0% is expected at Thu 10:00 UTC"
     )
+
+
+def test_19_2_one_hot_reading_of_cpu_is_no_finding_where_the_node_is_due_by_memory() -> None:
+    scene = Scene({"hot": 15, "cold": 5}, {"hot": 18, "cold": 6}, due=["hot"], marks=MARKS)
+    samples = scene.usage.samples.copy()
+    samples[:-1, scene.made.node_index["hot"]] = 2_000.0
+    (finding,) = find(replace(scene.view, usage=replace(scene.usage, samples=samples))).findings
+    assert (finding.resource, finding.others) == (MEMORY, ())
+    assert "CPU" not in finding.reason
+    (steady,) = scene.find().findings
+    assert steady.resource == "cpu"
