@@ -25,6 +25,8 @@ from rebalancer.model.snapshot import ClusterSnapshot
 
 REACH = 12.0
 """A kill is expected at most so many times as far ahead as growth has been seen."""
+LATEST_HOURS = 365 * 24.0
+"""A kill later than this is none: slow growth that is extrapolated so far gives no date."""
 OLDER, WARM_SHARE = 1.5, 1.1
 """A pod that is at most 1.1 times as large as a sibling that is 1.5 times as old, and doesn't grow, is warming up. The
 same goes for former pods of its service."""
@@ -54,7 +56,7 @@ class MemoryLeak:
     kill_from: float
     """The earliest time, at the fastest growth seen."""
     kill_until: float
-    """The latest, at the slowest; infinite if it may never be."""
+    """The latest, at the slowest; infinite if that is more than a year ahead, or never."""
     ended_before: int = 0
     """Restarts and former pods of its service, in the known days, that ended such growth."""
 
@@ -164,7 +166,7 @@ def _of_node(candidates: Sequence["_Candidate"], node: str, free: float, *, at: 
             limit_mebibytes=limit,
             kill_at=at + first[0] * HOUR_SECONDS,
             kill_from=at + first[1] * HOUR_SECONDS,
-            kill_until=at + first[2] * HOUR_SECONDS,
+            kill_until=at + first[2] * HOUR_SECONDS if first[2] <= LATEST_HOURS else math.inf,
             ended_before=each.ended_before,
         )
 

@@ -1,5 +1,6 @@
 """Memory leaks among pods of every shape: found with a date, and nothing else is."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.forecast.leaks import MIB, MemoryLeak, find_leaks
+from rebalancer.forecast.leaks import MIB, MemoryLeak, find_leaks, leaks_note
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
 from tests.builders import GIB, NOW, APod, a_node, a_pod, cluster
 
@@ -206,6 +207,17 @@ def test_19_4_leak_without_a_limit_is_dated_by_the_memory_of_its_node() -> None:
     assert [each.kill_at for each in reserved.values()] == [each.kill_at for each in found.values()]
     # far from it nothing is said
     assert leaks(shapes, limit=None, age=8 * HOUR, used=1024.0) == {}
+
+
+def test_19_4_leak_with_a_pause_has_no_latest_time_beyond_a_year() -> None:
+    """It grows for 6 hours, stands still for 14 but for a few bytes, and grows again."""
+    hours, levels = [-400.0, -24.0, -18.1, -4.0, 0.0], [2000.0, 2000.0, 8000.0, 8000.004, 16000.0]
+    (found,) = leaks({"web-1": lambda at: np.interp(at, hours, levels)}, limit=None).values()
+    assert found.kill_at < NOW + 12 * DAY_SECONDS
+    assert math.isinf(found.kill_until)
+    note = leaks_note([found])
+    assert note is not None
+    assert note.endswith(", or never)")
 
 
 def test_19_4_leak_is_dated_by_the_largest_limit_of_a_container_at_the_earliest() -> None:
