@@ -17,6 +17,7 @@ from bench import (
     peer,
     plan_bench,
     report,
+    scale,
     strategies,
 )
 
@@ -34,6 +35,7 @@ BENCHES = {
     "forecast": forecast.main,
     "history": history.main,
     "report": report.main,
+    "scale": scale.main,
     "strategies": strategies.main,
 }
 

@@ -2,10 +2,11 @@
 
 The daemon is a process of the real command. Another process is its API server and its Prometheus: rendered lists,
 watches in which nothing happens, pods that can be read and evicted (they stay), answers to the three usage queries with
-one series for each node and pod. An alert for a node at 66 % of its CPU is posted to the webhook; the clock stops when
-the eviction of one of that node's pods arrives at the API server, which includes usage read anew, a plan, our taint,
-the ledger (SQLite) and the second look at the pod. First 1,000 nodes and 30,000 pods, then 5,000 and 150,000, each
-with a warm cache. Prints one JSON object a line. Resident memory is the whole process's.
+one series for each node and pod, and empty vectors for every other query. An alert for a node at 66 % of its CPU is
+posted to the webhook; the clock stops when the eviction of one of that node's pods arrives at the API server, which
+includes usage read anew, a plan, our taint, the ledger (SQLite) and the second look at the pod. First 1,000 nodes and
+30,000 pods, then 5,000 and 150,000, each with a warm cache. Prints one JSON object a line. Resident memory is the whole
+process's.
 """
 
 import argparse
@@ -67,9 +68,7 @@ class Backend:
 
     def _usage(self) -> dict[str, bytes]:
         """Rendered answers by query."""
-        random = np.random.default_rng(SEED)
-        level = {name: max(0.05, random.normal(0.4, 0.05)) for name in self.nodes}
-        level |= dict.fromkeys(list(self.nodes)[::WARM_EVERY], WARM_SHARE)
+        level = self.levels()
         on: dict[str, list[tuple[str, str]]] = {}
         for key, (_, node) in self.pods.items():
             on.setdefault(node, []).append(key)
@@ -84,11 +83,19 @@ class Backend:
             "pod:cpu": _vector(pods),
         }
 
+    def levels(self) -> dict[str, float]:
+        """Share of its CPU that each node uses."""
+        random = np.random.default_rng(SEED)
+        level = {name: max(0.05, random.normal(0.4, 0.05)) for name in self.nodes}
+        return level | dict.fromkeys(list(self.nodes)[::WARM_EVERY], WARM_SHARE)
+
     def answer(self, query: str) -> bytes:
-        return self.usage.get(query, _vector([])).replace(STAMP, f"{time.time():.3f}".encode())
+        """To a query that it doesn't know, an empty vector."""
+        return self.usage.get(query, EMPTY).replace(STAMP, f"{time.time():.3f}".encode())
 
 
 def rendered_items(directory: Path, plural: str) -> Iterator[dict[str, Any]]:
+    """The objects of a rendered list."""
     number = 0
     while (path := directory / f"{plural}-{number}.json").exists():
         yield from json.loads(path.read_bytes())["items"]
@@ -99,6 +106,10 @@ def _vector(series: list[tuple[dict[str, str], Any]]) -> bytes:
     rows = [{"metric": labels, "value": ["@", str(value)]} for labels, value in series]
     text = json.dumps({"status": "success", "data": {"resultType": "vector", "result": rows}}, separators=(",", ":"))
     return text.encode().replace(b'"@"', STAMP)
+
+
+EMPTY = _vector([])
+NOT_FOUND = {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -121,15 +132,19 @@ class Handler(BaseHTTPRequestHandler):
         if "leases" in parts:
             with self.backend.guard:
                 return self._say(self.backend.lease or {}, 200 if self.backend.lease else 404)
-        if parts[-2] == "pods":
+        if parts[-2:-1] == ["pods"]:
+            if (parts[-3], parts[-1]) not in self.backend.pods:
+                return self._say(NOT_FOUND, 404)
             uid, node = self.backend.pods[parts[-3], parts[-1]]
             meta = {"namespace": parts[-3], "name": parts[-1], "uid": uid}
             return self._say({"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": "Running"}})
-        if parts[-2] == "nodes":
+        if parts[-2:-1] == ["nodes"]:
+            if parts[-1] not in self.backend.nodes:
+                return self._say(NOT_FOUND, 404)
             return self._say(self.backend.nodes[parts[-1]] | {"apiVersion": "v1", "kind": "Node"})
         path = self.backend.directory / f"{parts[-1]}-{int(query.get('continue', ['0'])[0])}.json"
         # a resource that the rendered cluster doesn't have
-        return self._say(path.read_bytes()) if path.exists() else self._say({"kind": "Status"}, 404)
+        return self._say(path.read_bytes()) if path.exists() else self._say(NOT_FOUND, 404)
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -165,23 +180,48 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _hold(self) -> None:
+        self.start_watch()
+        with contextlib.suppress(OSError):
+            while True:
+                self.send_bookmark()
+                time.sleep(BOOKMARK_SECONDS)
+        self.close_connection = True
+
+    def start_watch(self) -> None:
+        """The head of an answer without end."""
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        line = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"987654321"}}}\n'
-        with contextlib.suppress(OSError):
-            while True:
-                self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
-                time.sleep(BOOKMARK_SECONDS)
-        self.close_connection = True
+
+    def send_bookmark(self) -> None:
+        """Nothing has changed."""
+        self.send_chunk(b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"987654321"}}}\n')
+
+    def send_chunk(self, line: bytes) -> None:
+        """One line of a watch."""
+        self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
 
 
 def serve(directory: Path) -> None:
     """Print the port, then a line for each eviction, until killed."""
-    Handler.backend = Backend(directory)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    listen(Handler, Backend(directory))
+
+
+class _Server(ThreadingHTTPServer):
+    """Clients that are gone are no error."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+def listen(handler: type[Handler], backend: Backend) -> None:
+    """Print the port, and answer until killed."""
+    handler.backend = backend
+    server = _Server(("127.0.0.1", 0), handler)
     print(server.server_address[1], flush=True)
     server.serve_forever()
 

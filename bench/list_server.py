@@ -21,7 +21,7 @@ def serve(directory: Path) -> None:
 
 
 def _serve(connection: socket.socket, directory: Path) -> None:
-    with connection:
+    with connection, contextlib.suppress(OSError):  # the client is gone
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _talk(connection, directory)
 

@@ -69,6 +69,9 @@ def _talk(connection: socket.socket, directory: Path, storm: list[bytes]) -> Non
                 connection.recv(1)
                 return
             path = directory / f"{plural}-{int(query.get('continue', ['0'])[0])}.json"
+            if not path.exists():
+                connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                continue
             with path.open("rb") as file:
                 head_lines = (
                     "HTTP/1.1 200 OK",

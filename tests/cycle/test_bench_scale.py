@@ -1,0 +1,63 @@
+"""`make bench ONLY=scale`: a cold list and warm cycles over a served cluster, and the growth of each stage."""
+
+import json
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from bench import __main__ as benches
+from bench import scale
+
+NODES = 20
+
+
+def test_20_6_scale_is_a_bench() -> None:
+    assert benches.BENCHES["scale"] is scale.main
+
+
+@pytest.mark.parametrize("k", [0.0, 0.3, 1.1])
+def test_20_6_the_exponent_is_that_of_the_cost(k: float) -> None:
+    assert scale.exponent([500, 1_000, 5_000], [2.0 * n**k for n in (500, 1_000, 5_000)]) == pytest.approx(k)
+
+
+def test_20_6_a_growth_over_its_aim_fails_the_bench(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Served:
+        def __enter__(self) -> int:
+            return 0
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    costs = iter([0.1, 0.1, 0.1, 0.4])  # cold and warm of each size
+    figures = {"pods": 1.0, "hot": 1.0, "moves": 1.0}
+    monkeypatch.setattr(scale, "served", lambda _: Served())
+    monkeypatch.setattr(
+        scale,
+        "_fresh",
+        lambda what, _: {scale.COLD if what == "cold" else scale.CYCLE: next(costs), **figures},
+    )
+    monkeypatch.setattr("sys.argv", ["bench", "--sizes", "500,1000"])
+    assert scale.main() == 1
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    growth = {each["figure"]: (each["value"], each["aim"], each["holds"]) for each in lines if each["aim"]}
+    assert growth == {
+        "growth of cold list and snapshot": (0.0, "<= 1.1", True),
+        "growth of warm cycle with constant change": (2.0, "<= 0.3", False),
+    }
+
+
+def test_20_6_cycles_over_a_served_cluster_are_measured_without_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    with scale.served(NODES) as port:
+        found = scale.cold(port) | scale.warm(port)
+        # a query that the server doesn't know
+        query = urllib.parse.urlencode({"query": "max by (node) (node_memory_MemTotal_bytes)"})
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/prometheus/api/v1/query?{query}") as answer:
+            assert json.load(answer)["data"]["result"] == []
+    assert (found["pods"], found["hot"]) == (600, scale.HOT_NODES)
+    stages = {scale.COLD, scale.CYCLE, "changes", "warm snapshot", "usage", "loads", "find", "plan", "report"}
+    assert found.keys() == {*stages, "pods", "hot", "moves"}
+    assert all(found[stage] >= 0 for stage in stages)
+    assert "Traceback" not in capfd.readouterr().err
