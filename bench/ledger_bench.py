@@ -4,8 +4,8 @@ On SQLite and on a real PostgreSQL (a fresh one, loopback), one process and four
 on a ledger that holds what the turns before it left. A reservation is one as a policy with limits at every scope makes
 it: eight scopes and twelve checks that all have room, committed; and each lands at once (a second, small transaction,
 within the same time), because in a real ledger few are in flight. Every reservation locks the global scope, so four
-processes share what the database does rather than multiply it. SQLite waits for the disk at each commit; this
-PostgreSQL doesn't (`fsync=off`), a real one does. Prints one JSON object a line.
+processes share what the database does rather than multiply it. Both databases wait for the disk at each commit. Prints
+one JSON object a line.
 """
 
 import argparse
@@ -28,6 +28,8 @@ from tests.real.servers.postgres import postgres_server
 SECONDS, PROCESSES = 5.0, (1, 4)
 AIM_PER_SECOND = 50.0
 """A cluster of 5,000 nodes evicts a few pods a minute; 50 a second leave room for a hundred such clusters."""
+AIM_OF_FOUR = 200.0
+"""Of four processes on PostgreSQL: SQLite is for one machine, clusters that share limits use PostgreSQL."""
 
 
 class WallClock:
@@ -138,7 +140,7 @@ def main() -> int:
         work(*arguments.worker, arguments.seconds)
         return 0
     missed = False
-    with tempfile.TemporaryDirectory(prefix="ledger-bench-") as folder, postgres_server() as server:
+    with tempfile.TemporaryDirectory(prefix="ledger-bench-") as folder, postgres_server(durable=True) as server:
         urls = {"SQLite": f"sqlite:///{Path(folder) / 'ledger.db'}", "PostgreSQL": server.create_database("bench")}
         for url in urls.values():
             upgrade(url)
@@ -146,10 +148,11 @@ def main() -> int:
             for name, url in urls.items():
                 per_second, median_ms = measure(url, processes, arguments.seconds)
                 of = f"{name}, {processes} process{'es' if processes > 1 else ''}"
-                holds = per_second >= AIM_PER_SECOND
+                aim = AIM_OF_FOUR if (name, processes) == ("PostgreSQL", 4) else AIM_PER_SECOND
+                holds = per_second >= aim
                 missed |= not holds
                 line = {"bench": "ledger", "figure": f"reservations, {of}", "value": round(per_second, 1)}
-                print(json.dumps(line | {"unit": "1/s", "aim": AIM_PER_SECOND, "holds": holds}), flush=True)
+                print(json.dumps(line | {"unit": "1/s", "aim": aim, "holds": holds}), flush=True)
                 line = {"bench": "ledger", "figure": f"median reservation, {of}", "value": round(median_ms, 2)}
                 print(json.dumps(line | {"unit": "ms", "aim": None, "holds": True}), flush=True)
     return int(missed)

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Row,
     Select,
     bindparam,
+    false,
     func,
     insert,
     or_,
@@ -32,13 +33,10 @@ from rebalancer.model.errors import UnsafeDataError, ledger_behind, ledger_of_an
 from rebalancer.model.limits import Check, Denied, Pause, Scope
 from rebalancer.model.ports import Clock
 from rebalancer.store.db.dialect import as_seconds, database_now, upsert
-from rebalancer.store.db.engine import shown_url
 from rebalancer.store.db.tables import ENTRIES, EVICTIONS, PAUSES, SCOPES
 
 _EVENTS = ("inFlight", "bytes")
 """Kinds of checks that count what is in flight: only an event gives room."""
-
-_LOCK_ATTEMPTS = 5
 
 
 def lock_scopes(connection: Connection, scopes: Sequence[Scope], *, cluster: str, term: int | None) -> None:
@@ -85,21 +83,18 @@ def next_in_sequence(connection: Connection, *, cluster: str, known: int) -> int
 
 
 def hold_scopes(connection: Connection, scopes: Sequence[Scope]) -> dict[tuple[str, str], int | None]:
-    """Insert missing rows of `scopes` (each once) and lock them: (kind, key) -> term."""
+    """Insert missing rows of `scopes` (each once, sorted) and lock them in this order: (kind, key) -> term."""
     rows = [{"kind": scope.kind, "key": scope.key} for scope in scopes]
-    query = (
-        select(SCOPES.c.kind, SCOPES.c.key, SCOPES.c.term)
-        .where(tuple_(SCOPES.c.kind, SCOPES.c.key).in_([tuple(scope) for scope in scopes]))
-        .order_by(SCOPES.c.kind, SCOPES.c.key)
-        .with_for_update()
+    # the update that never happens locks a row that is there: it can't be pruned before it is read
+    insert_or_lock = upsert(connection)(SCOPES)
+    insert_or_lock = insert_or_lock.on_conflict_do_update(
+        index_elements=[SCOPES.c.kind, SCOPES.c.key], set_={"key": insert_or_lock.excluded.key}, where=false()
     )
-    for _ in range(_LOCK_ATTEMPTS):
-        connection.execute(upsert(connection)(SCOPES).on_conflict_do_nothing(), rows)
-        terms = {(row.kind, row.key): row.term for row in connection.execute(query)}
-        if len(terms) == len(scopes):
-            return terms
-        # one was pruned between the two statements
-    raise UnsafeDataError(f"{shown_url(connection.engine.url)}: rows of the ledger's scopes are missing")
+    query = select(SCOPES.c.kind, SCOPES.c.key, SCOPES.c.term).where(
+        tuple_(SCOPES.c.kind, SCOPES.c.key).in_([tuple(scope) for scope in scopes])
+    )
+    connection.execute(insert_or_lock, rows)
+    return {(row.kind, row.key): row.term for row in connection.execute(query)}
 
 
 def pause_in_force(connection: Connection, scopes: Sequence[Scope], *, now: float) -> Pause | None:

@@ -5,8 +5,9 @@
        └─> Denied                          └─> refunded if it did not happen
 
 A reservation is one short transaction: lock the rows of the scopes in sorted order, read the clock, count, and write
-the eviction with one entry for each scope, or nothing. It is committed before the call, and no transaction is open
-during the call. A process that dies at any step leaves a row that counts until `reconcile_outcomes` at the next start.
+the eviction with one entry for each scope, or nothing; on PostgreSQL in one round trip (`round_trip`). It is committed
+before the call, and no transaction is open during the call. A process that dies at any step leaves a row that counts
+until `reconcile_outcomes` at the next start.
 """
 
 from collections.abc import Sequence
@@ -39,12 +40,14 @@ from rebalancer.store.ledger.counting import (
 from rebalancer.store.ledger.operator_state import OperatorState
 from rebalancer.store.ledger.reconcile import CALL_GRACE_SECONDS, reconciled_outcome
 from rebalancer.store.ledger.restore import count_again, lacking
+from rebalancer.store.ledger.round_trip import Reserved, reserve_at_once
 from rebalancer.store.ledger.rows import (
     UNRECONCILED,
     add_eviction,
     answered,
     change_eviction,
     eviction_row,
+    planned_row,
     read_eviction,
     read_evictions,
 )
@@ -86,7 +89,20 @@ class SqlLedger(OperatorState):
             # such a check would never see its own evictions, and never be used up
             raise ValueError(f"the eviction is not counted in {strange[0]}, which is checked")
 
-        def work(connection: Connection) -> tuple[int, int, float] | Denied:
+        def at_once(connection: Connection) -> Reserved | None:
+            row = planned_row(report, eviction, cluster=self._cluster, lease_term=term)
+            return reserve_at_once(
+                connection,
+                row,
+                scopes=counted,
+                checks=checks,
+                cluster=self._cluster,
+                term=term,
+                known=self._sequence,
+                now=None if self._clock is None else self._clock.now(),
+            )
+
+        def in_steps(connection: Connection) -> Reserved | Denied:
             lock_scopes(connection, counted, cluster=self._cluster, term=term)
             now, denied, paused = count(connection, checks, cluster=self._cluster, clock=self._clock)
             if paused and (pause := pause_in_force(connection, counted, now=now)) is not None:
@@ -96,9 +112,13 @@ class SqlLedger(OperatorState):
             number = next_in_sequence(connection, cluster=self._cluster, known=self._sequence)
             record = add_eviction(connection, report, eviction, cluster=self._cluster, at=now, lease_term=term)
             add_entries(connection, counted, eviction=record, at=now)
-            return record, number, now
+            return Reserved(record, number, now)
 
-        answer = write(self._engine, work)
+        answer: Reserved | Denied | None = None
+        if self._engine.dialect.name == "postgresql":
+            answer = write(self._engine, at_once)
+        if answer is None:
+            answer = write(self._engine, in_steps)
         if isinstance(answer, Denied):
             return answer
         record, number, eviction.planned_at = answer

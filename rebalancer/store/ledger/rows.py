@@ -75,6 +75,19 @@ def _stored(value: Any) -> Any:
     return value
 
 
+def planned_row(report: CycleReport, eviction: Eviction, *, cluster: str, lease_term: int | None) -> dict[str, Any]:
+    """Column -> value of an eviction before its call, without `planned_at`."""
+    row = eviction_row(eviction) | {
+        "cycle": report.id,
+        "cluster": cluster,
+        "dry_run": report.dry_run,
+        "lease_term": lease_term,
+        "outcome": Outcome.PLANNED.value,
+    }
+    del row["planned_at"]
+    return row
+
+
 def add_eviction(
     connection: Connection,
     report: CycleReport,
@@ -85,14 +98,7 @@ def add_eviction(
     lease_term: int | None = None,
 ) -> int:
     """Record an eviction before its call; the row's id."""
-    row = eviction_row(eviction) | {
-        "cycle": report.id,
-        "cluster": cluster,
-        "dry_run": report.dry_run,
-        "planned_at": at,
-        "lease_term": lease_term,
-        "outcome": Outcome.PLANNED.value,
-    }
+    row = planned_row(report, eviction, cluster=cluster, lease_term=lease_term) | {"planned_at": at}
     return int(connection.execute(insert(EVICTIONS).values(row).returning(EVICTIONS.c.id)).scalar_one())
 
 

@@ -21,6 +21,8 @@ USER = "rebalancer"
 PASSWORD = "s3cret/p@ss:word%"
 
 _INITDB = ("--auth-host=scram-sha-256", "--auth-local=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+_FAST = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off"
+_DURABLE = "-c fsync=on -c synchronous_commit=on -c full_page_writes=on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +55,8 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
-    """Start a server; skips the test where PostgreSQL is not installed."""
+def postgres_server(*, durable: bool = False) -> Iterator[PostgresServer]:
+    """Start a server; skips the test where PostgreSQL is not installed. `durable`: commits wait for the disk."""
     binaries = _binaries()
     if binaries is None:
         pytest.skip("needs PostgreSQL: apt-get install postgresql")
@@ -66,7 +68,7 @@ def postgres_server() -> Iterator[PostgresServer]:
         password_file.write_text(PASSWORD)
         password_file.chmod(0o644)
         _run([binaries / "initdb", "-D", data, "-U", USER, f"--pwfile={password_file}", *_INITDB], as_user, folder)
-        port = _start(binaries, data, folder, as_user)
+        port = _start(binaries, data, folder, as_user, _DURABLE if durable else _FAST)
         try:
             yield PostgresServer(host="127.0.0.1", port=port, socket_folder=folder)
         finally:
@@ -95,7 +97,7 @@ def _unprivileged(folder: Path) -> dict[str, object]:
     return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
 
-def _start(binaries: Path, data: Path, folder: Path, as_user: dict[str, object]) -> int:
+def _start(binaries: Path, data: Path, folder: Path, as_user: dict[str, object], commits: str) -> int:
     """The port. It is free when chosen and may be taken when used, so a few are tried."""
     log = folder / "log"
     for attempt in range(3):
@@ -103,8 +105,8 @@ def _start(binaries: Path, data: Path, folder: Path, as_user: dict[str, object])
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
         options = (
-            f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off -c synchronous_commit=off "
-            "-c full_page_writes=off -c shared_buffers=32MB -c max_connections=60 -c log_min_messages=fatal"
+            f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 {commits} "
+            "-c shared_buffers=32MB -c max_connections=60 -c log_min_messages=fatal"
         )
         try:
             start = [binaries / "pg_ctl", "start", "-D", data, "-l", log, "-w", "-t", "60", "-o", options]

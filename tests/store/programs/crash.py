@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import psycopg
 from sqlalchemy import event
 
 from rebalancer.model.eviction import Outcome
@@ -52,13 +53,21 @@ def main(url: str, pods: Path, step: str) -> None:
     @event.listens_for(engine, "after_cursor_execute")
     def executed(_connection, _cursor, statement, *_):
         for text, here in (
-            ("FROM scopes", STEPS[1]),
+            ("INTO scopes", STEPS[1]),
             ("INSERT INTO evictions", STEPS[2]),
             ("INSERT INTO entries", STEPS[3]),
             ("UPDATE evictions SET outcome", STEPS[8]),
         ):
             if text in statement:
                 reached(here)
+
+    def sent(connection, statement, *arguments, **named):
+        cursor = execute(connection, statement, *arguments, **named)
+        executed(connection, cursor, statement)
+        return cursor
+
+    # PostgreSQL's reservation is sent by the driver: what is sent before the commit ends with the process
+    execute, psycopg.Connection.execute = psycopg.Connection.execute, sent
 
     for name in ("web-1", "web-2"):
         armed = name == "web-2"
