@@ -1,5 +1,6 @@
 """`rebalancer run`: the daemon; with `--once` a single cycle and the measurement of its effect."""
 
+import gc
 import logging
 import os
 import sys
@@ -18,6 +19,11 @@ from rebalancer.model.errors import ConfigError
 if TYPE_CHECKING:
     from rebalancer.bootstrap.settings import Settings
     from rebalancer.policy import RebalancerPolicy
+
+
+COLLECTIONS = (10_000, 10, 100)
+"""Thresholds of the garbage collector in the daemon. A full collection visits all objects of a large cluster;
+with Python's own thresholds one or two came in each cycle."""
 
 
 @options(*CLUSTER)
@@ -89,6 +95,7 @@ def _daemon(path: Path, settings: "Settings", *, dry_run: bool, scenario: str | 
     from rebalancer.daemon.serve import Daemon
 
     set_up(as_json=not sys.stderr.isatty())
+    gc.set_threshold(*COLLECTIONS)
     with ExitStack() as stack:
         lab = None
         if scenario is not None:
