@@ -82,7 +82,7 @@ class Eviction:
     cpu_millicores: float = math.nan
     """Real CPU."""
     resource: str = ""
-    """The resource that its node is to be relieved of; empty = another goal, or not known."""
+    """The measured resource that its node is to be relieved of; empty = requests, another goal, or not known."""
     amounts: Mapping[str, PodAmount] = field(default_factory=dict)
     """Resource besides CPU -> what the pod used of it; those that are measured."""
     service_identity: str = ""

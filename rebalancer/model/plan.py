@@ -57,6 +57,8 @@ class Loads:
     """(pods, resources) load that the pod adds to a node."""
     relief: Floats | None = None
     """(pods, resources) load that the pod takes off its node, if different; None = the same."""
+    measured: bool = True
+    """Whether the loads are real usage; otherwise requests."""
     of_all: Floats | None = None
     """(pods, resources) the same where all that may go together do, if different; None = the same."""
 
@@ -77,7 +79,9 @@ class Loads:
         return out
 
     def hot_by(self, node: int) -> list[str]:
-        """Resources by which a node is over `high` now."""
+        """Measured resources by which a node is over `high` now; none by requests."""
+        if not self.measured:
+            return []
         over = self.node[node] > self.high[node]
         return [name for name, hot in zip(self.resources, over, strict=True) if hot and not is_predicted(name)]
 

@@ -61,6 +61,12 @@ class Job:
         """The headroom by which the node is cooled; None where that isn't the goal."""
         return self.headroom if self.finding.goal is Goal.COOL else None
 
+    @property
+    def resource(self) -> str:
+        """The measured resource that the node is to be relieved of; empty for requests, and for other goals."""
+        headroom = self.cooled
+        return self.finding.resource if headroom is not None and headroom.loads.measured else ""
+
 
 def excess(job: Job) -> Floats:
     """(resources,) load over target that stays once the awaited candidates have left."""

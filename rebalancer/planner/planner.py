@@ -601,7 +601,7 @@ class Planner:
                 strategy=finding.strategy,
                 reason=_reason(job, pod),
                 cpu_millicores=float(self._cpu[pod.index]),
-                resource=finding.resource if finding.goal is Goal.COOL else "",
+                resource=job.resource,
                 service_identity=traits.identity,
                 level=traits.level,
                 owner_uid=snapshot.owners[int(snapshot.top_owner[owner])].uid,

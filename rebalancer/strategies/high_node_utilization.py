@@ -363,6 +363,7 @@ def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
             target=target,
             low=target,
             pod=pod,
+            measured=False,
         ),
         skipped={each: view.usage.problems.get(each) or Refusal.of(Reason.NO_SAMPLE) for each in unknown},
     )

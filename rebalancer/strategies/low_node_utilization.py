@@ -195,7 +195,7 @@ def _request_loads(view: StrategyView) -> Loads:
             for resource, percent in getattr(pool.request_thresholds, name).items():
                 at = names.index(resource)
                 column[members, at] = np.where(has[members, at], percent / 100 * room[members, at], np.nan)
-    return Loads(resources=names, node=node, room=room, pod=pod, **marks)
+    return Loads(resources=names, node=node, room=room, pod=pod, measured=False, **marks)
 
 
 def _unjudged(view: StrategyView) -> dict[int, Refusal]:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from rebalancer import strategies
+from rebalancer.constraints.admission import LedgerState
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.limits import EvictionBackoff
 from rebalancer.model.objects import Taint
 from rebalancer.model.plan import Loads
 from rebalancer.model.reason import Reason, Refusal
@@ -26,9 +28,11 @@ from tests.builders import (
     a_pod,
     a_policy,
     an_eviction,
+    carry_out,
     cluster,
     found_in,
     plan_all,
+    planner_for,
     replicas,
     usage_of,
 )
@@ -436,6 +440,30 @@ def test_by_requests_neither_usage_nor_samples_nor_moves_matter() -> None:
     )
     assert hot_in(found, nodes) == ["n"]
     assert found.skipped == {}
+
+
+def test_19_2_by_requests_an_eviction_is_for_no_measured_resource_and_any_backoff_holds_it_back() -> None:
+    nodes = [a_node("a", memory=10 * GIB), a_node("b", memory=10 * GIB)]
+    pods, policy = replicas("web", {"a": 7}, memory=1 * GIB), requests_policy({"memory": 50})
+    made = cluster(nodes, pods)
+    usage = usage_of(made, nodes, pods)
+
+    def moves(*backoffs: EvictionBackoff) -> list[Eviction]:
+        return carry_out(planner_for(made, usage, policy, standing=LedgerState(backoffs=backoffs)), made).accepted
+
+    free = moves()
+    assert {each.resource for each in free} == {""}
+    held = EvictionBackoff(
+        service_identity=free[0].service_identity, node="a", until=NOW + 60, count=2, reason="no use", resource="cpu"
+    )
+    assert moves(held) == []
+
+
+def test_19_5_what_is_hot_by_requests_is_hot_by_no_measured_resource() -> None:
+    nodes = [a_node("a", memory=10 * GIB)]
+    loads = loads_of(find(nodes, replicas("web", {"a": 7}, memory=1 * GIB), policy=requests_policy({"memory": 50})))
+    assert loads.hot.tolist() == [True]
+    assert loads.hot_by(0) == []
 
 
 def test_the_registry_knows_each_strategy_that_a_policy_may_name() -> None:
