@@ -184,7 +184,11 @@ def find(seen: Observation, policy: RebalancerPolicy, request: CycleRequest = AN
                 if mark.strategy == strategy.name and mark.node in index
             },
             peaks=seen.peaks,
-            due=frozenset(index[node] for node, until in request.due.items() if node in index and seen.now < until),
+            due=frozenset(
+                (index[node], resource)
+                for (node, resource), until in request.due.items()
+                if node in index and seen.now < until
+            ),
             cordons=cordons,
             in_vain=in_vain,
             days=seen.days if Need.DAYS in needs([strategy]) else None,

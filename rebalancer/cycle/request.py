@@ -34,8 +34,8 @@ class CycleRequest:
     """The cycle covers their union."""
     thresholds: Mapping[tuple[str, str], ThresholdOverride] = field(default_factory=dict)
     """(node, resource) -> thresholds of an alert."""
-    due: Mapping[str, float] = field(default_factory=dict)
-    """Node to be relieved ahead of its peak -> when it is hot (seconds since the epoch)."""
+    due: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """(node, resource) to be relieved ahead of its peak -> when it is hot (seconds since the epoch)."""
 
     def merged(self, other: "CycleRequest") -> "CycleRequest":
         """The union of both requests."""

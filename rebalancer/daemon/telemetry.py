@@ -72,7 +72,7 @@ def record_forecast_run(metrics: Metrics, seen: ForecastRun, seconds: float) -> 
         seconds=round(seconds, 3),
         nodes=len(forecasts.nodes),
         hot=len(seen.coming),
-        due=sorted(each.node_name for each in seen.due),
+        due=sorted({each.node_name for each in seen.due}),
         leaks=len(seen.leaks),
         notes=[*forecasts.notes, *seen.notes],
     )

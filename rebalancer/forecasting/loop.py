@@ -50,7 +50,7 @@ class ForecastRun:
     coming: tuple[PredictedHotNode, ...]
     """Predicted hot nodes, by the time at which their relief must start."""
     due: tuple[PredictedHotNode, ...]
-    """Predicted hot nodes whose relief cannot wait for the next run."""
+    """Predicted hot nodes whose relief cannot wait for the next run: a node is there for each such resource."""
     peaks: Peaks
     """Predicted peaks for the snapshot of the run."""
     known_until: float
@@ -66,8 +66,9 @@ class ForecastRun:
         """The cycle to run now; None if no relief is due."""
         if not self.due:
             return None
-        due = {each.node_name: each.hot_from for each in self.due}
-        return CycleRequest(trigger=Trigger.FORECAST, scopes=frozenset({RequestScope(nodes=frozenset(due))}), due=due)
+        due = {(each.node_name, each.resource): each.hot_from for each in self.due}
+        nodes = frozenset(node for node, _ in due)
+        return CycleRequest(trigger=Trigger.FORECAST, scopes=frozenset({RequestScope(nodes=nodes)}), due=due)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -217,16 +218,14 @@ class ForecastLoop:
                 room=forecasts.resource.capacity(snapshot),
             )
 
-        coming = first_starts(
-            [
-                coming_of(node_forecasts, peaks),
-                *(
-                    coming_of(each, each.peaks(snapshot, now=now))
-                    for name, each in others.items()
-                    if name in node_pools.resources
-                ),
-            ]
-        )
+        coming = [
+            coming_of(node_forecasts, peaks),
+            *(
+                coming_of(each, each.peaks(snapshot, now=now))
+                for name, each in others.items()
+                if name in node_pools.resources
+            ),
+        ]
         newest = known_until(history)
         blind = now - newest > MAX_HISTORY_GAP_SECONDS
         acts = policy.forecast.mode == "Act" and not blind
@@ -234,8 +233,8 @@ class ForecastLoop:
         return ForecastRun(
             at=now,
             node_forecasts=node_forecasts,
-            coming=tuple(coming),
-            due=tuple(each for each in coming if acts and each.due(now, policy.forecast.interval)),
+            coming=tuple(first_starts(coming)),
+            due=tuple(each for of_one in coming for each in of_one if acts and each.due(now, policy.forecast.interval)),
             peaks=peaks,
             known_until=newest,
             others=others,

@@ -6,6 +6,7 @@ measured - pods that left + pods that arrived within the window. What a pod adds
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,12 +140,13 @@ def cpu_loads(
     *,
     pools: Collection[int] | None = None,
     overrides: Mapping[tuple[int, str], ThresholdOverride] | None = None,
-    due: Iterable[int] = (),
+    due: Iterable[tuple[int, str]] = (),
 ) -> Loads:
     """Effective CPU with the thresholds of the pools (indices; None = all), in millicores of the reference machine;
     with `peaks` also the expected peak, as a second resource.
 
-    `overrides`: (node, resource) -> thresholds of an alert; `due`: nodes to be relieved ahead of their peak.
+    `overrides`: (node, resource) -> thresholds of an alert; `due`: (node, resource) to be relieved ahead of its
+    peak.
     """
     capacity, speed = snapshot.nodes.cpu_capacity_millicores, cpu.pods.speed
     high, target, low = node_pools.thresholds(cpu.node / capacity, pools)
@@ -190,18 +192,18 @@ def override_thresholds(
             high[node], target[node] = override.high, override.bounded_target(float(shares[node]), float(target[node]))
 
 
-def with_peaks(now: Loads, peaks: Peaks, high: Floats, target: Floats, to_relieve: Iterable[int]) -> Loads:
+def with_peaks(now: Loads, peaks: Peaks, high: Floats, target: Floats, to_relieve: Iterable[tuple[int, str]]) -> Loads:
     """Loads of one resource with its expected peak as a second one. `peaks` and the pools' own `high` and `target`
     (nodes,) are in its unit, CPU in millicores of the reference machine: an alert's thresholds don't apply to the
     future.
 
     The peak counts on every node that a replacement may land on. A hot node with a peak over `high` is relieved of
-    both. A cool node is found by its peak only when it is due, and is relieved of the peak alone.
+    both. A cool node is found by its peak only when it is due by this resource, and is relieved of the peak alone.
     """
     peak, room = peaks.node_millicores, now.room[:, 0]
     over = peak > high
     due = np.zeros(len(peak), dtype=np.bool_)
-    due[list(to_relieve)] = True
+    due[[node for node, resource in to_relieve if resource == now.resources[0]]] = True
     unknown = ~np.isfinite(peak)
     target[unknown | (now.hot & ~over)] = np.nan
     high[unknown | ~(over & (due | now.hot))] = np.nan
@@ -243,7 +245,7 @@ def with_week(loads: Loads, snapshot: ClusterSnapshot, node_pools: NodePools, cp
         # a pod of unknown peak adds what it uses now
         "pod": np.where(np.isfinite(pod), pod, loads.pod[:, 0]),
     }
-    wide = {name: np.column_stack([getattr(loads, name), column]) for name, column in columns.items()}
+    wide: dict[str, Any] = {name: np.column_stack([getattr(loads, name), column]) for name, column in columns.items()}
     relief = np.column_stack([loads.relieved, wide["pod"][:, -1]])
     return replace(loads, resources=(*loads.resources, WEEK), relief=relief, of_all=None, **wide)
 

@@ -162,8 +162,8 @@ def _cpu_loads(view: StrategyView, short: Collection[int]) -> Loads:
 
 
 def _due(view: StrategyView, node: int, over: Collection[str], resource: str) -> bool:
-    """Whether it is due and the peak of this resource is among those that are `over` high."""
-    return node in view.due and f"{resource}{AT_ITS_PEAK}" in over
+    """Whether it is due by this resource, and its peak is among those that are `over` high."""
+    return (node, resource) in view.due and f"{resource}{AT_ITS_PEAK}" in over
 
 
 def _measured(resource: str) -> str:

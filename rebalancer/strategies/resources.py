@@ -9,6 +9,7 @@ import statistics
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +99,7 @@ def with_resources(
     pools: Collection[int] | None = None,
     overrides: Mapping[tuple[int, str], ThresholdOverride] | None = None,
     peaks: Peaks | None = None,
-    due: Iterable[int] = (),
+    due: Iterable[tuple[int, str]] = (),
 ) -> Loads:
     """`loads` with a column for each resource that a pool has thresholds of, and one for its expected peak where
     `peaks` have it; `pools` as in `NodePools.thresholds`, `overrides` and `due` as in `cpu_loads`.
@@ -127,7 +128,7 @@ def with_resources(
         coming = peaks_in_units(peaks, name)
         if coming is not None:
             one = with_peaks(one, coming, *peak_marks, due)
-        wide = {
+        wide: dict[str, Any] = {
             each: np.column_stack([getattr(loads, each), getattr(one, each)])
             for each in ("node", "room", "high", "target", "low", "pod", "relieved")
         }

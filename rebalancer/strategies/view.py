@@ -42,8 +42,8 @@ class StrategyView:
     """(node index, resource) -> thresholds of an alert, instead of the pool's own."""
     peaks: Peaks | None = None
     """Predicted peaks; None unless forecasts act."""
-    due: frozenset[int] = frozenset()
-    """Indices of the nodes to relieve now, ahead of their peak."""
+    due: frozenset[tuple[int, str]] = frozenset()
+    """(node index, resource) to relieve now, ahead of its peak."""
     cordons: Mapping[int, tuple[str, float]] = field(default_factory=dict)
     """Node index -> (reason, time in seconds since the epoch) of rebalancer's own cordons: `steering.CORDONS`."""
     in_vain: Mapping[int, InVain] = field(default_factory=dict)

@@ -22,13 +22,14 @@ LICENCES = {"name": "licences", "node": "node:licences", "capacity": "node:licen
 
 @dataclass
 class Keeper:
-    """Eight days that end at midnight, from eight to noon at the level (in units of day blocks), else at half of it."""
+    """Eight days that end at midnight, for four hours at the level (in units of day blocks), else at half of it."""
 
     level: float
+    begins: int = SLOTS // 3
 
     def update(self, _: ClusterSnapshot) -> History:
         grid = np.full((1, SLOTS), self.level / 2, dtype=np.float32)
-        grid[:, SLOTS // 3 : SLOTS // 2] = self.level
+        grid[:, self.begins : self.begins + SLOTS // 6] = self.level
         days = range(TODAY - DAYS, TODAY)
         return History(
             days=[
@@ -104,3 +105,22 @@ def test_19_4_a_node_that_is_new_counts_with_the_usual_capacity() -> None:
     resource = resource_of("licences", policy, {"licences": {"b": 10.0, "c": 10.0, "d": 40.0}})
     assert resource is not None
     assert resource.capacity(cluster(NODES, PODS)).tolist() == [10_000.0]
+
+
+def test_19_2_a_node_is_due_by_each_resource_whose_relief_cannot_wait() -> None:
+    policy = named(DISK, thresholds=["disk-busy"])
+    changes = {"forecast": {"mode": "Act"}, "guards": {"min_replicas": 1}}
+    policy = policy.model_copy(
+        update={name: getattr(policy, name).model_copy(update=fields) for name, fields in changes.items()}
+    )
+
+    def due(**begins: int) -> list[tuple[str, str]]:
+        keepers: Any = {"cpu": Keeper(14_000.0, begins["cpu"]), "disk-busy": Keeper(900.0, begins["disk"])}
+        loop = ForecastLoop(policy=policy, keepers=keepers, clock=Clock(MIDNIGHT + 300.0))
+        request = loop.look(cluster(NODES, PODS)).request()
+        return [] if request is None else sorted(request.due)
+
+    soon, later = 3, SLOTS // 2
+    assert due(cpu=soon, disk=soon) == [("a", "cpu"), ("a", "disk-busy")]
+    assert due(cpu=soon, disk=later) == [("a", "cpu")]
+    assert due(cpu=later, disk=soon) == [("a", "disk-busy")]

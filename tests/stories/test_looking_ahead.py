@@ -42,7 +42,7 @@ def test_what_is_due_asks_for_a_cycle_of_those_nodes_and_one_that_opens_sooner_i
         assert seen.due == (coming,)
         request = seen.request()
         assert request is not None
-        assert (request.trigger, request.due) == (Trigger.FORECAST, {"node-1": coming.hot_from})
+        assert (request.trigger, request.due) == (Trigger.FORECAST, {("node-1", "cpu"): coming.hot_from})
         assert request.nodes_for("LowNodeUtilization", {"node-1": "all", "node-2": "all"}) == {"node-1"}
         # what is due is looked at again soon, and what begins sooner than that then
         assert lookout.next_at() == seen.at + RETRIGGER_SECONDS
@@ -102,7 +102,7 @@ def test_what_was_due_is_no_reason_any_more_once_its_time_is_over(tmp_path: Path
         lab.clock.sleep(5 * HOUR)
         request = lookout.look(world.cluster.snapshot()).request()
         assert request is not None
-        late = replace(request, due={"node-1": lab.clock.now() - 1.0})
+        late = replace(request, due={("node-1", "cpu"): lab.clock.now() - 1.0})
         assert run_cycle(world, policy, request=late, dry_run=True).report.findings == []
         assert run_cycle(world, policy, request=request, dry_run=True).report.findings != []
 

@@ -50,7 +50,7 @@ def seen(
         usage_of(made, nodes, pods, **(usage or {})),
         said,
         peaks=peaks_of(made, peaks, {f"p-{each.name}": 1_000.0 for each in nodes}),
-        due=frozenset(index[name] for name in due),
+        due=frozenset((index[name], "cpu") for name in due),
         overrides={(index[name], mark.resource): mark for name, mark in (marks or {}).items()},
     )
     return find(view), made

@@ -92,7 +92,7 @@ class Scene:
         self.peaks = peaks_in(self.made, peaks)
         index = self.made.node_index
         self.view = view_of(
-            self.made, self.usage, self.policy, peaks=self.peaks, due=frozenset(index[name] for name in due)
+            self.made, self.usage, self.policy, peaks=self.peaks, due=frozenset((index[name], MEMORY) for name in due)
         )
 
     def find(self) -> Findings:
@@ -163,3 +163,21 @@ def test_19_2_one_hot_reading_of_cpu_is_no_finding_where_the_node_is_due_by_memo
     assert "CPU" not in finding.reason
     (steady,) = scene.find().findings
     assert steady.resource == "cpu"
+
+
+def test_19_2_a_node_that_is_due_by_memory_is_not_relieved_of_a_peak_of_cpu_far_ahead() -> None:
+    scene = Scene({"hot": 15, "cold": 5}, {"hot": 18, "cold": 6}, due=["hot"], hot=2_000.0, marks=MARKS)
+    node, of_pod = np.array([13_000.0, 2_000.0]), np.full(len(scene.made.pods), 1_500.0)
+    peaks = replace(
+        scene.peaks,
+        expected=np.repeat(node[:, None], 2, axis=1).astype(np.float32),
+        node_millicores=node,
+        relief_millicores=of_pod,
+        pod_millicores=of_pod,
+    )
+    view = replace(scene.view, peaks=peaks)
+    (finding,) = find(view).findings
+    assert finding.resource == MEMORY
+    assert "; a peak of" not in finding.reason
+    (both,) = find(replace(view, due=view.due | {(0, "cpu")})).findings
+    assert "peak of 81.2% expected" in both.reason
