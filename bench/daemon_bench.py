@@ -152,6 +152,8 @@ class Handler(BaseHTTPRequestHandler):
         if parts[0] == "prometheus":
             return self._say(self.backend.answer(parse_qs(body.decode())["query"][0]))
         if parts[-1] == "eviction":
+            if (parts[-4], parts[-2]) not in self.backend.pods:
+                return self._say(NOT_FOUND, 404)
             _, node = self.backend.pods[parts[-4], parts[-2]]
             print(json.dumps({"node": node, "at": time.monotonic()}), flush=True)
             return self._say({"kind": "Status", "status": "Success"}, 201)
@@ -169,7 +171,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_PATCH(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        return self._say(self.backend.nodes[self.path.partition("?")[0].rsplit("/", 1)[-1]])
+        node = self.backend.nodes.get(self.path.partition("?")[0].rsplit("/", 1)[-1])
+        return self._say(NOT_FOUND, 404) if node is None else self._say(node)
 
     def _say(self, content: Any, status: int = 200) -> None:
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
