@@ -57,11 +57,13 @@ def _crowded(
     owned = counts[pods.owner]
     there = np.flatnonzero(owned & snapshot.active & ~pods.terminating)
     code = pods.owner[there].astype(np.int64) * nodes + pods.node[there]
-    ranked = np.sort(code)
-    shared = np.unique(ranked[1:][np.diff(ranked) == 0])
-    shared = shared[np.isin(shared, code[observed_cluster[there]])]  # others have at most their fair share
+    order = np.argsort(code)
+    ranked = code[order]
+    starts = np.flatnonzero(np.diff(ranked, prepend=-1))
+    observed = np.logical_or.reduceat(observed_cluster[there][order], starts)
+    shared = np.diff(starts, append=len(ranked)) > 1
     crowded = np.zeros(len(counts), dtype=np.bool_)
-    crowded[shared // max(nodes, 1)] = True
+    crowded[ranked[starts[shared & observed]] // max(nodes, 1)] = True  # others have at most their fair share
     unfinished = (pods.phase != SUCCEEDED) & (pods.phase != FAILED)
     for members in groups(pods.owner, members=np.flatnonzero(owned & crowded[pods.owner] & unfinished)):
         by_images: dict[frozenset[str], list[int]] = {}

@@ -1,14 +1,16 @@
-"""Two strategies a second time, pod by pod: what their searches over columns must equal."""
+"""Three strategies a second time, pod by pod: what their searches over columns must equal."""
 
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rebalancer.model.plan import Finding
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot
 from rebalancer.placement.filters import StaticFilter, leaving
 from rebalancer.placement.nodes import NodeTable
 from rebalancer.strategies import StrategyView
+from rebalancer.strategies.remove_duplicates import PINNED_KINDS
+from rebalancer.strategies.selection import Places
 
 
 class Found(NamedTuple):
@@ -151,7 +153,51 @@ def service_spread(view: StrategyView, feature: str) -> list[Found]:
                     ),
                 )
             )
-    space = {name: snapshot.namespaces[pods.namespace[at]] for at, name in enumerate(pods.names)}
+    return _most_first(snapshot, out)
+
+
+def remove_duplicates(view: StrategyView) -> list[Found]:
+    """RemoveDuplicates."""
+    snapshot, places = view.snapshot, Places(view.snapshot)
+    pods, nodes = snapshot.pods, range(len(snapshot.nodes))
+    groups: dict[tuple[int, frozenset[str]], list[int]] = {}
+    for pod in range(len(pods)):
+        owner = int(pods.owner[pod])
+        if (
+            owner >= 0
+            and snapshot.owners[owner].kind not in PINNED_KINDS
+            and pods.phase[pod] not in (SUCCEEDED, FAILED)
+        ):
+            images = frozenset(snapshot.pod_templates[int(pods.template[pod])].images)
+            groups.setdefault((owner, images), []).append(pod)
+    out: list[tuple[int, Found]] = []
+    for (number, _), members in groups.items():
+        masks = [places.of(snapshot.pod_templates[int(pods.template[pod])]) for pod in members]
+        takes = [any(bool(mask[node]) for mask in masks) for node in nodes]
+        if sum(takes) < 2:
+            continue
+        fair = math.ceil(len(members) / sum(takes))
+        on = {node: [pod for pod in members if pods.node[pod] == node and not pods.terminating[pod]] for node in nodes}
+        owner = snapshot.owners[number]
+        for node, there in on.items():
+            if len(there) <= fair or not view.in_chosen_pools[node]:
+                continue
+            reason = (
+                f"{len(there)} pods of {owner.kind} {owner.namespace}/{owner.name} share the node, "
+                f"{fair} would be fair: {len(members)} pods, {sum(takes)} nodes that could take them"
+            )
+            finding = _found(snapshot, node, _cheapest(snapshot, there), reason)._replace(
+                wanted=len(there) - fair,
+                only=tuple(takes),
+                domain=tuple(at if takes[at] or on[at] else -1 for at in nodes),
+                count=tuple(float(len(on[at])) for at in nodes),
+            )
+            out.append((len(there) - fair, finding))
+    return _most_first(snapshot, out)
+
+
+def _most_first(snapshot: ClusterSnapshot, out: list[tuple[int, Found]]) -> list[Found]:
+    space = {name: snapshot.namespaces[snapshot.pods.namespace[at]] for at, name in enumerate(snapshot.pods.names)}
     out.sort(key=lambda each: (-each[0], each[1].node, space[each[1].pods[0]], each[1].pods[0]))
     return [each for _, each in out]
 

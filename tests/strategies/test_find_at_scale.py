@@ -103,6 +103,14 @@ def test_20_2_service_spread_by_columns_equals_pod_by_pod(world: World) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(clusters())
+def test_20_2_duplicates_by_owner_equal_pod_by_pod(world: World) -> None:
+    view = looking(world, "RemoveDuplicates", {})
+    made = strategy_for(view.strategy)(view)
+    assert oracles.found(view.snapshot, made.findings) == oracles.remove_duplicates(view)
+
+
+@settings(deadline=None, max_examples=60)
+@given(clusters())
 def test_20_2_pods_by_kind_equal_the_tallies_of_the_board(world: World) -> None:
     made = cluster(*world)
     board, pods = Board(made), made.pods
