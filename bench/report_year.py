@@ -176,7 +176,7 @@ def an_eviction(cycle: dict[str, Any], node: int, service: str, at: float) -> di
         "service_kind": "Deployment",
         "strategy": STRATEGY,
         "cpu_millicores": 500.0,
-        "landings": [{"node": "node-00001", "share": 1.0}],
+        "target_nodes": [{"node": "node-00001", "probability": 1.0}],
         "reason": "relieves it of 0.03",
         "outcome": "evicted",
         "detail": "",
