@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rebalancer.model.history import MIB
 from rebalancer.model.peaks import Peaks
@@ -181,3 +182,19 @@ def test_19_2_a_node_that_is_due_by_memory_is_not_relieved_of_a_peak_of_cpu_far_
     assert "; a peak of" not in finding.reason
     (both,) = find(replace(view, due=view.due | {(0, "cpu")})).findings
     assert "peak of 81.2% expected" in both.reason
+
+
+def test_19_2_a_pod_relieves_the_peak_of_memory_by_what_its_node_is_free_of_afterwards() -> None:
+    """Of 6 GiB of the working sets 0.5 and 3 are anonymous memory; the rest is cache."""
+    scene = Scene({"hot": 15, "cold": 5}, {"hot": 18, "cold": 6}, due=["hot"], hot=2_000.0, marks=MARKS)
+    sizes, memory = np.full(2, 6.0 * GIB), scene.usage.resources[MEMORY]
+
+    def relieved(anonymous: Sequence[float]) -> list[float]:
+        used = replace(memory, pod=sizes, relief=np.array(anonymous) * GIB)
+        loads = find(replace(scene.view, usage=replace(scene.usage, resources={MEMORY: used}))).loads
+        assert loads is not None
+        return (loads.relieved[:, loads.resources.index("memory at its peak")] / GIB).tolist()
+
+    # at its peak each uses 1 GiB
+    assert relieved([0.5, 3.0]) == pytest.approx([1 / 12, 0.5])
+    assert relieved([np.nan, 9.0]) == [1.0, 1.0]
