@@ -209,15 +209,15 @@ def _episode_result(override: ThresholdOverride, report: CycleReport, now: float
     again = now + RETRY_SECONDS
     if report.stopped is not None:
         return report.stopped.message, again
-    gone = (Outcome.PLANNED,) if report.dry_run else (Outcome.EVICTED, Outcome.UNKNOWN)
-    went = [each for each in report.evictions if each.node == override.node and each.outcome in gone]
-    if went:
-        return f"{len(went)} {'would be evicted (dry run)' if report.dry_run else 'evicted'}", again
-    of_node = [each for each in report.refusals if each.node == override.node]
-    if not any(
-        node == override.node and override.resource in {finding.resource, *(other.resource for other in finding.others)}
+    # one finding relieves its node of several resources, and its evictions are recorded with the first
+    cooled_of = {
+        finding.resource
         for finding, node in report.findings
-    ):
+        if node == override.node
+        and override.resource in (finding.resource, *(each.resource for each in finding.others))
+    }
+    of_node = [each for each in report.refusals if each.node == override.node]
+    if not cooled_of:
         skipped = next((each for each in of_node if not each.name), None)
         if skipped is not None:
             return skipped.message, again
@@ -226,6 +226,13 @@ def _episode_result(override: ThresholdOverride, report: CycleReport, now: float
         what = "" if override.resource == CPU else f"{override.resource} "
         measured = "not known" if share is None else f"{share:.1%}"
         return f"measured {what}{measured}, not above the alert's {override.high:.1%}: nothing is evicted", again
+    gone = (Outcome.PLANNED,) if report.dry_run else (Outcome.EVICTED, Outcome.UNKNOWN)
+    went = sum(
+        each.node == override.node and each.outcome in gone and each.resource in ("", *cooled_of)
+        for each in report.evictions
+    )
+    if went:
+        return f"{went} {'would be evicted (dry run)' if report.dry_run else 'evicted'}", again
     return _blocked(of_node), _retry_at(of_node, now)
 
 

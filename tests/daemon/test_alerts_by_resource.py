@@ -15,7 +15,7 @@ from rebalancer.daemon.alert_requests import (
 )
 from rebalancer.daemon.worker import with_alerts
 from rebalancer.model.alerts import Alert, AlertEpisode, ThresholdOverride
-from rebalancer.model.eviction import Eviction, PodAmount
+from rebalancer.model.eviction import Eviction, Outcome, PodAmount
 from rebalancer.model.plan import CycleReport, NodeLine, ResourceExcess, ResourceShare, Trigger
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import NOW, a_node, a_policy, an_eviction, cluster, replicas
@@ -192,3 +192,16 @@ def test_19_2_where_measurement_and_alert_disagree_the_share_is_that_of_its_reso
     assert told(a_report(findings=[(build_finding(), "hot")])) == wanted
     both = build_finding(others=(ResourceExcess(resource="memory", share=0.7, high=0.6, target=0.5),))
     assert told(a_report(findings=[(both, "hot")])) == "hot, but nothing may be evicted"
+
+
+def test_19_2_evictions_for_another_resource_are_no_result_of_the_alert() -> None:
+    gone = [an_eviction(node="hot", resource="cpu", outcome=Outcome.EVICTED) for _ in range(2)]
+    nothing = "measured memory 55.0%, not above the alert's 60.0%: nothing is evicted"
+    assert told(a_report(findings=[(build_finding(), "hot")], evictions=gone)) == nothing
+    excess = ResourceExcess(resource="memory", share=0.7, high=0.6, target=0.5)
+    # what relieves a node of CPU and of memory too is recorded with the first
+    assert told(a_report(findings=[(build_finding(others=(excess,)), "hot")], evictions=gone)) == "2 evicted"
+    by_memory = [(build_finding(resource="memory"), "hot")]
+    assert told(a_report(findings=by_memory, evictions=gone)) == "hot, but nothing may be evicted"
+    other = [an_eviction(node="hot", outcome=Outcome.EVICTED)]
+    assert told(a_report(findings=by_memory, evictions=other)) == "1 evicted"
