@@ -36,6 +36,8 @@ class ForecastResource:
     name: str = CPU
     capacities: Mapping[str, float] | None = None
     """Node -> the whole of it, of a resource besides CPU and memory; None: amounts are shares."""
+    of_allocatable: bool = False
+    """Whether the whole of memory is a node's allocatable, as metrics-server measures it; otherwise its capacity."""
 
     @property
     def statistic(self) -> float:
@@ -66,7 +68,7 @@ class ForecastResource:
         if self.name == CPU:
             return nodes.cpu_capacity_millicores
         if self.name == MEMORY:
-            return nodes.memory_capacity_bytes / MIB
+            return (nodes.memory_allocatable_bytes if self.of_allocatable else nodes.memory_capacity_bytes) / MIB
         unit = block_units(self.name)
         if self.capacities is None:
             return np.full(len(nodes), unit)

@@ -25,7 +25,7 @@ Capacities = Mapping[str, Mapping[str, float]]
 def resource_of(name: str, policy: RebalancerPolicy, capacities: Capacities) -> ForecastResource | None:
     """The resource to forecast; None while the capacity of its nodes isn't known."""
     if name in (CPU, MEMORY):
-        return ForecastResource(name=name)
+        return ForecastResource(name=name, of_allocatable=policy.usage.source == "MetricsServer")
     prometheus = policy.usage.prometheus
     named = {each.name: each for each in prometheus.resources} if prometheus is not None else {}
     if name in named and named[name].capacity is None:

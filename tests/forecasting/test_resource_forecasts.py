@@ -1,7 +1,7 @@
 """Forecasts of resources that only the policy names: shares, and amounts with a capacity."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from rebalancer.model.history import SLOTS, DayBlock, History
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import ResourceUsage
 from rebalancer.policy import RebalancerPolicy
-from tests.builders import a_node, a_pod, a_policy, cluster, usage_of
+from tests.builders import GIB, a_node, a_pod, a_policy, cluster, usage_of
 from tests.forecast.builders import AGED, DAYS, MIDNIGHT, TODAY
 
 DISK = {"name": "disk-busy", "node": "node:disk", "pod": "pod:disk"}
@@ -124,3 +124,15 @@ def test_19_2_a_node_is_due_by_each_resource_whose_relief_cannot_wait() -> None:
     assert due(cpu=soon, disk=soon) == [("a", "cpu"), ("a", "disk-busy")]
     assert due(cpu=soon, disk=later) == [("a", "cpu")]
     assert due(cpu=later, disk=soon) == [("a", "disk-busy")]
+
+
+def test_19_2_memory_of_metrics_server_is_forecast_as_a_share_of_allocatable() -> None:
+    made = cluster([a_node("a", memory=8 * GIB)], [])
+    made = replace(made, nodes=replace(made.nodes, memory_allocatable_bytes=np.array([6.0 * GIB])))
+    by_source = {}
+    for source in ("Prometheus", "MetricsServer"):
+        url = {"prometheus": {"url": "http://127.0.0.1:9090"}} if source == "Prometheus" else {}
+        resource = resource_of("memory", a_policy(usage={"source": source, **url}), {})
+        assert resource is not None
+        by_source[source] = resource.capacity(made).tolist()
+    assert by_source == {"Prometheus": [8192.0], "MetricsServer": [6144.0]}
