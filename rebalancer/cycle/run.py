@@ -253,7 +253,8 @@ def amounts_of(eviction: Eviction, seen: Observation) -> dict[str, PodAmount]:
     for name, used in seen.usage.resources.items():
         amount, capacity = float(used.pod[eviction.pod_index]), float(used.capacity[eviction.node_index])
         if math.isfinite(amount):
-            out[name] = PodAmount(amount, amount / capacity if capacity > 0 else math.nan)
+            relief = float(used.relieved[eviction.pod_index])
+            out[name] = PodAmount(amount, relief / capacity if capacity > 0 else math.nan)
     return out
 
 

@@ -108,7 +108,7 @@ def _of_node(
         PodBefore(
             uid=snapshot.pods.uids[pod],
             pod=pod_name(snapshot, pod),
-            amount=float(used.pod[pod]),
+            amount=float(used.relieved[pod]),
             evicted=snapshot.pods.uids[pod] in gone,
         )
         for pod in snapshot.pods_on(node).tolist()

@@ -27,7 +27,7 @@ class PodNow:
     name: str
     """`namespace/name`"""
     amount: float
-    """NaN = not known."""
+    """As in `PodBefore`."""
     is_replacement: bool
     """It replaces a pod evicted from this node."""
     surplus: float = 0.0

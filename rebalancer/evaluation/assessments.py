@@ -172,7 +172,7 @@ class _NodeMeasurement:
             PodNow(
                 uid=snapshot.pods.uids[pod],
                 name=pod_name(snapshot, pod),
-                amount=float(used.pod[pod]),
+                amount=float(used.relieved[pod]),
                 is_replacement=self._replacements.get(snapshot.pods.uids[pod]) == name,
                 surplus=float(self._surplus[pod]) if by_cpu else 0.0,
             )

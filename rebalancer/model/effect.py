@@ -93,7 +93,7 @@ class PodBefore:
     pod: str
     """`namespace/name`"""
     amount: float
-    """Of the assessment's resource; NaN = not known."""
+    """Of the assessment's resource, what its node is relieved of when it leaves; NaN = not known."""
     evicted: bool
 
 

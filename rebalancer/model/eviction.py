@@ -50,7 +50,7 @@ class PodAmount(NamedTuple):
     amount: float
     """In the resource's own unit, such as bytes."""
     share: float
-    """Of the node's capacity, 0..1; NaN = not known."""
+    """What its node is relieved of, as a share of its capacity, 0..1; NaN = not known."""
 
 
 class TargetNode(NamedTuple):
