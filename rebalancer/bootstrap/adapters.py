@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rebalancer import __version__
 from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.calls import MAX_CALLS
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.kube.actions.evict import KubeEvictor
@@ -100,6 +101,7 @@ def make_context(
     ledger: Ledger | None,
     lease: "LeaseLock | Leadership | None" = None,
     steer: bool = True,
+    max_calls: int = MAX_CALLS,
 ) -> CycleContext:
     evictor = KubeEvictor(client=client)
     if lease is not None:
@@ -125,6 +127,7 @@ def make_context(
             remove_only=not steer,
             may=lambda: lease is not None and lease.holds(TAINT_MARGIN_SECONDS),
         ),
+        max_calls=max_calls,
         own_pod=settings.own_pod,
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from rebalancer.bootstrap.adapters import client_of, lease_lock, make_context
 from rebalancer.bootstrap.database import create_database, records_of
 from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.calls import MAX_CALLS
 from rebalancer.cycle.context import CycleContext, NullRecords, SystemClock
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.ports import Clock, Progress
@@ -64,7 +65,18 @@ def acting_context(
         ledger = records.ledger(clock=ledger_clock)  # None: the database's own clock, which all clusters share
         lease = None if dry_run else stack.enter_context(lease_lock(settings, client, policy, records, ledger))
         context = make_context(
-            policy, settings, client, clock, progress, stack, records=records, ledger=ledger, lease=lease, steer=steer
+            policy,
+            settings,
+            client,
+            clock,
+            progress,
+            stack,
+            records=records,
+            ledger=ledger,
+            lease=lease,
+            steer=steer,
+            # in a simulation the order of the calls is part of the result
+            max_calls=MAX_CALLS if ledger_clock is None else 1,
         )
         if lease is not None:
             # without the Lease the taints are removed by the next leader

@@ -38,6 +38,10 @@ class BudgetRoom:
             found = self._matching[key] = tuple(sorted(near))
         return found
 
+    def shared(self, pod: Pod, other: Pod) -> bool:
+        """Whether a budget selects both."""
+        return not set(self._of(pod)).isdisjoint(self._of(other))
+
     def refuses(self, pod: Pod, *, alone: bool = False) -> Refusal | None:
         """Why the pod's budget forbids its eviction now; `alone`: without this plan's other evictions."""
         found = self._of(pod)

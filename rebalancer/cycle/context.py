@@ -95,5 +95,7 @@ class CycleContext:
     """Called with every usage that was read."""
     stopping: Callable[[], bool] = lambda: False
     """Whether the process is stopping: then no new eviction begins."""
+    max_calls: int = 1
+    """The most eviction calls in flight together."""
     own_pod: tuple[str, str] | None = None
     """(namespace, name) of the pod of this process."""

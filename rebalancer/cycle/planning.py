@@ -14,7 +14,7 @@ from rebalancer.cycle.cordons import mask
 from rebalancer.cycle.observation import Observation
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner import Planner
-from rebalancer.planner.choice import Choice
+from rebalancer.planner.choice import Begun, Choice
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
@@ -87,16 +87,19 @@ class PlanningSession:
         steering: SoftTaintBudget | None = None,
         limit: TimeLimit | None = None,
         choice: Choice | None = None,
+        begun: Begun | None = None,
+        admission: EvictionAdmission | None = None,
     ) -> Planner:
         """A planner over all findings, with nothing counted yet; what earlier planners of the session counted is
         undone. `soft_tainted`, `cordoned` (nodes,): soft taints and cordons while the plan runs. `steering` makes it a
-        simulation. `choice` is the order of the candidates."""
+        simulation. `choice` is the order of the candidates. `begun`: what is done already, and counted in
+        `admission`."""
         seen, limit = self.observation, limit or self.limit
         return Planner(
             snapshot=seen.snapshot,
             placement=self._start_over(soft_tainted, cordoned, limit),
             found=self.found,
-            admission=new_admission(self.context, seen, self.policy),
+            admission=admission or new_admission(self.context, seen, self.policy),
             cpu_millicores=seen.usage.pod_cpu_millicores,
             pools=seen.node_pools.names,
             base=seen.base,
@@ -107,6 +110,7 @@ class PlanningSession:
             patience=self.patience,
             urgent=self._urgent(),
             choice=choice,
+            begun=begun,
         )
 
     @property

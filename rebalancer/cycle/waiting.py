@@ -25,7 +25,9 @@ class Waiting:
     """The waits of one cycle."""
 
     def __init__(self, session: PlanningSession, report: CycleReport, planner: Planner) -> None:
-        self._session, self._report, self._planner = session, report, planner
+        self._session, self._report = session, report
+        self.planner = planner
+        """May be replaced by one that goes on with what it has begun."""
         self._open = list(planner.admission.open_evictions)
         """Evictions of earlier cycles in flight."""
         self._landed: set[str] = set()
@@ -37,13 +39,13 @@ class Waiting:
 
     def next_move(self) -> Eviction | None:
         """The next move after a wait, be it in vain, or None where nothing waits."""
-        while self._planner.waits:
+        while self.planner.waits:
             if self._report.dry_run:
                 self._resume(self._in_flight(), self._open)
             elif not self._wait():
-                self._planner.give_up()
-                return self._planner.next_move()
-            if (move := self._planner.next_move()) is not None:
+                self.planner.give_up()
+                return self.planner.next_move()
+            if (move := self.planner.next_move()) is not None:
                 return move
         return None
 
@@ -63,15 +65,15 @@ class Waiting:
         self._landed |= {each.uid for each in landed}
         if self._report.dry_run:
             self._expected += self._usual_seconds(landed)
-            self._expected = max(self._expected, self._planner.waits_until or 0.0)
+            self._expected = max(self._expected, self.planner.waits_until or 0.0)
         self._open = [each for each in self._open if each not in earlier]
-        self._planner.admission.landed_earlier(earlier)
+        self.planner.admission.landed_earlier(earlier)
         context = self._session.context
         if self._report.dry_run or context.ledger is None:
-            now = self._planner.waits_until or 0.0
+            now = self.planner.waits_until or 0.0
         else:
             now = context.ledger.now()
-        self._planner.resume(landed, now=now, counts=self._report.dry_run)
+        self.planner.resume(landed, now=now, counts=self._report.dry_run)
 
     def _usual_seconds(self, moves: Sequence[Eviction]) -> float:
         """Usual time until the last of their replacements is Ready, from the services' measured start-up times; NaN
@@ -106,7 +108,7 @@ class Waiting:
                     uids = set()  # read again after the pause: what was evicted must be reported whatever fails here
                 landed = [each for each in mine if each.uid in uids]
                 done = [each for each in earlier if each.uid in uids]
-                until = self._planner.waits_until
+                until = self.planner.waits_until
                 if landed or done or (until is not None and context.ledger.now() >= until):
                     self._resume(landed, done)
                     return True

@@ -1,7 +1,7 @@
 """The daemon process: start, threads and shutdown.
 
 Followers serve the webhook, health and metrics and keep a warm cache; the leader evicts. After the first SIGTERM the
-daemon starts no work, finishes and records the call in flight, removes its taints and releases the Lease. A second
+daemon starts no work, finishes and records the calls in flight, removes its taints and releases the Lease. A second
 SIGTERM ends the process immediately.
 """
 
@@ -40,7 +40,7 @@ from rebalancer.web.server import is_loopback, parse_listen
 LOG = structlog.get_logger("rebalancer")
 
 STOP_SECONDS = 6.0
-"""Time for the call in flight to finish after SIGTERM."""
+"""Time for the calls in flight to finish after SIGTERM."""
 
 CLEAR_SECONDS = 2.0
 """Time for removing taints after that; the next leader removes the rest."""

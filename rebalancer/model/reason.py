@@ -471,7 +471,7 @@ LIFTED_BY: Final[Mapping[Reason, str]] = {
     Reason.LEASE_LOST: "the lease",
     Reason.STOPPING: "the next process",
     Reason.SERVER_BUDGET: "an allowed disruption; asked again in the next cycle",
-    Reason.SERVER_THROTTLED: "the end of the throttling; asked again in the next cycle",
+    Reason.SERVER_THROTTLED: "the end of the throttling; asked again after its Retry-After, or in the next cycle",
     Reason.SERVER_SEVERAL_BUDGETS: "only one budget that selects it",
     Reason.SERVER_GONE: "nothing: the pod is gone",
     Reason.SERVER_UID_CHANGED: "nothing: the pod is gone",

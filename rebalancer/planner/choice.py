@@ -1,5 +1,6 @@
 """The order of a plan's candidates, and the moves of a simulated plan that another one repeats."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -33,3 +34,20 @@ class Choice:
     this order, and as long as each can be made their landings are what they were."""
     known: Mapping[int, Refusal] = field(default_factory=dict)
     """Pod -> why the simulated plan refused it; it isn't asked again as long as the script holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """How far a plan of this cycle was, for the plan that takes its place: one of its moves that it had counted did not
+    happen."""
+
+    moves: Sequence[PlannedMove] = ()
+    """Those that happened, or may have, in their order."""
+    landed: frozenset[int] = frozenset()
+    """Pods of `moves` whose replacements are Ready."""
+    refused: Mapping[int, Refusal] = field(default_factory=dict)
+    """Pod -> why its move was refused after it was planned. It isn't planned again."""
+    waited: int = 0
+    """How often the plan has waited."""
+    patience: float = math.inf
+    """Seconds: the longest wait that is left."""

@@ -99,6 +99,10 @@ class EvenGroups:
             return None
         return Refusal.of(Reason.ALREADY_BALANCED, f"{here.min():.0f} here, {fewest.max():.0f} where there are fewest")
 
+    def shared(self, pod: int, other: int) -> bool:
+        """Whether both are of a known group."""
+        return any(each in self._groups_of.get(other, ()) for each in self._groups_of.get(pod, ()))
+
     def count(self, pod: int, node: int, placed: Placed) -> None:
         """Count a move in every known group of the pod."""
         for even in self._groups_of.get(pod, ()):

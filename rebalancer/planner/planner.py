@@ -36,7 +36,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
 from rebalancer.placement.draws import seeded
 from rebalancer.placement.landing import Placed, PlacementModel
-from rebalancer.planner.choice import Choice, PlannedMove
+from rebalancer.planner.choice import Begun, Choice, PlannedMove
 from rebalancer.planner.emptying import NodeDrainer
 from rebalancer.planner.jobs import Job, counted, excess, fewest, goal_reached, in_order, size, useless
 from rebalancer.planner.landings import Judged, Landings
@@ -91,6 +91,7 @@ class Planner:
         patience: float = 0.0,
         urgent: Bools | None = None,
         choice: Choice | None = None,
+        begun: Begun | None = None,
     ) -> None:
         """`placement` is the scheduler's view of the snapshot with no move counted yet, and this planner's until its
         `start_over`. `cpu_millicores` (pods,) is the real CPU that moves are recorded with; NaN where unknown. `pools`
@@ -98,7 +99,8 @@ class Planner:
         whichever strategy wants the move; `reserve` the memory that must stay available on it. `steering` makes the
         plan a simulation. Once `out_of_time` returns True, nothing more is planned. `share_of_time` makes a limit of
         one of so many equal parts of the time that is left: when it is spent, the other strategies come first.
-        `patience` (seconds): the longest wait; nodes of `urgent` (nodes,) don't wait."""
+        `patience` (seconds): the longest wait; nodes of `urgent` (nodes,) don't wait. `begun`: what is done already,
+        and counted in `admission`."""
         self._snapshot = snapshot
         self.admission = admission
         self._cpu = cpu_millicores
@@ -137,7 +139,8 @@ class Planner:
         )
         self._stopped: Refusal | None = None
         self._choice = choice or Choice()
-        self._patience = patience if self._choice.patient else 0.0
+        self._continues, self._begun = begun is not None, begun or Begun()
+        self._patience = min(patience, self._begun.patience) if self._choice.patient else 0.0
         self._urgent = np.zeros(len(snapshot.nodes), dtype=np.bool_) if urgent is None else urgent
         self._script = deque(self._choice.script)
         self._failed = False
@@ -146,7 +149,11 @@ class Planner:
         self.planned: list[PlannedMove] = []
         """The moves that were accepted."""
         self._tainted: set[int] = set(self._landings.chosen)
-        self._waited = 0
+        self._waited = self._begun.waited
+        self._landed: set[int] = set(self._begun.landed)
+        """Pods of the plan whose replacements are Ready."""
+        self._rejected: dict[int, Refusal] = dict(self._begun.refused)
+        """Pod -> why its move was refused after it was planned."""
         self._why_waiting: dict[int, str] = {}
         """Pod -> what its move waits for."""
         self._parked: list[Job] = []
@@ -159,6 +166,7 @@ class Planner:
         self.fewest = 0
         """Fewest evictions that could do what the findings ask for, whatever their landings."""
         self._job: Job | None = None
+        self._repeat()
         self._batches = self._each_batch(found)
         self._batch: list[Job] = next(self._batches, [])
 
@@ -185,9 +193,8 @@ class Planner:
 
     def accept(self, move: Eviction) -> None:
         """Count a move that happened, may have happened, or would happen in a real run."""
-        pod = self._snapshot.pod(move.pod_index)
         self._moved[move.pod_index] = True
-        self._budgets.take(pod)
+        self._budgets.take(self._snapshot.pod(move.pod_index))
         chosen = self._landings.chosen
         new: dict[int, str] = {}
         if len(chosen) > len(self._tainted):  # none is removed once a move has needed it
@@ -196,7 +203,7 @@ class Planner:
         judged = None
         if move.target_nodes:  # a finished pod holds nothing and has no replacement
             judged = self._judged[move.pod_index]
-            placed = self._placed[move.pod_index] = self._landings.count(pod, judged)
+            placed = self._land(move.pod_index, judged)
             judged = replace(judged, landing=judged.landing.summary(), winners=placed.winners)
         self.planned.append(PlannedMove(pod=move.pod_index, judged=judged, taints=new))
         if self._job is not None:
@@ -207,11 +214,56 @@ class Planner:
 
     def reject(self, move: Eviction, refusal: Refusal) -> None:
         """Record why a move was refused after all; the next best follows."""
-        self._refused[move.pod_index] = refusal
+        self._refused[move.pod_index] = self._rejected[move.pod_index] = refusal
         self._fail()
-        if refusal.code in (Reason.SERVER_BUDGET, Reason.SERVER_SEVERAL_BUDGETS):
-            self._budgets.close(self._snapshot.pod(move.pod_index))
+        self._close_budget(move.pod_index, refusal)
         self._drop(move.pod_index)
+
+    def depends(self, move: Eviction, other: Eviction) -> bool:
+        """Whether the planned move may be another one, or none, if the `other` one doesn't happen after all: they share
+        a node, a service, a PodDisruptionBudget or an even group, or the replacement may land on the node that the
+        other one leaves."""
+        judged = self._judged.get(move.pod_index)
+        return (
+            move.node_index == other.node_index
+            or (judged is not None and move.target_nodes != () and other.node_index in judged.landing.nodes)
+            or move.service_identity == other.service_identity
+            or move.service == other.service
+            or self._budgets.shared(self._snapshot.pod(move.pod_index), self._snapshot.pod(other.pod_index))
+            or self._landings.even.shared(move.pod_index, other.pod_index)
+        )
+
+    def begun(self, undone: Mapping[int, Refusal | None]) -> Begun:
+        """What is done, for a plan that takes the place of this one. `undone`: pod of an accepted move that did not
+        happen after all -> why; None = it may be planned again."""
+        return Begun(
+            moves=tuple(each for each in self.planned if each.pod not in undone),
+            landed=frozenset(self._landed),
+            refused=self._rejected | {pod: refusal for pod, refusal in undone.items() if refusal is not None},
+            waited=self._waited,
+            patience=self._patience,
+        )
+
+    def _repeat(self) -> None:
+        """Count what is done already."""
+        for made in self._begun.moves:
+            self._moved[made.pod] = True
+            if made.pod not in self._landed:
+                self._budgets.take(self._snapshot.pod(made.pod))
+            if made.judged is not None:
+                self._land(made.pod, made.judged)
+            self.planned.append(made)
+        for pod, refusal in self._rejected.items():
+            self._refused[pod] = refusal
+            self._close_budget(pod, refusal)
+
+    def _land(self, pod: int, judged: Judged) -> Placed:
+        placed = self._placed[pod] = self._landings.count(self._snapshot.pod(pod), judged)
+        return placed
+
+    def _close_budget(self, pod: int, refusal: Refusal) -> None:
+        if refusal.code in (Reason.SERVER_BUDGET, Reason.SERVER_SEVERAL_BUDGETS):
+            self._budgets.close(self._snapshot.pod(pod))
 
     def stop(self, refusal: Refusal) -> None:
         """End the plan: every candidate that is still undecided is refused with this reason."""
@@ -261,6 +313,7 @@ class Planner:
         self.admission.landed(landed, now=now)
         for move in landed:
             self._budgets.give_back(self._snapshot.pod(move.pod_index))
+            self._landed.add(move.pod_index)
         self._waited += counts
         if (waited := self._script_waits) is not None:
             self._script_waits = None
@@ -361,7 +414,8 @@ class Planner:
     def _sort_out(self, job: Job) -> None:
         """Ask the candidates, but those that the simulated plan refused."""
         known = {} if self._failed else self._choice.known
-        there = [index for index in job.finding.candidates.tolist() if not self._moved[index]]
+        open_ = ~self._moved[job.finding.candidates]
+        there = [index for index in job.finding.candidates[open_].tolist() if index not in self._begun.refused]
         job.spared = [index for index in there if index in known]
         self._refused.update((index, known[index]) for index in job.spared)
         self._ask(job, [index for index in there if index not in known])
@@ -478,8 +532,9 @@ class Planner:
                 job.left.append(pod)
             else:
                 self._refused[index] = refusal
-        # what is spared has not been asked, but the simulated plan asked everything
-        if job.left and not (again or job.spared) and (stay := unreachable(job, able, self.placement)):
+        # what is spared has not been asked, but the simulated plan asked everything; so did the plan that was begun
+        asked = again or bool(job.spared) or self._continues
+        if job.left and not asked and (stay := unreachable(job, able, self.placement)):
             self._refused.update((pod.index, stay[pod.index]) for pod in job.left if pod.index in stay)
             job.left = [pod for pod in job.left if pod.index not in stay]
 

@@ -34,6 +34,31 @@ EVICTIONS = (
         ),
     ),
     Fault(
+        name="The API server throttles evictions: 429 with Retry-After",
+        outcome="No other call starts before; calls under way end. After 3 in a plan, or a Retry-After longer than "
+        "`safety.maxWait`, the plan ends.",
+        ends="the Retry-After, or next cycle",
+        seen="code `ServerThrottled`",
+        action=NOTHING,
+        tests=(
+            "tests/stories/test_calls_in_flight.py::test_20_4_retry_after_stops_new_calls_until_it_ends_and_nothing_else",
+            "tests/stories/test_calls_in_flight.py::test_20_4_a_server_that_goes_on_throttling_ends_the_plan",
+        ),
+    ),
+    Fault(
+        name="One of several calls in flight is refused, or the database, the lease or the process ends meanwhile",
+        outcome="No other call starts; those under way are awaited and recorded. After a refusal the rest is planned "
+        "again without that move.",
+        ends="at once, or next cycle",
+        seen="outcomes in records and metrics",
+        action=NOTHING,
+        tests=(
+            "tests/stories/test_calls_in_flight.py::test_20_4_a_refusal_is_undone_although_later_moves_are_under_way",
+            "tests/stories/test_calls_in_flight.py::test_20_4_an_error_in_the_middle_leaves_no_call_unrecorded",
+            "tests/stories/test_calls_in_flight.py::test_20_4_no_call_starts_once_the_process_stops_or_the_lease_is_lost",
+        ),
+    ),
+    Fault(
         name="The pod is not as planned: gone, another uid, terminating, finished, on another node",
         outcome="Not evicted.",
         ends=NEXT_CYCLE,
@@ -85,7 +110,7 @@ PROCESS = (
     ),
     Fault(
         name="Replicas are paused, killed or cut off while they lead (SIGSTOP, SIGKILL, partition)",
-        outcome="No term evicts once a later one has, but for the call under way, which is counted.",
+        outcome="No term evicts once a later one has, but for the calls under way (8 at most), which are counted.",
         ends="15 s: the lease's duration",
         seen="`rebalancer_lease_term`, log `lease lost`",
         action=NOTHING,

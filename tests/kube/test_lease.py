@@ -145,6 +145,45 @@ def test_17_1_no_call_is_sent_while_the_number_can_not_be_written() -> None:
         assert mine.note_sequence()
 
 
+def test_20_4_of_several_calls_at_once_the_first_writes_the_numbers_of_all() -> None:
+    server, hands, reserved, go_on = LeaseServer(), Hands(), [5], threading.Event()
+    read: list[int] = []
+    all_began = threading.Event()
+
+    def sequence() -> int:
+        read.append(reserved[0])
+        if read.count(13) == 8 + 1:  # by each call, and by the write
+            all_began.set()
+        return reserved[0]
+
+    with serving(server) as (api, client):
+        mine = lock(client, hands, sequence=sequence)
+        mine.acquire()
+        asked = len(api.asked)
+
+        def slow(_: Asked) -> Reply | None:
+            assert go_on.wait(30)
+            return None
+
+        server.fault = slow
+        reserved[0] = 13
+        noted_by: list[bool] = []
+        calls = [threading.Thread(target=lambda: noted_by.append(mine.note_sequence())) for _ in range(8)]
+        for each in calls:
+            each.start()
+        assert all_began.wait(30)
+        # the next reservation doesn't hold up those whose numbers are written
+        reserved[0] = 14
+        go_on.set()
+        for each in calls:
+            each.join(30)
+        assert noted_by == [True] * 8
+        assert noted(server) == "13"
+        assert len(api.asked) == asked + 1
+        assert mine.note_sequence()
+        assert noted(server) == "14"
+
+
 def test_17_1_a_ledger_that_lacks_reservations_does_not_lead() -> None:
     lease = a_lease("", ledger="ledger-1")
     lease["metadata"]["annotations"][SEQUENCE_ANNOTATION] = "9"

@@ -194,14 +194,17 @@ class LeaseLock:
     def note_sequence(self) -> bool:
         """Whether the Lease has the number of the ledger's last reservation; it is written where it hasn't yet.
 
-        Before each eviction call: a ledger that is restored later is seen to lack it.
+        Before each eviction call: a ledger that is restored later is seen to lack it. Of several calls at once the
+        first writes the numbers of all that are reserved by then.
         """
+        last = self._sequence()
         for _ in range(NOTE_ATTEMPTS):
-            with self._lock:
-                if self._held is not None and _sequence_of(self._held) >= self._sequence():
-                    return True
-            if not self.renew():
-                return False
+            with self._renewing:
+                with self._lock:
+                    if self._held is not None and _sequence_of(self._held) >= last:
+                        return True
+                if not self._renew():
+                    return False
         return False
 
     def _renew(self) -> bool:

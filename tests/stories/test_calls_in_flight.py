@@ -1,0 +1,364 @@
+"""Eviction calls in flight together: as many as services, budgets and nodes allow, each with its own reservation."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebalancer.cycle.calls import MAX_CALLS, EvictionCalls
+from rebalancer.cycle.run import begin_report, execute_cycle, run_cycle
+from rebalancer.lab import Scenario
+from rebalancer.model.errors import ConnectError
+from rebalancer.model.eviction import DID_NOT_HAPPEN, Answer, Eviction, Outcome
+from rebalancer.model.plan import CycleReport
+from rebalancer.model.ports import Evictor
+from rebalancer.model.reason import Reason, Refusal
+from tests.stories.scenarios.stage import TURN_SECONDS, Stage, a_machine, a_scenario, a_stage, burner, evicted, service
+
+WAIT_SECONDS = 30.0
+"""For what comes at once; no test measures it."""
+WIDE = {
+    "perCycle": 100,
+    "cluster": {"inFlight": 100, "evictions": [{"max": 100, "per": "1h"}]},
+    "service": {"inFlight": 10},
+    "replacements": {"perNode": 10},
+}
+
+
+def hot_nodes(count: int, services: Callable[[int], str] = "s{:02}".format, **fields: Any) -> Scenario:
+    """Each has to evict one of its two pods of a service; `services`: number of the node -> name."""
+    names = [f"hot-{at:02}" for at in range(count)]
+    place: dict[str, dict[str, int]] = {}
+    for at, name in enumerate(names):
+        place.setdefault(services(at), {})[name] = 2
+    return a_scenario(
+        [*map(a_machine, names), *(a_machine(f"cool-{at:02}") for at in range(count // 2 + 1))],
+        [
+            *(burner(f"burner-{name}", name, 7.5) for name in names),
+            *(service(name, on, cpu=2.5, **fields) for name, on in place.items()),
+        ],
+    )
+
+
+@dataclass
+class Watched:
+    """In front of the real Eviction API: calls of the pool stay in flight until the planning thread waits for an
+    answer, so that as many run together as may."""
+
+    evictor: Evictor
+    answers: Callable[[Eviction], Answer | None] = lambda _: None
+    """Instead of a call."""
+    waited_for: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    running: list[Eviction] = field(default_factory=list)
+    begun: list[Eviction] = field(default_factory=list)
+    together: list[list[Eviction]] = field(default_factory=list)
+    """At the start of each call: those in flight, itself included."""
+
+    def evict(self, eviction: Eviction, *, server_dry_run: bool = False) -> Answer:
+        with self.lock:
+            self.running.append(eviction)
+            self.begun.append(eviction)
+            self.together.append(list(self.running))
+        try:
+            if threading.current_thread().name.startswith("eviction"):
+                assert self.waited_for.wait(WAIT_SECONDS)
+            return self.answers(eviction) or self.evictor.evict(eviction, server_dry_run=server_dry_run)
+        finally:
+            with self.lock:
+                self.running.remove(eviction)
+
+    @property
+    def most(self) -> int:
+        return max(map(len, self.together))
+
+
+@contextmanager
+def watched(
+    cluster: Scenario, folder: Path, monkeypatch: pytest.MonkeyPatch, limits: Mapping[str, Any] = WIDE
+) -> Iterator[tuple[Stage, Watched]]:
+    with a_stage(cluster, folder, limits=limits) as stage:
+        calls = Watched(stage.world.evictor)
+        take = EvictionCalls.take
+
+        def taken(self: EvictionCalls, *, wait: bool) -> Any:
+            if wait:
+                calls.waited_for.set()
+            try:
+                return take(self, wait=wait)
+            finally:
+                calls.waited_for.clear()
+
+        monkeypatch.setattr(EvictionCalls, "take", taken)
+        stage.world = replace(stage.world, evictor=calls, max_calls=MAX_CALLS)
+        stage.lab.clock.sleep(TURN_SECONDS)
+        yield stage, calls
+
+
+def pods(moves: Any) -> list[tuple[str, str]]:
+    return [(each.pod, each.node) for each in moves]
+
+
+def refused(code: Reason = Reason.SERVER_WEBHOOK, wait: float | None = None) -> Answer:
+    return Answer(outcome=Outcome.REFUSED, refusal=Refusal.of(code), retry_after_seconds=wait)
+
+
+def ledger_agrees(stage: Stage) -> None:
+    """What the ledger counts is what happened."""
+    assert stage.world.ledger is not None
+    counted = sorted(each.uid for each in stage.world.ledger.open_evictions())
+    assert counted == sorted(each.uid for each in evicted(stage.lab.log.entries()))
+
+
+def test_20_4_evictions_of_several_services_are_in_flight_together_as_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watched(hot_nodes(20), tmp_path, monkeypatch) as (stage, calls):
+        plan = run_cycle(stage.world, stage.policy, dry_run=True).report
+        assert calls.begun == []
+        report = stage.cycle()
+        assert len(report.evictions) == 20
+        assert pods(report.evictions) == pods(plan.evictions)
+        assert {each.outcome for each in report.evictions} == {Outcome.EVICTED}
+        # one more with each that was accepted
+        assert [len(each) for each in calls.together][:3] == [1, 1, 2]
+        assert calls.most == MAX_CALLS
+        # reserved in the plan's order
+        records = [each.record for each in report.evictions]
+        assert records == sorted(records, key=lambda each: each or 0)
+        ledger_agrees(stage)
+
+
+@pytest.mark.parametrize("shared", ["service", "budget"])
+def test_20_4_two_evictions_of_a_service_or_a_budget_are_never_in_flight_together(
+    shared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shared == "service":
+        cluster = hot_nodes(12, lambda at: f"s{at % 3}")
+    else:
+        cluster = hot_nodes(12, labels={"tier": "web"})
+        first, *others = cluster.workloads[12:]
+        pdb = {"max_unavailable": 100, "name": "all", "selector": {"tier": "web"}}
+        cluster = hot_nodes(12, labels={"tier": "web"})
+        services = [service(first.name, first.place, cpu=2.5, labels={"tier": "web"}, pdb=pdb), *others]
+        cluster = replace_workloads(cluster, (*cluster.workloads[:12], *services))
+    with watched(cluster, tmp_path, monkeypatch) as (stage, calls):
+        report = stage.cycle()
+        assert len(report.evictions) == 12
+        for running in calls.together:
+            names = [each.service for each in running]
+            assert len(names) == len(set(names))
+        assert calls.most == (3 if shared == "service" else 1)
+
+
+def replace_workloads(cluster: Scenario, workloads: tuple[Any, ...]) -> Scenario:
+    return a_scenario(cluster.nodes, workloads)
+
+
+def test_20_4_two_evictions_of_a_node_are_never_in_flight_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"hot-{at}" for at in range(4)]
+    cluster = a_scenario(
+        [*map(a_machine, names), *(a_machine(f"cool-{at}") for at in range(4))],
+        [
+            *(burner(f"burner-{name}", name, 7.0) for name in names),
+            *(service(f"{part}-{name}", {name: 2}, cpu=1.5) for name in names for part in "ab"),
+        ],
+    )
+    limits = {**WIDE, "node": {"evictions": [{"max": 10, "per": "1h"}], "inFlight": 10}}
+    with watched(cluster, tmp_path, monkeypatch, limits) as (stage, calls):
+        report = stage.cycle()
+        assert len(report.evictions) == 8
+        assert calls.most > 1
+        for running in calls.together:
+            nodes = [each.node for each in running]
+            assert len(nodes) == len(set(nodes))
+
+
+def test_20_4_a_limit_of_replacements_in_flight_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with watched(hot_nodes(12), tmp_path, monkeypatch, {**WIDE, "cluster": {"inFlight": 3}}) as (stage, calls):
+        stage.policy = stage.policy.model_copy(
+            update={"planner": stage.policy.planner.model_copy(update={"patience": 0.0})}
+        )
+        assert len(stage.cycle().evictions) == 3
+        assert len(calls.begun) == 3
+        ledger_agrees(stage)
+
+
+def test_20_4_retry_after_stops_new_calls_until_it_ends_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):
+        begun_at: list[float] = []
+        throttled: list[Eviction] = []
+
+        def answers(eviction: Eviction) -> Answer | None:
+            begun_at.append(stage.lab.clock.now())
+            if len(begun_at) == 6:
+                throttled.append(eviction)
+                return refused(Reason.SERVER_THROTTLED, wait=20.0)
+            return None
+
+        calls.answers = answers
+        at = stage.lab.clock.now()
+        report = stage.cycle()
+        assert report.interrupted is None
+        # those that were in flight then have ended, the others began after the time that the server asked for
+        before = [each for each in begun_at if each < at + 20]
+        assert 6 <= len(before) <= 6 + MAX_CALLS
+        assert len(begun_at) == 17
+        # the refused one was reserved and called again
+        (first,) = throttled
+        assert [each.outcome for each in report.evictions if each.uid == first.uid] == [
+            Outcome.REFUSED,
+            Outcome.EVICTED,
+        ]
+        assert len({each.record for each in report.evictions}) == 17
+        ledger_agrees(stage)
+
+
+def test_20_4_a_server_that_goes_on_throttling_ends_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with watched(hot_nodes(4), tmp_path, monkeypatch) as (stage, calls):
+        calls.answers = lambda _: refused(Reason.SERVER_THROTTLED, wait=1.0)
+        report = stage.cycle()
+        assert report.interrupted is not None
+        assert report.interrupted.code is Reason.SERVER_THROTTLED
+        assert len(calls.begun) == 3
+        ledger_agrees(stage)
+
+
+@pytest.mark.parametrize("at", [3, 6, 9, 12])
+def test_20_4_a_refusal_is_undone_although_later_moves_are_under_way(
+    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watched(hot_nodes(12), tmp_path, monkeypatch) as (stage, calls):
+        lost: list[Eviction] = []
+
+        def answers(eviction: Eviction) -> Answer | None:
+            if not lost and len(calls.begun) >= at:
+                lost.append(eviction)
+                return refused(Reason.SERVER_BUDGET)
+            return None
+
+        calls.answers = answers
+        report = stage.cycle()
+        (first,) = lost
+        happened = [each for each in report.evictions if each.outcome is Outcome.EVICTED]
+        # each other node was relieved; the refused pod has its reason
+        assert {each.node for each in happened} >= {f"hot-{at:02}" for at in range(12)} - {first.node}
+        assert [each.code for each in report.refusals if each.name == first.pod] == [Reason.SERVER_BUDGET]
+        assert len({each.uid for each in report.evictions}) == len(report.evictions)
+        ledger_agrees(stage)
+        # its load is still on its node in what the report says of the plan
+        line = next(each for each in report.nodes if each.name == first.node)
+        relieved = first.node in {each.node for each in happened}
+        assert line.cpu_before is not None
+        assert line.cpu_planned is not None
+        assert (line.cpu_planned < line.cpu_before - 0.1) == relieved
+
+
+def test_20_4_a_refused_move_makes_room_for_the_next_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its limit is free again, and its node's other service takes its turn."""
+    names = [f"hot-{at}" for at in range(6)]
+    cluster = a_scenario(
+        [*map(a_machine, names), *(a_machine(f"cool-{at}") for at in range(4))],
+        [
+            *(burner(f"burner-{name}", name, 7.3) for name in names),
+            *(
+                service(f"{part}-{name}", {name: 2}, cpu=cpu)
+                for name in names
+                for part, cpu in (("a", 2.4), ("b", 0.2))
+            ),
+            service("spare", {"hot-5": 2}, cpu=2.5),
+        ],
+    )
+    with watched(cluster, tmp_path, monkeypatch) as (stage, calls):
+        calls.answers = lambda each: refused() if each.service.name.startswith("spare") else None
+        report = stage.cycle()
+        gone = [each for each in report.evictions if each.outcome is Outcome.EVICTED]
+        assert {each.node for each in gone} == set(names)
+        assert [each.service.name for each in report.evictions if each.outcome in DID_NOT_HAPPEN] == ["spare"]
+        ledger_agrees(stage)
+
+
+def test_20_4_an_error_in_the_middle_leaves_no_call_unrecorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):
+        ledger = stage.world.ledger
+        assert ledger is not None
+        reserve, count = ledger.reserve, iter(range(100))
+
+        def fails(*args: Any, **given: Any) -> Any:
+            if next(count) == 9:
+                calls.waited_for.set()
+                raise ConnectError("the database is away")
+            return reserve(*args, **given)
+
+        monkeypatch.setattr(ledger, "reserve", fails)
+        report = begin_report(stage.world, stage.policy, dry_run=False)
+        with pytest.raises(ConnectError, match="away"):
+            execute_cycle(stage.world, stage.policy, report)
+        assert len(calls.begun) == 9
+        assert calls.most > 1
+        assert {each.outcome for each in report.evictions} == {Outcome.EVICTED}
+        ledger_agrees(stage)
+        assert {each.outcome for each in ledger.open_evictions()} == {Outcome.EVICTED}
+
+
+@pytest.mark.parametrize("why", ["stopping", "lease"])
+def test_20_4_no_call_starts_once_the_process_stops_or_the_lease_is_lost(
+    why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):
+        ended = threading.Event()
+
+        def answers(_: Eviction) -> Answer | None:
+            if len(calls.begun) >= 6:
+                ended.set()
+            return None
+
+        calls.answers = answers
+        if why == "stopping":
+            stage.world = replace(stage.world, stopping=ended.is_set)
+        else:
+            assert stage.world.lease is not None
+            stage.world = replace(stage.world, lease=Ending(stage.world.lease, ended))
+        report: CycleReport = stage.cycle()
+        assert report.interrupted is not None
+        assert 6 <= len(calls.begun) < 16
+        assert {each.outcome for each in report.evictions} == {Outcome.EVICTED}
+        ledger_agrees(stage)
+
+
+@dataclass
+class Ending:
+    """A lease that is lost."""
+
+    lease: Any
+    ended: threading.Event
+
+    @property
+    def term(self) -> int | None:
+        return self.lease.term  # type: ignore[no-any-return]
+
+    def holds(self, margin_seconds: float = 0.0) -> bool:
+        return not self.ended.is_set() and self.lease.holds(margin_seconds)
+
+
+def test_20_4_an_answer_that_is_lost_is_followed_by_one_call_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):
+        unknown = Answer(outcome=Outcome.UNKNOWN, refusal=Refusal.of(Reason.SERVER_UNKNOWN))
+        calls.answers = lambda _: unknown if len(calls.begun) >= 5 else None
+        report = stage.cycle()
+        assert len(report.evictions) == 16
+        assert calls.most <= 5
+        assert [len(each) for each in calls.together[-6:]] == [1] * 6
+        assert stage.world.ledger is not None
+        # unknown stays counted
+        assert len(stage.world.ledger.open_evictions()) == 16
