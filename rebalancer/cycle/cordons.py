@@ -76,5 +76,7 @@ def cordoned_by_others(seen: Observation) -> Bools:
 
 def mask(seen: Observation, names: Iterable[str]) -> Bools:
     """(nodes,) True for these names."""
-    chosen = set(names)
-    return np.fromiter((name in chosen for name in seen.snapshot.nodes.names), np.bool_, len(seen.snapshot.nodes))
+    index = seen.snapshot.node_index
+    chosen = np.zeros(len(seen.snapshot.nodes), dtype=np.bool_)
+    chosen[[index[name] for name in names if name in index]] = True
+    return chosen

@@ -179,7 +179,8 @@ def under_memory_pressure(nodes: Nodes) -> Bools:
 
 
 def _marked(nodes: Nodes, keys: Sequence[str]) -> Bools:
-    marked = (any(taint.key in keys for taint in taints) for taints in nodes.taints)
+    # most nodes have no taint
+    marked = (bool(taints) and any(taint.key in keys for taint in taints) for taints in nodes.taints)
     return np.fromiter(marked, bool, len(nodes))
 
 

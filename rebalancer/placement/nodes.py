@@ -170,8 +170,9 @@ def seen_cordons(snapshot: ClusterSnapshot, cordoned: Bools | None) -> Bools:
 def ours_cordoned(snapshot: ClusterSnapshot) -> Bools:
     """(nodes,) cordoned by us."""
     nodes = snapshot.nodes
-    marked = (any(each.key == SOFT_TAINT and each.value in CORDONS for each in taints) for taints in nodes.taints)
-    ours: Bools = np.fromiter(marked, np.bool_, len(nodes)) & nodes.unschedulable
+    ours = np.zeros(len(nodes), dtype=np.bool_)
+    for node in np.flatnonzero(nodes.unschedulable).tolist():
+        ours[node] = any(each.key == SOFT_TAINT and each.value in CORDONS for each in nodes.taints[node])
     return ours
 
 

@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 from rebalancer.model.objects import LabelSelector, Taint
 from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.steering import DRAINING, HOT, MAINTENANCE, SOFT_TAINT
+from rebalancer.model.steering import CORDONS, DRAINING, HOT, MAINTENANCE, SOFT_TAINT
 from rebalancer.placement import board as board_module
 from rebalancer.placement.board import Board
+from rebalancer.placement.filters import LEAVING_TAINTS, leaving
 from rebalancer.placement.landing import Landing, PlacementModel
 from rebalancer.placement.nodes import UNSCHEDULABLE, ours_cordoned
 from tests.builders import ANode, APod, a_node, a_pod, cluster, replicas
@@ -214,3 +215,24 @@ def test_a_tally_that_is_dropped_and_made_again_meanwhile_is_counted_anew(monkey
         assert board.tally(web).held.tolist() == [1, 1]
     assert board.tally(web).held.tolist() == [2, 1]
     assert board.tally(others).held.tolist() == [2, 1]
+
+
+def test_20_2_marks_of_nodes_equal_those_read_taint_by_taint() -> None:
+    taints: list[tuple[Taint, ...]] = [
+        (),
+        (Taint(key=SOFT_TAINT, value="draining"),),
+        (Taint(key="other"), Taint(key=SOFT_TAINT, value="maintenance")),
+        (Taint(key=SOFT_TAINT, value=HOT),),
+        (Taint(key="ToBeDeletedByClusterAutoscaler"),),
+    ]
+    nodes = [
+        a_node(f"{'cordoned' if cordoned else 'open'}-{index}", taints=held, unschedulable=cordoned)
+        for cordoned in (False, True)
+        for index, held in enumerate(taints)
+    ]
+    made = cluster(nodes, [])
+    assert ours_cordoned(made).tolist() == [
+        node.unschedulable and any(each.key == SOFT_TAINT and each.value in CORDONS for each in node.taints)
+        for node in nodes
+    ]
+    assert leaving(made.nodes).tolist() == [any(each.key in LEAVING_TAINTS for each in node.taints) for node in nodes]
