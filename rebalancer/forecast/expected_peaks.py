@@ -5,7 +5,7 @@ subtracted from their node's trajectory, arrived pods are added.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -79,16 +79,17 @@ class NodeForecasts:
     """Forecasts of the sampled nodes of each pool, whose actuals will be learned from; none for a calendar day."""
     resource: ForecastResource = OF_CPU
 
-    def peaks(self, snapshot: ClusterSnapshot, *, now: float) -> Peaks:
+    def peaks(self, snapshot: ClusterSnapshot, *, now: float, freed: Mapping[str, float] | None = None) -> Peaks:
         """Predicted peaks of the snapshot's nodes with their current pods, from `now` to the end of the horizon.
 
-        A pod of unknown load counts with its request.
+        A pod of unknown load counts with its request. `freed`: uid -> `ResourceUsage.freed` of a pod, also of departed
+        ones. Where amounts overlap, a departed pod without it leaves its node's peak as it is.
         """
         first = min(max(int(now // STEP_SECONDS) - self.first_step, 0), self.steps)
         part = slice(first, self.steps)
         rows = np.array([*map(self.nodes.row.get, snapshot.nodes.names, repeat(-1)), -1], dtype=np.int32)
         matched = self._match(snapshot, rows)
-        expected = self._recomposed(matched, part)[rows[:-1]]
+        expected = self._recomposed(matched, part, freed or {})[rows[:-1]]
         starts_at = float((self.first_step + first) * STEP_SECONDS)
         known = np.isfinite(expected).any(axis=1)
         at = np.zeros(len(expected), dtype=np.int64)
@@ -167,19 +168,28 @@ class NodeForecasts:
             short_lived[owner] = found.kind in SHORT_LIVED_KINDS
         return service[owners], short_lived[owners]
 
-    def _recomposed(self, matched: _Matched, part: slice) -> Grid:
+    def _recomposed(self, matched: _Matched, part: slice, freed: Mapping[str, float]) -> Grid:
         """(nodes + 1, steps of `part`) the trajectories with the current pods."""
         shapes, nodes, base = self.services.shapes[:, part], self.nodes, self.pods
         left = base.counted
         left[matched.row[matched.counted]] = False
         gone = np.zeros((len(nodes.trajectory), shapes.shape[1]), dtype=np.float32)
-        lay(gone, shapes, base.node[left], base.service[left], base.level[left])
+        level = base.level * self._freed(left, freed)
+        lay(gone, shapes, base.node[left], base.service[left], level[left])
         gone[:-1] += self._arrived(matched, part)
         grid = np.maximum(nodes.trajectory[:, part] - nodes.gain[:, part] * gone, np.float32(0))
         came = matched.added & (matched.on >= 0) & np.isfinite(matched.level)
         on = matched.on[came]
         lay(grid, shapes, on, matched.service[came], matched.level[came] * nodes.ratio[on])
         return grid
+
+    def _freed(self, left: Bools, freed: Mapping[str, float]) -> Floats:
+        """(pods + 1,) share of the level of each pod that `left` which its node is free of."""
+        out = np.ones(len(left))
+        if self.resource.overlaps and left.any():
+            for uid, row in self.pods.row.items():
+                out[row] = freed.get(uid, 0.0)
+        return out
 
     def _arrived(self, matched: _Matched, part: slice) -> Grid:
         """(nodes, steps of `part`) usual millicores of expected pods that have arrived, on the nodes where they were

@@ -92,6 +92,9 @@ class ForecastLoop:
     """Last forecasts of the previous policy's loop, from which departed pods are derived."""
     _capacities: Capacities = field(default_factory=dict)
     """Of the last usage that a cycle has read."""
+    _freed: Mapping[str, float] = field(default_factory=dict)
+    """Uid -> share of a pod's memory that its node is free of once it has left; of departed pods too, until the next
+    forecast."""
     _keeping: threading.Lock = field(default_factory=threading.Lock)
 
     def next_at(self) -> float:
@@ -131,7 +134,7 @@ class ForecastLoop:
         node_forecasts = self._current(snapshot, now)
         if node_forecasts is None or self.last is None:
             return None
-        others = {name: each.peaks(snapshot, now=now) for name, each in self.last.others.items()}
+        others = {name: each.peaks(snapshot, now=now, freed=self._freed) for name, each in self.last.others.items()}
         return replace(node_forecasts.peaks(snapshot, now=now), resources=others)
 
     def service_day_profiles(self, snapshot: ClusterSnapshot, now: float) -> ServiceDayProfiles | None:
@@ -165,10 +168,23 @@ class ForecastLoop:
             name: dict(zip(snapshot.nodes.names, used.capacity.tolist(), strict=True))
             for name, used in usage.resources.items()
         }
+        self._remember_freed(snapshot, usage)
         if self.policy.usage.source == "MetricsServer" and self.reads_history:
             with self._keeping:
                 for keeper in self.keepers.values():
                     keeper.observe(snapshot, usage)
+
+    def _remember_freed(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
+        used = usage.resources.get(MEMORY)
+        if used is None:
+            return
+        of_memory = self.last.others.get(MEMORY) if self.last is not None else None
+        known = of_memory.pods.row if of_memory is not None else {}
+        shares = zip(snapshot.pods.uids, used.freed.tolist(), strict=True)
+        self._freed = {
+            **{uid: share for uid, share in self._freed.items() if uid in known},
+            **{uid: share for uid, share in shares if math.isfinite(share)},
+        }
 
     def _forecast(self, snapshot: ClusterSnapshot, history: History, histories: Mapping[str, History]) -> ForecastRun:
         policy, now = self.policy, self.clock.now()

@@ -40,6 +40,15 @@ class ResourceUsage:
         """(pods,) the amount that is free once the pod has left."""
         return self.pod if self.relief is None else self.relief
 
+    @property
+    def freed(self) -> Floats:
+        """(pods,) share of a pod's amount that is free once it has left, 0..1: the rest of a working set is cache,
+        which counts as available. NaN where it isn't known."""
+        share = np.full(len(self.pod), np.nan)
+        np.divide(self.relieved, self.pod, out=share, where=self.pod > 0)
+        out: Floats = np.clip(share, 0.0, 1.0)
+        return out
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:

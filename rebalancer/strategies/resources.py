@@ -127,8 +127,8 @@ def with_resources(
         )
         coming = peaks_in_units(peaks, name)
         if coming is not None:
-            relief = coming.relief_millicores * _freed(used)
-            coming = replace(coming, relief_millicores=relief)
+            freed = np.where(np.isnan(used.freed), 1.0, used.freed)
+            coming = replace(coming, relief_millicores=coming.relief_millicores * freed)
             one = with_peaks(one, coming, *peak_marks, due)
         wide: dict[str, Any] = {
             each: np.column_stack([getattr(loads, each), getattr(one, each)])
@@ -155,15 +155,6 @@ def peaks_in_units(peaks: Peaks | None, name: str) -> Peaks | None:
         allowance_millicores=None if allowance is None else allowance * unit,
         week=None,
     )
-
-
-def _freed(used: ResourceUsage) -> Floats:
-    """(pods,) share of a pod's amount that its node is free of once it has left, 0..1: the rest of a working set is
-    cache, which counts as available. 1 where it isn't known."""
-    known = np.isfinite(used.relieved) & (used.pod > 0)
-    share = np.divide(used.relieved, used.pod, out=np.ones(len(used.pod)), where=known)
-    out: Floats = np.clip(share, 0.0, 1.0)
-    return out
 
 
 def short_of_memory(snapshot: ClusterSnapshot, usage: Usage) -> dict[int, str]:

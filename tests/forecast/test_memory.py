@@ -112,3 +112,33 @@ def test_19_4_the_highest_of_a_day_is_unknown_with_samples_of_less_than_half_of_
     days[0, : SLOTS // 2], days[1, : SLOTS // 2 - 1] = 2.0, 2.0
     days[0, 7] = 5.0
     assert quantile(days, 1.0) == pytest.approx([5.0, np.nan, np.nan], nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("resource", "freed", "left"),
+    [
+        (OF_MEMORY, {"uid-shop-web-0": 0.25}, 0.75),
+        (OF_MEMORY, {"uid-shop-web-0": 1.0}, 0.0),
+        (OF_MEMORY, {}, 1.0),
+        (OF_CPU, {}, 0.0),
+    ],
+)
+def test_19_2_a_departed_pod_lowers_the_peak_of_memory_by_what_its_node_is_free_of(
+    resource: ForecastResource, freed: dict[str, float], left: float
+) -> None:
+    """Each pod uses 1,000 of 2,000. Unless it is known, all of a working set may be cache."""
+    pods = [a_pod(f"{name}-0", "a", owner=name, age=AGED) for name in ("db", "web")]
+    before = world([a_node("a", cpu=8000.0, memory=8 * GIB)], pods)
+    made = forecast_nodes(
+        history({"shop/db-0": flat(1000.0), "shop/web-0": flat(1000.0)}, {"a": flat(2000.0)}),
+        before,
+        policy=Forecast(),
+        pool_of=np.zeros(1, dtype=np.int32),
+        pools=["general"],
+        now=MIDNIGHT,
+        resource=resource,
+    )
+    after = world([a_node("a", cpu=8000.0, memory=8 * GIB)], pods[:1])
+    both = made.peaks(before, now=MIDNIGHT).node_millicores[0]
+    one = made.peaks(after, now=MIDNIGHT, freed=freed).node_millicores[0]
+    assert one == pytest.approx(both / 2 * (1 + left), rel=1e-3)

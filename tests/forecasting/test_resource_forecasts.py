@@ -136,3 +136,25 @@ def test_19_2_memory_of_metrics_server_is_forecast_as_a_share_of_allocatable() -
         assert resource is not None
         by_source[source] = resource.capacity(made).tolist()
     assert by_source == {"Prometheus": [8192.0], "MetricsServer": [6144.0]}
+
+
+def test_19_2_what_a_departed_pod_had_of_its_own_is_known_from_the_cycles_before() -> None:
+    """Of the 1,000 MiB of its working set a quarter was anonymous memory."""
+    policy = a_policy(usage={"prometheus": {"url": "http://127.0.0.1:9090"}})
+    loop, there, gone = a_loop(policy, memory=1_000.0), cluster(NODES, PODS), cluster(NODES, [])
+    loop.look(there)
+
+    def used(*pods: float) -> ResourceUsage:
+        sizes = np.array(pods) * GIB
+        node = np.array([8.0 * GIB])
+        return ResourceUsage(node=node, capacity=2 * node, pod=sizes, relief=sizes / 4, samples=node[None, :])
+
+    def peak(snapshot: ClusterSnapshot) -> float:
+        peaks = loop.peaks(snapshot, MIDNIGHT)
+        assert peaks is not None
+        return float(peaks.resources["memory"].node_millicores[0])
+
+    loop.record_usage(there, usage_of(there, NODES, PODS, resources={"memory": used(1.0)}))
+    before = peak(there)
+    loop.record_usage(gone, usage_of(gone, NODES, [], resources={"memory": used()}))
+    assert peak(gone) == pytest.approx(0.75 * before, rel=0.05)
