@@ -244,7 +244,9 @@ class PodRows:
         )
         known = self._row_of.get(meta.uid)
         if known is None:
-            known = self._row_of[meta.uid] = self._new_row(), (meta.namespace, meta.name, meta.uid)
+            # the table's own string: each pod is decoded with another
+            namespace = self._namespaces.values[values[0]]
+            known = self._row_of[meta.uid] = self._new_row(), (namespace, meta.name, meta.uid)
             place(known[1], known[0])
         self._rows[known[0]] = values
 
