@@ -45,7 +45,7 @@ def describe(
     refused = taints.refusals(planner.refusals())
     report.refusals += refused
     resources = _resource_shares(planner, seen, happened)
-    over = {finding.node: finding.resource for finding in reversed(planner.outcome.still_hot())}
+    over = dict(reversed(planner.outcome.still_hot()))
     shares = [
         (
             names[node],

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.eviction import Eviction
-from rebalancer.model.plan import Finding, Goal, Loads, PodRefusal
+from rebalancer.model.plan import Goal, Loads, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.landing import Placed, PlacementModel
@@ -123,10 +123,11 @@ class PlanOutcome:
         """Whether a candidate was refused for its landing."""
         return any(each.code in LANDING_REFUSALS and not self._moved[pod] for pod, each in self._refused.items())
 
-    def still_hot(self) -> list[Finding]:
-        """Findings of nodes that were to be cooled and stay over their `high`, in their order."""
+    def still_hot(self) -> list[tuple[int, str]]:
+        """(node, measured resource that it was to be relieved of) of each finding whose node stays over its `high`, in
+        their order; the resource is empty for requests."""
         return [
-            finding
+            (finding.node, finding.resource if headroom.loads.measured else "")
             for at, findings in enumerate(self._found)
             for finding in findings.findings
             if (headroom := self._headrooms[at]) is not None

@@ -464,6 +464,8 @@ def test_19_5_what_is_hot_by_requests_is_hot_by_no_measured_resource() -> None:
     loads = loads_of(find(nodes, replicas("web", {"a": 7}, memory=1 * GIB), policy=requests_policy({"memory": 50})))
     assert loads.hot.tolist() == [True]
     assert loads.hot_by(0) == []
+    outcome = plan_all(nodes, replicas("web", {"a": 7}, memory=1 * GIB), requests_policy({"memory": 50}))
+    assert outcome.planner.outcome.still_hot() == [(0, "")]
 
 
 def test_the_registry_knows_each_strategy_that_a_policy_may_name() -> None:
