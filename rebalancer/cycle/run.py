@@ -20,6 +20,7 @@ from rebalancer.cycle.calls import EvictionCalls
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.cordons import mask
 from rebalancer.cycle.drains import record_drains
+from rebalancer.cycle.isolation import isolated
 from rebalancer.cycle.ledger_state import closed_note
 from rebalancer.cycle.observation import ANY, Observation, find, high_thresholds, observe, unsafe
 from rebalancer.cycle.planning import PlanningSession
@@ -120,8 +121,10 @@ def execute_cycle(
         *seen.usage.notes,
         *resource_notes(seen.snapshot, seen.usage, seen.node_pools),
     ]
-    if (leaking := leaks_note(context.memory_leaks(seen.snapshot, seen.now))) is not None:
-        report.notes.append(leaking)
+    leaking, failed = isolated(
+        "memory leaks are not known", lambda: leaks_note(context.memory_leaks(seen.snapshot, seen.now))
+    )
+    report.notes += [*([leaking] if leaking else []), *failed]
     context.records.begin(report)
     report.stopped = unsafe(seen, policy)
     with timed(report, "find"):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
@@ -20,6 +21,7 @@ from rebalancer.bootstrap.active import Active
 from rebalancer.bootstrap.daemon import DaemonResources, open_daemon_resources
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import SystemClock
+from rebalancer.cycle.isolation import isolated
 from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.daemon import telemetry
 from rebalancer.daemon.reload import PolicyFile
@@ -248,9 +250,11 @@ class _Threads:
                 LOG.warning("forecast run failed", error=str(error))
                 self._supervisor.stopping.wait(RETRY_SECONDS)
                 continue
-            telemetry.record_forecast_run(self._metrics, seen, time.monotonic() - began)
             if (request := seen.request()) is not None:
                 self._queue.put(request)
+            seconds = time.monotonic() - began
+            export = partial(telemetry.record_forecast_run, self._metrics, seen, seconds)
+            isolated("forecast run not exported", export)
 
     def run_evaluation(self) -> None:
         """Thread: run due assessments and the hot-node SLO, and export their results, on the leader only."""

@@ -7,10 +7,11 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.constraints.in_flight import typical_start_up
+from rebalancer.cycle.isolation import isolated
 from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.forecast import NodeForecasts, expected_arrivals, forecast_nodes
 from rebalancer.forecast.leaks import MemoryLeak, find_leaks
@@ -19,7 +20,6 @@ from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.forecasting.resources import MAX_HISTORY_GAP_SECONDS, Capacities, forecast_resources, known_until
 from rebalancer.forecasting.verification import record_acted_forecasts, record_daily_forecasts, verify_due
-from rebalancer.model.errors import RebalancerError
 from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.model.history import History
 from rebalancer.model.peaks import Peaks, ServiceDayProfiles
@@ -112,21 +112,20 @@ class ForecastLoop:
 
     def look(self, snapshot: ClusterSnapshot) -> ForecastRun:
         """Renew the forecast; reads missing history within its time budget."""
-        with self._keeping:
-            # in their order: the other resources get what CPU leaves of the queries of the hour
-            histories = {
-                name: keeper.update(snapshot) if self.reads_history else keeper.kept()
-                for name, keeper in self.keepers.items()
-            }
-        history = histories[CPU]
-        run = self._forecast(snapshot, history, histories)
-        try:
-            leaks = find_leaks(histories[MEMORY].days, snapshot, now=run.at) if MEMORY in histories else ()
-        except RebalancerError as error:
-            run = replace(run, notes=(*run.notes, f"memory leaks are not known: {error}"))
-        else:
-            run = replace(run, leaks=leaks)
-        self.last = run = replace(run, notes=(*run.notes, *self._record(run, snapshot, history)))
+        before = self.last.node_forecasts if self.last is not None else self.before
+        histories = {CPU: self._days(CPU, snapshot)}
+        others = [name for name in self.keepers if name != CPU]
+        if others and self.last is None and self.reads_history:
+            # the first forecast of CPU doesn't wait for the days of the others
+            self.last = self._forecast(snapshot, histories, before)
+        # the other resources get what CPU leaves of the queries of the hour
+        for name in others:
+            days, failed = isolated("days not read", partial(self._days, name, snapshot))
+            histories[name] = days or History(days=(), notes=failed)
+        run = self._forecast(snapshot, histories, before)
+        leaks, notes = isolated("memory leaks are not known", partial(_leaks, histories, snapshot, run.at))
+        run = replace(run, leaks=leaks or (), notes=(*run.notes, *notes))
+        self.last = run = replace(run, notes=(*run.notes, *self._record(run, snapshot, histories[CPU])))
         return run
 
     def peaks(self, snapshot: ClusterSnapshot, now: float) -> Peaks | None:
@@ -134,7 +133,11 @@ class ForecastLoop:
         node_forecasts = self._current(snapshot, now)
         if node_forecasts is None or self.last is None:
             return None
-        others = {name: each.peaks(snapshot, now=now, freed=self._freed) for name, each in self.last.others.items()}
+        others = {}
+        for name, each in self.last.others.items():
+            peaks, _ = isolated(f"{name}: no peaks", partial(each.peaks, snapshot, now=now, freed=self._freed))
+            if peaks is not None:
+                others[name] = peaks
         return replace(node_forecasts.peaks(snapshot, now=now), resources=others)
 
     def service_day_profiles(self, snapshot: ClusterSnapshot, now: float) -> ServiceDayProfiles | None:
@@ -186,7 +189,14 @@ class ForecastLoop:
             **{uid: share for uid, share in shares if math.isfinite(share)},
         }
 
-    def _forecast(self, snapshot: ClusterSnapshot, history: History, histories: Mapping[str, History]) -> ForecastRun:
+    def _days(self, resource: str, snapshot: ClusterSnapshot) -> History:
+        with self._keeping:
+            keeper = self.keepers[resource]
+            return keeper.update(snapshot) if self.reads_history else keeper.kept()
+
+    def _forecast(
+        self, snapshot: ClusterSnapshot, histories: Mapping[str, History], before: NodeForecasts | None
+    ) -> ForecastRun:
         policy, now = self.policy, self.clock.now()
         node_pools = NodePools.of(policy.pools, snapshot.nodes)
         pool_of = node_pools.of_node
@@ -197,7 +207,6 @@ class ForecastLoop:
             pool_of=pool_of,
             in_flight=[(str(each.service), each.target_node) for each in open_evictions if each.target_node],
         )
-        before = self.last.node_forecasts if self.last is not None else self.before
 
         def made(resource: ForecastResource, days: History) -> NodeForecasts:
             return forecast_nodes(
@@ -213,6 +222,7 @@ class ForecastLoop:
                 resource=resource,
             )
 
+        history = histories[CPU]
         node_forecasts = made(OF_CPU, history)
         others, resource_notes = forecast_resources(histories, policy, made, capacities=self._capacities, now=now)
         admission = EvictionAdmission(
@@ -221,10 +231,10 @@ class ForecastLoop:
         peaks = node_forecasts.peaks(snapshot, now=now)
         start_up = self._start_up()
 
-        def coming_of(forecasts: NodeForecasts, peaks: Peaks) -> list[PredictedHotNode]:
+        def coming_of(forecasts: NodeForecasts, peaks: Peaks | None = None) -> list[PredictedHotNode]:
             return predicted_hot_nodes(
                 snapshot=snapshot,
-                peaks=peaks,
+                peaks=peaks or forecasts.peaks(snapshot, now=now),
                 policy=policy,
                 node_pools=node_pools,
                 admission=admission,
@@ -234,14 +244,11 @@ class ForecastLoop:
                 room=forecasts.resource.capacity(snapshot),
             )
 
-        coming = [
-            coming_of(node_forecasts, peaks),
-            *(
-                coming_of(each, each.peaks(snapshot, now=now))
-                for name, each in others.items()
-                if name in node_pools.resources
-            ),
-        ]
+        coming, coming_notes = [coming_of(node_forecasts, peaks)], list[str]()
+        for name in [each for each in others if each in node_pools.resources]:
+            found, failed = isolated(f"{name}: no relief ahead of its peaks", partial(coming_of, others[name]))
+            coming.append(found or [])
+            coming_notes += failed
         newest = known_until(history)
         blind = now - newest > MAX_HISTORY_GAP_SECONDS
         acts = policy.forecast.mode == "Act" and not blind
@@ -255,7 +262,7 @@ class ForecastLoop:
             known_until=newest,
             others=others,
             histories=histories,
-            notes=(*notes, *outcome_notes, *resource_notes),
+            notes=(*notes, *outcome_notes, *resource_notes, *coming_notes),
         )
 
     def _start_up(self) -> Callable[[str], float]:
@@ -275,14 +282,15 @@ class ForecastLoop:
         policy, forecasts, peaks, now = self.policy, run.node_forecasts.forecasts, run.peaks, run.at
         # only forecasts of CPU are recorded one by one
         due = {each.node_name: each.hot_from for each in run.due if each.resource == CPU}
-        return (
+        recorded = (
             *record_daily_forecasts(self.records, forecasts, snapshot, policy=policy, peaks=peaks, now=now),
             *record_acted_forecasts(
                 self.records, forecasts, snapshot, policy=policy, peaks=peaks, hot_from=due, now=now
             ),
             *verify_due(self.records, history, snapshot, now=now).notes,
-            *self._learn(self.records, run),
         )
+        learned, failed = isolated("outcomes are not judged", partial(self._learn, self.records, run))
+        return (*recorded, *(learned or ()), *failed)
 
     def _learn(self, records: ForecastRecords, run: ForecastRun) -> tuple[str, ...]:
         """Keep the forecasts of this period and judge those that are over. Returns the errors of the database."""
@@ -299,6 +307,10 @@ class ForecastLoop:
             ),
             *self.outcomes.judge(run.histories, records, events=self.policy.forecast.events, now=run.at),
         )
+
+
+def _leaks(histories: Mapping[str, History], snapshot: ClusterSnapshot, now: float) -> tuple[MemoryLeak, ...]:
+    return find_leaks(histories[MEMORY].days, snapshot, now=now) if MEMORY in histories else ()
 
 
 def _age(seconds: float) -> str:

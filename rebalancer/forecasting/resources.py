@@ -4,13 +4,14 @@ What goes wrong with one of them is a note: the forecasts of CPU don't depend on
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
+from rebalancer.cycle.isolation import isolated
 from rebalancer.forecast.expected_peaks import NodeForecasts
 from rebalancer.forecast.resource import ForecastResource
-from rebalancer.model.errors import RebalancerError
 from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS, History
 from rebalancer.model.usage import CPU, MEMORY
 from rebalancer.policy import RebalancerPolicy
@@ -48,19 +49,21 @@ def forecast_resources(
     """
     found: dict[str, NodeForecasts] = {}
     notes: list[str] = []
-    for name, history in histories.items():
-        resource = None if name == CPU else resource_of(name, policy, capacities)
+
+    def add(name: str, history: History) -> Sequence[str]:
+        resource = resource_of(name, policy, capacities)
         if resource is None:
-            continue
-        try:
-            if now - known_until(history) > MAX_HISTORY_GAP_SECONDS:
-                said: tuple[str, ...] = history.notes
-            else:
-                found[name] = make(resource, history)
-                said = found[name].forecasts.notes
-        except RebalancerError as error:
-            said = (str(error),)
-        notes += [f"{name}: {each}" for each in said]
+            return ()
+        if now - known_until(history) > MAX_HISTORY_GAP_SECONDS:
+            return history.notes
+        made = make(resource, history)
+        found[name] = made
+        return made.forecasts.notes
+
+    for name, history in histories.items():
+        if name != CPU:
+            said, failed = isolated("no forecast", partial(add, name, history))
+            notes += [f"{name}: {each}" for each in (*(said or ()), *failed)]
     return found, tuple(notes)
 
 

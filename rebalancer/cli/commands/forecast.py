@@ -1,5 +1,6 @@
 """`rebalancer forecast`: predicted CPU peaks of the next 24 hours, or the accuracy of past forecasts."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -47,6 +48,7 @@ def forecast(
     from rebalancer.cli.output.forecasts import forecast_document, print_forecasts
     from rebalancer.cli.output.json import print_json
     from rebalancer.cli.output.progress import TerminalProgress
+    from rebalancer.cycle.isolation import isolated
     from rebalancer.forecast.leaks import find_leaks
     from rebalancer.forecasting.node_forecasts import pooled_forecasts
     from rebalancer.forecasting.resources import resource_of
@@ -64,9 +66,12 @@ def forecast(
                 of[name] = pooled_forecasts(
                     snapshot, keeper, policy, clock=context.clock, outcomes=outcomes, resource=resource
                 )
-        memory = keepers["memory"].kept() if "memory" in keepers else None
-        leaks = () if memory is None else find_leaks(memory.days, snapshot, now=context.clock.now())
+        memory = keepers["memory"].kept().days if "memory" in keepers else ()
+        leaks, notes = isolated(
+            "memory leaks are not known", lambda: find_leaks(memory, snapshot, now=context.clock.now())
+        )
     found, forecasts = of.pop("cpu")
+    leaks, forecasts = leaks or (), replace(forecasts, notes=(*forecasts.notes, *notes))
     if node:
         unknown = sorted(set(node) - {each.forecast.node for each in found})
         if unknown:
