@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 from rebalancer.forecast.memory_growth import PARTS, steady
-from rebalancer.forecast.memory_runs import FALL_SHARE, PARTS_OF_DAY, part_means
+from rebalancer.forecast.memory_runs import FALL_SHARE, PART_STEPS, part_means
 from rebalancer.model.history import SLOTS, DayBlock, Grid
 
 DAYS = 3
@@ -14,16 +15,16 @@ DAYS = 3
 _LEAST_STEPS = 2 * PARTS
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FormerPod:
     """A pod that is gone, or a pod before its containers were replaced under the same name."""
 
-    steps: int = 0
+    steps: int
     """With a sample."""
-    high: float = 0.0
+    high: float
     """MiB in its highest half hour."""
-    grew: bool = False
-    """Whether it grew steadily until its end, or fell to less than half within an hour."""
+    grew: bool
+    """Whether it grew steadily until its end, or until it fell to less than half within an hour."""
 
 
 @dataclass(slots=True)
@@ -49,9 +50,9 @@ def former_pods(
 
     `first`: the pods that are there now, with the step in which each started.
     """
-    found: dict[str, FormerPods] = {}
+    lives: dict[str, dict[str, list[Grid]]] = {}
     if not services:
-        return found
+        return {}
     for at in range(max(len(days) - DAYS, 0), len(days)):
         block = days[at]
         begin = block.day * SLOTS
@@ -59,9 +60,12 @@ def former_pods(
             name = block.pods[row]
             until = min(first.get(name, begin + SLOTS) - begin, SLOTS)
             if until > 0:
-                pod = found.setdefault(service, FormerPods()).pods.setdefault(name, FormerPod())
-                _add(pod, block.pod_millicores[row : row + 1, :until])
-    return found
+                days_of = lives.setdefault(service, {}).setdefault(name, [])
+                days_of.append(block.pod_millicores[row : row + 1, :until].copy())  # else the day stays in memory
+    return {
+        service: FormerPods(pods={name: _former_pod(np.hstack(parts)) for name, parts in pods.items()})
+        for service, pods in lives.items()
+    }
 
 
 def _of_services(pods: Sequence[str], services: Collection[str]) -> Iterator[tuple[int, str]]:
@@ -73,19 +77,29 @@ def _of_services(pods: Sequence[str], services: Collection[str]) -> Iterator[tup
             yield row, one if one in services else two
 
 
-def _add(pod: FormerPod, values: Grid) -> None:
-    """Add (1, steps) samples of one day."""
+def _former_pod(values: Grid) -> FormerPod:
+    """A pod by the (1, steps) samples of its last days."""
     known = np.flatnonzero(np.isfinite(values[0]))
     if len(known) < _LEAST_STEPS:
-        return
+        return FormerPod(steps=len(known), high=0.0, grew=False)
     life = values[:, known[0] : known[-1] + 1]
-    day = np.full((1, SLOTS), np.nan, dtype=np.float32)
-    day[:, SLOTS - life.shape[1] :] = life
-    parts = part_means(day, PARTS_OF_DAY)[0]
-    parts = parts[np.isfinite(parts)]
-    fell = bool((parts[2:] < FALL_SHARE * parts[:-2]).any())
-    means = part_means(life[:, life.shape[1] % PARTS :], PARTS).astype(np.float64)
-    grown = steady(means, before=np.array([pod.high], dtype=np.float32))
-    pod.steps += len(known)
-    pod.high = max(pod.high, float(parts.max(initial=0.0)))
-    pod.grew = fell or bool(grown[0])
+    life = life[:, life.shape[1] % PART_STEPS :]
+    parts = part_means(life, life.shape[1] // PART_STEPS)[0]
+    falls = (2 + np.flatnonzero(parts[2:] < FALL_SHARE * parts[:-2])).tolist()
+    # the half hour before a fall may contain a part of it
+    runs = [life[:, begin * PART_STEPS : (end - 1) * PART_STEPS] for begin, end in pairwise([0, *falls])]
+    last = falls[-1] if falls else 0
+    before = float(np.fmax.reduce(parts[:last], initial=0.0))
+    return FormerPod(
+        steps=len(known),
+        high=float(np.fmax.reduce(parts, initial=0.0)),
+        grew=any(map(_grew, runs)) or _grew(life[:, last * PART_STEPS :], before=before),
+    )
+
+
+def _grew(run: Grid, *, before: float = 0.0) -> bool:
+    """Whether memory grew steadily in these (1, steps), to above the level `before`."""
+    if run.shape[1] < _LEAST_STEPS:
+        return False
+    means = part_means(run[:, run.shape[1] % PARTS :], PARTS).astype(np.float64)
+    return bool(steady(means, before=np.array([before], dtype=np.float32))[0])

@@ -1,4 +1,4 @@
-"""Steady growth of memory, over the longest of several times in which a pod shows it."""
+"""Steady growth of memory, over the longest of several times in which a pod shows it and hasn't grown slower."""
 
 from dataclasses import dataclass
 from itertools import combinations
@@ -22,6 +22,12 @@ NEW_SHARE = 0.5
 """Share of the growth that lies above the highest level of the run before."""
 EVEN_SHARE = 0.5
 """Growth in the first third of a time, at least, as a share of that in its last: otherwise a shorter time counts."""
+SLOWER_SHARE = 0.5
+"""A longer time counts only if its slope is so large a share of that over a shorter time: otherwise memory has begun to
+grow faster."""
+PATTERN_DAYS = 1.5
+"""Growth over days may contain a daily pattern. So memory grows faster than that only if it has risen above its highest
+level by more than the growth of so many days."""
 SPREAD = (0.1, 0.9)
 """Quantiles of the slopes between parts that bound the growth."""
 
@@ -41,10 +47,12 @@ class Growth:
     """MiB by which it still grows if it slows down as before; infinite if it doesn't slow down."""
     hours: float
     """It has been seen for."""
+    above: float
+    """MiB above the highest level before it."""
 
 
 def growing(runs: MemoryRuns) -> dict[int, Growth]:
-    """Pod -> its steady growth over the longest time."""
+    """Pod -> its steady growth, over the longest time in which it hasn't grown slower than over shorter ones."""
     found: dict[int, Growth] = {}
     level, least = _levels(runs)
     with np.errstate(invalid="ignore"):
@@ -54,11 +62,21 @@ def growing(runs: MemoryRuns) -> dict[int, Growth]:
         inside = grown[runs.end - window >= runs.began[grown]]
         means = part_means(runs.latest[inside, SLOTS - window :], PARTS).astype(np.float64)
         grows = steady(means, before=runs.high_before[inside, at], even=at > 0)
-        hours = window * STEP_SECONDS / HOUR_SECONDS
-        found |= _growths(inside[grows], means[grows], level[inside[grows]], hours)
+        hours, high = window * STEP_SECONDS / HOUR_SECONDS, runs.high_before[inside[grows], at]
+        for each in _growths(inside[grows], means[grows], level[inside[grows]], hours, high):
+            if each.pod not in found or not _faster(found[each.pod], each):
+                found[each.pod] = each
     daily = runs.daily.astype(np.float64)
     pods = np.flatnonzero(steady(daily, rising=1.0) & np.isfinite(level))
-    return found | _growths(pods, daily[pods], level[pods], daily.shape[1] * 24.0)
+    for each in _growths(pods, daily[pods], level[pods], daily.shape[1] * 24.0):
+        shorter = found.get(each.pod)
+        if shorter is None or shorter.above <= PATTERN_DAYS * 24.0 * each.slope or not _faster(shorter, each):
+            found[each.pod] = each
+    return found
+
+
+def _faster(shorter: Growth, longer: Growth) -> bool:
+    return longer.slope < SLOWER_SHARE * shorter.slope
 
 
 def _levels(runs: MemoryRuns) -> tuple[Floats, Floats]:
@@ -87,10 +105,12 @@ def steady(
     return grows
 
 
-def _growths(pods: Ints, means: Floats, level: Floats, hours: float) -> dict[int, Growth]:
-    """Growth of steadily growing pods with (pods, parts) means over `hours`."""
+def _growths(
+    pods: Ints, means: Floats, level: Floats, hours: float, high: NDArray[np.float32] | None = None
+) -> list[Growth]:
+    """Growth of steadily growing pods with (pods, parts) means over `hours`, and their highest level before, `high`."""
     if not len(pods):
-        return {}
+        return []
     parts = means.shape[1]
     third, part_hours = parts // 3, hours / parts
     # Theil-Sen, of pairs that end in the later half: the present growth
@@ -108,15 +128,17 @@ def _growths(pods: Ints, means: Floats, level: Floats, hours: float) -> dict[int
     left = np.where(late <= 0, 0.0, left)
     # the mean of the last part is half a part old
     now = np.fmax(level, means[:, -1] + recent * part_hours / 2)
-    return {
-        pod: Growth(pod=pod, level=at, slope=mid, slow=slow, fast=fast, left=rest, hours=hours)
-        for pod, at, mid, slow, fast, rest in zip(
+    above = now - (means[:, 0] if high is None else np.fmax(high, means[:, 0]))
+    return [
+        Growth(pod=pod, level=at, slope=mid, slow=slow, fast=fast, left=rest, hours=hours, above=over)
+        for pod, at, mid, slow, fast, rest, over in zip(
             pods.tolist(),
             now.tolist(),
             slope.tolist(),
             np.fmin(slowest, recent).tolist(),
             np.fmax(fastest, recent).tolist(),
             left.tolist(),
+            above.tolist(),
             strict=True,
         )
-    }
+    ]

@@ -114,6 +114,23 @@ def test_19_4_leak_over_a_week_on_a_daily_pattern_is_found() -> None:
     assert NOW - found.since == 8 * DAY_SECONDS
 
 
+@pytest.mark.parametrize("hours_ago", [1.5, 3.0, 6.0])
+def test_19_4_leak_that_becomes_faster_is_dated_by_its_present_growth(hours_ago: float) -> None:
+    """By 40 MiB a day for weeks, and now by 150 MiB an hour; it would be killed in two hours."""
+    shape: Shape = lambda hours: 700.0 + 40.0 * hours / 24 + np.maximum(hours + hours_ago, 0.0) * 150.0  # noqa: E731
+    limit = 1000.0 + 150.0 * hours_ago
+    found = leaks({"web-1": noisy(shape, 0.002)}, age=20 * DAY_SECONDS, limit=limit)["web-1"]
+    assert (found.kill_at - NOW) / HOUR == pytest.approx(2.0, rel=0.2)
+    assert NOW - found.since <= 8 * HOUR
+
+
+@pytest.mark.parametrize("later", range(0, 24, 3))
+def test_19_4_leak_over_a_week_is_no_faster_while_its_daily_pattern_rises(later: int) -> None:
+    shape: Shape = lambda hours: 800.0 + 3.0 * hours + 60.0 * np.sin((hours + later) / 24 * 2 * np.pi)  # noqa: E731
+    found = leaks({"web-1": noisy(shape, 0.01)}, age=8.6 * DAY_SECONDS)["web-1"]
+    assert found.mebibytes_per_hour == pytest.approx(3.0, rel=0.15)
+
+
 CALM: dict[str, Shape] = {
     "flat": lambda hours: np.full(len(hours), 900.0),
     "warm-up": lambda hours: 800.0 * (1 - np.exp(-(hours + 6.0) / 2.0)),
@@ -196,6 +213,23 @@ def test_19_4_leak_is_sure_where_former_pods_of_its_service_grew_until_they_ende
     assert found.ended_before == 1
 
 
+@pytest.mark.parametrize("ago", [8.0, 20.0, 30.0])
+def test_19_4_leak_is_none_where_a_former_pod_gave_memory_back_once(ago: float) -> None:
+    """For an hour, and no growth ended with it."""
+    former: Shape = lambda hours: np.where(np.abs(hours + ago) < 0.5, 200.0, 600.0)  # noqa: E731
+    assert with_former(former, until=7.0) == ()
+
+
+@pytest.mark.parametrize("until", [7.0, 9.0, 12.0])
+def test_19_4_leak_of_former_pods_is_known_by_their_whole_lives(until: float) -> None:
+    """It grew for 30 hours over midnight, or fell at 1000 MiB and stayed level afterwards."""
+    (found,) = with_former(lambda hours: 1000.0 + 30.0 * (hours + until), until=until, begin=until + 30)
+    assert found.ended_before == 1
+    shape: Shape = lambda hours: np.where(hours < -15.0, 1000.0 + 40.0 * (hours + 15.0), 300.0)  # noqa: E731
+    (found,) = with_former(shape, until=until, begin=39.0)
+    assert found.ended_before == 1
+
+
 def test_19_4_leak_without_a_limit_is_dated_by_the_memory_of_its_node() -> None:
     free = 1200.0
     shapes = {"web-1": growing(100.0, 900.0), "api-1": growing(200.0, 1800.0)}
@@ -210,9 +244,10 @@ def test_19_4_leak_without_a_limit_is_dated_by_the_memory_of_its_node() -> None:
 
 
 def test_19_4_leak_with_a_pause_has_no_latest_time_beyond_a_year() -> None:
-    """It grows for 6 hours, stands still for 14 but for a few bytes, and grows again."""
+    """It grows for 6 hours, stands still for 14 but for a few bytes, and grows again, in two steps."""
     hours, levels = [-400.0, -24.0, -18.1, -4.0, 0.0], [2000.0, 2000.0, 8000.0, 8000.004, 16000.0]
-    (found,) = leaks({"web-1": lambda at: np.interp(at, hours, levels)}, limit=None).values()
+    shape: Shape = lambda at: np.interp(np.where(at > -4.0, np.ceil(at / 2) * 2, at), hours, levels)  # noqa: E731
+    (found,) = leaks({"web-1": shape}, limit=None).values()
     assert found.kill_at < NOW + 12 * DAY_SECONDS
     assert math.isinf(found.kill_until)
     note = leaks_note([found])

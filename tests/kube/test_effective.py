@@ -1,7 +1,10 @@
+from typing import Any
+
 import pytest
 
 from rebalancer.kube.snapshot.effective_requests import effective_requests, memory_limits
 from rebalancer.kube.snapshot.records import Container, Limits, Resources
+from rebalancer.lab.controlplane.pod_templates import template_of
 
 MIB = 2.0**20
 
@@ -109,3 +112,11 @@ def test_19_4_leak_limits_are_those_of_all_containers_or_of_the_pod() -> None:
     assert memory_limits([limited("1Gi"), container("1")], None) == ()
     assert memory_limits([container()], Resources(limits=Limits(memory="2Gi"))) == (2048 * MIB,)
     assert memory_limits([], None) == ()
+
+
+def test_19_4_leak_limits_of_zero_are_none() -> None:
+    assert memory_limits([limited("1Gi"), limited("0")], None) == ()
+    assert memory_limits([limited("1Gi")], Resources(limits=Limits(memory="0"))) == (1024 * MIB,)
+    with_limits: list[dict[str, Any]] = [{"resources": {"limits": {"memory": each}}} for each in ("1Gi", "0")]
+    assert template_of({}, {"containers": with_limits}).memory_limits == ()
+    assert template_of({}, {"containers": with_limits[:1], **with_limits[1]}).memory_limits == (1024 * MIB,)

@@ -72,8 +72,10 @@ def memory_limits(containers: Sequence[Container], pod_level: Resources | None) 
 
 
 def _memory_limit(resources: Resources | None) -> float | None:
+    """Bytes; None without one. Kubernetes takes a limit of zero for none."""
     limits = resources.limits if resources is not None else None
-    return None if limits is None or limits.memory is None else parse_quantity(limits.memory)
+    amount = 0.0 if limits is None or limits.memory is None else parse_quantity(limits.memory)
+    return amount if amount > 0 else None
 
 
 def whole_up(amount: float) -> float:

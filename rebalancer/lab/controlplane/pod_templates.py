@@ -70,10 +70,10 @@ def effective(spec: Obj, defaults: Mapping[str, float] | None = None) -> Amounts
 def _memory_limits(spec: Obj) -> tuple[float, ...]:
     """Bytes; of the whole pod where it has a limit, else of each running container, and none where one has none."""
     running = [*(spec.get("containers") or ()), *(each for each in spec.get("initContainers") or () if _stays(each))]
-    limits = [_parsed((each.get("resources") or {}).get("limits")).get("memory") for each in (spec, *running)]
-    if limits[0] is not None:
+    limits = [_parsed((each.get("resources") or {}).get("limits")).get("memory", 0.0) for each in (spec, *running)]
+    if limits[0] > 0:  # zero is no limit
         return (limits[0],)
-    return tuple(each for each in limits[1:] if each is not None) if None not in limits[1:] else ()
+    return tuple(limits[1:]) if all(each > 0 for each in limits[1:]) else ()
 
 
 def _parsed(amounts: Mapping[str, Any] | None) -> Amounts:
