@@ -240,8 +240,10 @@ class _Threads:
     def run_forecasts(self) -> None:
         """Thread: refresh the forecasts and request a cycle ahead of each peak, on the leader only."""
         while not self._supervisor.stopping.wait(POLL_SECONDS):
-            forecast_loop = self._active.forecast_loop
-            if forecast_loop is None or self._clock.now() < forecast_loop.next_at() or not self._leads():
+            forecast_loop, leads, now = self._active.forecast_loop, self._leads(), self._clock.now()
+            if forecast_loop is None or not leads or forecast_loop.stale(now):
+                telemetry.clear_memory_leaks(self._metrics)
+            if forecast_loop is None or not leads or now < forecast_loop.next_at():
                 continue
             began = time.monotonic()
             try:

@@ -82,6 +82,12 @@ def record_forecast_run(metrics: Metrics, seen: ForecastRun, seconds: float) -> 
         LOG.warning("memory leak", pod=leak.pod, node=leak.node, why=leak.sentence)
 
 
+def clear_memory_leaks(metrics: Metrics) -> None:
+    """Export no leak: this replica is not the leader, or has no current forecast."""
+    metrics.memory_leaks.clear()
+    metrics.memory_leak_first.set(0.0)
+
+
 class EffectTelemetry:
     """Exports rates and outcome counters from the daily counts. Used on the leader only, or replicas would count twice.
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rebalancer.bootstrap.active import Active
 from rebalancer.cycle.soft_taints import our_taints
+from rebalancer.forecast.leaks import MemoryLeak
 from rebalancer.model.cycles import ExpectedPeak
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.history import STEP_SECONDS, Grid
@@ -86,6 +87,8 @@ class ExpectedPeaks:
     ahead: Grid | None = None
     """(nodes, steps) millicores from `starts_at` on."""
     starts_at: float = 0.0
+    leaks: tuple[MemoryLeak, ...] = ()
+    """Of pods that are in the snapshot, the first to be killed first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,6 +230,7 @@ class NodeViewCache:
                 hot_from=peaks.first_over(high * room),
                 ahead=peaks.expected,
                 starts_at=peaks.starts_at,
+                leaks=current.forecast_loop.memory_leaks(snapshot, now),
             )
         peak, at = nothing.copy(), nothing.copy()
         try:

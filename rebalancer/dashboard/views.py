@@ -256,9 +256,8 @@ class LiveViews:
 
     def _leaks(self) -> list[views.Due]:
         """Expected OOM kills, the first one first."""
-        forecast_loop = self._from.current().forecast_loop
-        last = forecast_loop.last if forecast_loop is not None else None
-        leaks = last.leaks if last is not None else ()
+        node_view = self._node_views.latest()
+        leaks = node_view.expected.leaks if node_view is not None else ()
         return [views.Due(at=each.kill_at, what=f"{each.pod} {each.sentence}", node=each.node) for each in leaks]
 
     def _plan(self, node: str) -> str:

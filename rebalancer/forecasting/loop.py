@@ -157,13 +157,17 @@ class ForecastLoop:
         }
         return tuple(each for each in self.last.leaks if (each.node, each.pod) in there)
 
+    def stale(self, now: float) -> bool:
+        """Whether there is no forecast, or one that is not used any more."""
+        last = self.last
+        if last is None or now - last.at > STALE_AFTER_RUNS * self.policy.forecast.interval:
+            return True
+        return now - last.known_until > MAX_HISTORY_GAP_SECONDS
+
     def _current(self, snapshot: ClusterSnapshot, now: float) -> NodeForecasts | None:
         if self.last is None and not self.reads_history:
             self.look(snapshot)
-        last = self.last
-        if last is None or now - last.at > STALE_AFTER_RUNS * self.policy.forecast.interval:
-            return None
-        return None if now - last.known_until > MAX_HISTORY_GAP_SECONDS else last.node_forecasts
+        return None if self.last is None or self.stale(now) else self.last.node_forecasts
 
     def record_usage(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
         """Add a cycle's usage to the history if no Prometheus keeps it."""

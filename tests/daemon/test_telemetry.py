@@ -1,10 +1,15 @@
-"""What a cycle becomes in /metrics."""
+"""What a cycle and a forecast run become in /metrics."""
 
-from rebalancer.daemon.telemetry import count
+from dataclasses import replace
+
+from rebalancer.daemon.telemetry import clear_memory_leaks, count, record_forecast_run
+from rebalancer.forecast.leaks import MemoryLeak
 from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.web import Metrics
-from tests.builders import NOW
+from tests.builders import NOW, cluster
+from tests.forecast.builders import MIDNIGHT
+from tests.forecasting.test_resource_forecasts import NODES, PODS, a_loop, named
 
 
 def page(report: CycleReport) -> list[str]:
@@ -58,3 +63,33 @@ def test_19_5_hot_nodes_are_counted_by_each_resource_that_they_are_hot_by() -> N
     assert sorted(shown(("memory", "cpu"), ("memory",), ())) == both
     assert sorted(shown(stopped=Refusal.of(Reason.COVERAGE_TOO_LOW))) == both
     assert all(line.endswith(" 0.0") for line in shown(()))
+
+
+def test_19_4_memory_leaks_are_exported_by_a_leader_with_a_current_forecast_only() -> None:
+    loop, metrics = a_loop(named()), Metrics()
+    assert loop.stale(MIDNIGHT)
+    leak = MemoryLeak(
+        pod="shop/web-0",
+        service="shop/web",
+        node="a",
+        mebibytes=900.0,
+        mebibytes_per_hour=60.0,
+        since=MIDNIGHT - 6 * 3600,
+        limit_mebibytes=1024.0,
+        kill_at=MIDNIGHT + 2 * 3600,
+        kill_from=MIDNIGHT + 3600,
+        kill_until=float("inf"),
+    )
+
+    def exported() -> dict[str, float]:
+        lines = metrics.page()[0].decode().splitlines()
+        found = [line.rsplit(" ", 1) for line in lines if line.startswith("rebalancer_memory_leak_")]
+        return {name: float(value) for name, value in found}
+
+    record_forecast_run(metrics, replace(loop.look(cluster(NODES, PODS)), leaks=(leak,)), 1.0)
+    assert not loop.stale(MIDNIGHT + 900)
+    assert exported()['rebalancer_memory_leak_pods{state="day"}'] == 1
+    assert exported()["rebalancer_memory_leak_first_kill_timestamp_seconds"] == leak.kill_at
+    assert loop.stale(MIDNIGHT + 3600)
+    clear_memory_leaks(metrics)
+    assert exported() == {"rebalancer_memory_leak_first_kill_timestamp_seconds": 0.0}

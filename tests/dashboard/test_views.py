@@ -358,8 +358,11 @@ def test_19_4_leak_is_on_the_first_page_with_its_time(night: Shown) -> None:
     assert night.lookout is not None
     assert night.lookout.last is not None
     last = night.lookout.last
+    snapshot = night.world.cluster.snapshot()
+    on = snapshot.pods_on(snapshot.node_index["node-2"]).tolist()
+    there = [str(snapshot.pod(each)) for each in on]
     leak = MemoryLeak(
-        pod="shop/web-1",
+        pod=there[0],
         service="shop/web",
         node="node-2",
         mebibytes=900.0,
@@ -370,11 +373,18 @@ def test_19_4_leak_is_on_the_first_page_with_its_time(night: Shown) -> None:
         kill_from=MIDNIGHT + 1.5 * 3600,
         kill_until=float("inf"),
     )
-    night.lookout.last = replace(last, leaks=(leak,) * 10)
-    page = night.views.overview(ANY)
+    gone = replace(leak, pod="shop/gone-1")
+    night.lookout.last = replace(last, leaks=(gone, *(leak,) * 10))
+    page = LiveViews(night.sources).overview(ANY)
+    following = LiveViews(replace(night.sources, leadership=Leads(leads=False))).overview(ANY)
+    night.lookout.last = replace(night.lookout.last, at=last.at - 24 * 3600)
+    stale = LiveViews(night.sources).overview(ANY)
     night.lookout.last = last
+    assert (following.leaks, stale.leaks) == ((), ())
     assert [(each.at, each.node) for each in page.leaks[:1]] == [(leak.kill_at, "node-2")]
-    assert page.leaks[0].what.startswith("shop/web-1 grows by 60 MiB an hour and has 900 MiB; its limit of 1024 MiB is")
+    assert page.leaks[0].what.startswith(
+        f"{there[0]} grows by 60 MiB an hour and has 900 MiB; its limit of 1024 MiB is"
+    )
     assert page.leaks[0].what.endswith("or never)")
     assert (len(page.leaks), page.more_leaks) == (8, 2)
     assert night.views.overview(ANY).leaks == ()
