@@ -112,9 +112,13 @@ def test_sigusr1_shows_what_every_thread_is_at_and_ends_nothing(lab: Lab, tmp_pa
     with daemon(tmp_path, alert_policy(lab.prometheus_url), config, lease="four") as running:
         until(running.leads, running.tell)
         running.signal(signal.SIGUSR1)
-        until(lambda: "worker.py" in running.log_file.read_text(), running.tell)
-        raw = [each["raw"] for each in running.log if "raw" in each]
-        assert sum(line.startswith(("Thread 0x", "Current thread 0x")) for line in raw) > 5
+
+        def threads() -> int:
+            raw = [each["raw"] for each in running.log if "raw" in each]
+            return sum(line.startswith(("Thread 0x", "Current thread 0x")) for line in raw)
+
+        # the dump is written while it is read
+        until(lambda: "worker.py" in running.log_file.read_text() and threads() > 5, running.tell)
         running.alert("warm-6")
         until(lambda: evicted(lab, "warm-6"), running.tell)
 
