@@ -36,7 +36,7 @@ from bench.find_and_plan import bench_policy
 from bench.list_bench import SEED
 from bench.list_pages import synthetic_cluster
 
-ALERTS_AIM_SECONDS, CYCLE_AIM_SECONDS, RESIDENT_AIM_MIB = 1.0, 2.0, 600.0
+ALERTS_AIM_SECONDS, CYCLE_AIM_SECONDS, RESIDENT_AIM_MIB = 1.0, 0.5, 400.0
 NODE_CORES, WARM_SHARE, WARM_EVERY = 32, 0.66, 20
 HIGH, TARGET = 65, 64
 """One pod is enough to cool a node."""
@@ -357,27 +357,25 @@ def main() -> int:
     """Measure and print; 1 when an aim is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--alerts", type=int, default=36)
-    parser.add_argument("--cycles", type=int, default=8)
+    parser.add_argument("--cycles", type=int, default=12, help="alerts at 5,000 nodes")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
         serve(args.serve)
-    with daemon(pods=30_000, nodes=1_000) as (running, warm):
-        took = [running.alert(node) for node in warm[: args.alerts]]
-        p99 = float(np.percentile(took, 99))
-        _say("alerts", len(took), "alerts")
-        _say("alert to eviction call, 1,000 nodes, p50", statistics.median(took), "s")
-        quick = p99 < ALERTS_AIM_SECONDS
-        _say("alert to eviction call, 1,000 nodes, p99", p99, "s", f"< {ALERTS_AIM_SECONDS:g}", quick)
-        _say("resident, 1,000 nodes", running.resident_mib(), "MiB")
-    with daemon(pods=150_000, nodes=5_000) as (running, warm):
-        took = [running.alert(node) for node in warm[: args.cycles]]
-        cycle = statistics.median(float(each["seconds"]) for each in running.said("cycle")[1:])
-        resident = running.resident_mib()
-        _say("alert to eviction call, 5,000 nodes, p50", statistics.median(took), "s")
-        _say("warm cycle, 5,000 nodes", cycle, "s", f"< {CYCLE_AIM_SECONDS:g}", cycle < CYCLE_AIM_SECONDS)
-        _say("resident, 5,000 nodes", resident, "MiB", f"< {RESIDENT_AIM_MIB:g}", resident < RESIDENT_AIM_MIB)
-    holds = quick and cycle < CYCLE_AIM_SECONDS and resident < RESIDENT_AIM_MIB
+    holds = True
+    for nodes, alerts in ((1_000, args.alerts), (5_000, args.cycles)):
+        with daemon(pods=30 * nodes, nodes=nodes) as (running, warm):
+            took = [running.alert(node) for node in warm[:alerts]]
+            cycle = statistics.median(float(each["seconds"]) for each in running.said("cycle")[1:])
+            p99, resident = float(np.percentile(took, 99)), running.resident_mib()
+            what = f"{nodes:,} nodes"
+            _say(f"alerts, {what}", len(took), "alerts")
+            _say(f"alert to eviction call, {what}, p50", statistics.median(took), "s")
+            quick, small = p99 < ALERTS_AIM_SECONDS, resident < RESIDENT_AIM_MIB
+            _say(f"alert to eviction call, {what}, p99", p99, "s", f"< {ALERTS_AIM_SECONDS:g}", quick)
+            _say(f"cycle on an alert, {what}", cycle, "s", f"< {CYCLE_AIM_SECONDS:g}", cycle < CYCLE_AIM_SECONDS)
+            _say(f"resident, {what}", resident, "MiB", f"< {RESIDENT_AIM_MIB:g}", small)
+            holds = holds and quick and small and cycle < CYCLE_AIM_SECONDS
     return 0 if holds else 1
 
 
