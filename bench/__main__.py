@@ -5,6 +5,7 @@ from itertools import takewhile
 
 from bench import (
     backtest,
+    churn,
     coefficients,
     daemon_bench,
     daemon_cache,
@@ -23,6 +24,7 @@ from bench import (
 
 BENCHES = {
     "backtest": backtest.main,
+    "churn": churn.main,
     "coefficients": coefficients.main,
     "list": list_bench.main,
     "ledger": ledger_bench.main,

@@ -30,13 +30,13 @@ def _child(port: int, directory: Path, events: int) -> dict[str, float]:
     while not cluster.synced():
         time.sleep(0.05)
     found = {"sync_seconds": time.perf_counter() - began, "sync_cpu_seconds": time.process_time() - cpu}
-    found["resident_mib"] = _memory_mib("VmRSS")
+    found["resident_mib"] = memory_mib("VmRSS")
     took = []
     for _ in range(SNAPSHOTS):
         began = time.perf_counter()
         pods = len(cluster.snapshot().pods)
         took.append(time.perf_counter() - began)
-    found |= {"pods": pods, "snapshot_seconds": statistics.median(took), "resident_later_mib": _memory_mib("VmRSS")}
+    found |= {"pods": pods, "snapshot_seconds": statistics.median(took), "resident_later_mib": memory_mib("VmRSS")}
     stats = cluster.stats()["pods"]
     (directory / GO).touch()
     while not stats.events:
@@ -49,12 +49,13 @@ def _child(port: int, directory: Path, events: int) -> dict[str, float]:
     not_ready = int((~cluster.snapshot().pods.ready).sum())
     if not_ready != events:
         sys.exit(f"{not_ready} pods are not ready after {events} updates that say so")
-    found["peak_mib"] = _memory_mib("VmHWM")
+    found["peak_mib"] = memory_mib("VmHWM")
     cluster.stop()
     return found
 
 
-def _memory_mib(field: str) -> float:
+def memory_mib(field: str) -> float:
+    """A field of this process's status; NaN where the system has none."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith(f"{field}:"):
             return float(line.split()[1]) / 1024
