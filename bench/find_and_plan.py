@@ -96,7 +96,7 @@ def with_memory_thresholds(policy: RebalancerPolicy) -> RebalancerPolicy:
 
 
 def find_and_plan(snapshot: ClusterSnapshot, *, now: float, with_memory: bool = False) -> dict[str, float]:
-    """CPU seconds of finding and of planning everything, and what came of it. `with_memory`: with thresholds of memory
+    """CPU seconds of finding and of planning everything, and the moves. `with_memory`: with thresholds of memory
     too, and a share of it that stays available."""
     policy, usage = bench_policy(), synthetic_usage(snapshot, now=now)
     if with_memory:

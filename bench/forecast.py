@@ -2,8 +2,8 @@
 
 5,000 nodes with 150,000 pods of 3,000 services; nine day blocks (8 days and today) lie in files and are read one after
 another, as the store does it. One pod in ten is younger than the history, and had a predecessor of its service. Prints
-one JSON object a line. Reading the files is told apart (it is the store's); the memory is the whole process's. The same
-days are forecast once more as days of memory, and memory leaks are found in them.
+one JSON object a line. Reading the files is a figure of its own (it is the store's); the memory is the whole process's.
+The same days are forecast once more as days of memory, and memory leaks are found in them.
 """
 
 import argparse

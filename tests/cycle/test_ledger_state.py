@@ -4,7 +4,8 @@ import pytest
 
 from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.ledger_state import closed_note, load_ledger_state, longest_window
-from rebalancer.cycle.run import expect_replacement, observe, replacement_deadline
+from rebalancer.cycle.observation import observe
+from rebalancer.cycle.reservation import expect_replacement, replacement_deadline
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.snapshot import Owner

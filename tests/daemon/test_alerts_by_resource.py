@@ -162,7 +162,7 @@ def test_19_2_two_alerts_for_two_resources_of_a_node_both_count() -> None:
 # ---- what becomes of it
 
 
-def told(report: CycleReport) -> str:
+def outcome_of(report: CycleReport) -> str:
     inbox = Notes()
     episode = AlertEpisode(
         id=1, alert=Alert(fingerprint="f", firing=True, labels={}, starts_at=NOW), received_at=NOW, next_at=NOW
@@ -187,21 +187,21 @@ def a_report(**fields: Any) -> CycleReport:
 
 def test_19_2_where_measurement_and_alert_disagree_the_share_is_that_of_its_resource() -> None:
     wanted = "measured memory 55.0%, not above the alert's 60.0%: nothing is evicted"
-    assert told(a_report()) == wanted
+    assert outcome_of(a_report()) == wanted
     # hot by CPU is no answer to an alert about memory
-    assert told(a_report(findings=[(build_finding(), "hot")])) == wanted
+    assert outcome_of(a_report(findings=[(build_finding(), "hot")])) == wanted
     both = build_finding(others=(ResourceExcess(resource="memory", share=0.7, high=0.6, target=0.5),))
-    assert told(a_report(findings=[(both, "hot")])) == "hot, but nothing may be evicted"
+    assert outcome_of(a_report(findings=[(both, "hot")])) == "hot, but nothing may be evicted"
 
 
 def test_19_2_evictions_for_another_resource_are_no_result_of_the_alert() -> None:
     gone = [an_eviction(node="hot", resource="cpu", outcome=Outcome.EVICTED) for _ in range(2)]
     nothing = "measured memory 55.0%, not above the alert's 60.0%: nothing is evicted"
-    assert told(a_report(findings=[(build_finding(), "hot")], evictions=gone)) == nothing
+    assert outcome_of(a_report(findings=[(build_finding(), "hot")], evictions=gone)) == nothing
     excess = ResourceExcess(resource="memory", share=0.7, high=0.6, target=0.5)
     # what relieves a node of CPU and of memory too is recorded with the first
-    assert told(a_report(findings=[(build_finding(others=(excess,)), "hot")], evictions=gone)) == "2 evicted"
+    assert outcome_of(a_report(findings=[(build_finding(others=(excess,)), "hot")], evictions=gone)) == "2 evicted"
     by_memory = [(build_finding(resource="memory"), "hot")]
-    assert told(a_report(findings=by_memory, evictions=gone)) == "hot, but nothing may be evicted"
+    assert outcome_of(a_report(findings=by_memory, evictions=gone)) == "hot, but nothing may be evicted"
     other = [an_eviction(node="hot", outcome=Outcome.EVICTED)]
-    assert told(a_report(findings=by_memory, evictions=other)) == "1 evicted"
+    assert outcome_of(a_report(findings=by_memory, evictions=other)) == "1 evicted"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rebalancer.cycle.observation import Observation
-from rebalancer.cycle.run import amounts_of
+from rebalancer.cycle.reservation import amounts_of
 from rebalancer.cycle.scheduled_assessments import assessments_of
 from rebalancer.effect.account import account, outcome_of
 from rebalancer.evaluation.assessments import run_due_assessments

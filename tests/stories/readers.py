@@ -71,7 +71,12 @@ def a_foreseeing_stage(cluster: Scenario, folder: Path, *, start: float, **secti
             history_keepers(policy, settings, progress=NullProgress(), clock=lab.clock) as keepers,
         ):
             lookout = ForecastLoop(policy=policy, keepers=keepers, clock=lab.clock, ledger=world.ledger)
-            knowing = replace(world, peaks=lookout.peaks, service_day_profiles=lookout.service_day_profiles)
+            knowing = replace(
+                world,
+                peaks=lookout.peaks,
+                service_day_profiles=lookout.service_day_profiles,
+                memory_leaks=lookout.memory_leaks,
+            )
             yield ForeseeingStage(lab=lab, policy=policy, settings=settings, world=knowing, lookout=lookout)
 
 

@@ -1,24 +1,17 @@
 """A service that leaks memory, from the first forecast to its OOM kill and after it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.history import history_keepers
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.daemon.telemetry import record_forecast_run
-from rebalancer.forecasting.loop import ForecastLoop
-from rebalancer.lab import Lab, Scenario
+from rebalancer.lab import Scenario
 from rebalancer.lab.loads.cpu import MemoryModel
-from rebalancer.policy import RebalancerPolicy
 from rebalancer.web import Metrics
-from tests.stories.scenarios.stage import START, a_machine, a_scenario, evicted, service, stories_policy
+from tests.stories.readers import a_foreseeing_stage
+from tests.stories.scenarios.stage import START, a_machine, a_scenario, evicted, service
 
 HOUR = 3600.0
 MIB = 2.0**20
@@ -43,31 +36,14 @@ def the_cluster() -> Scenario:
     )
 
 
-@contextmanager
-def a_cluster(folder: Path) -> Iterator[tuple[Lab, RebalancerPolicy, CycleContext, ForecastLoop]]:
-    with Lab.start(the_cluster(), stepped=True, start_time=START) as lab:
-        policy = RebalancerPolicy.model_validate(stories_policy(lab, forecast={"interval": "30m"}))
-        settings = Settings(
-            database=f"sqlite:///{folder / 'rebalancer.db'}",
-            history_dir=str(folder / "history"),
-            kubeconfig=str(lab.write_kubeconfig(folder / "config")),
-        )
-        with (
-            acting_context(policy, settings, progress=NullProgress(), clock=lab.clock) as world,
-            history_keepers(policy, settings, progress=NullProgress(), clock=lab.clock) as keepers,
-        ):
-            loop = ForecastLoop(policy=policy, keepers=keepers, clock=lab.clock, ledger=world.ledger)
-            yield lab, policy, replace(world, peaks=loop.peaks, memory_leaks=loop.memory_leaks), loop
-
-
 @pytest.mark.timeout(300)
 def test_19_4_leak_is_found_two_hours_before_it_would_be_killed(tmp_path: Path) -> None:
-    with a_cluster(tmp_path) as (lab, policy, world, loop):
-        seen = {}
+    with a_foreseeing_stage(the_cluster(), tmp_path, start=START, forecast={"interval": "30m"}) as stage:
+        lab, world, seen = stage.lab, stage.world, {}
         while lab.clock.now() < KILL + 2 * HOUR:
-            run = loop.look(world.cluster.snapshot())
+            run = stage.lookout.look(world.cluster.snapshot())
             seen[lab.clock.now()] = {each.pod: each for each in run.leaks}
-            report = run_cycle(world, policy, dry_run=False).report
+            report = run_cycle(world, stage.policy, dry_run=False).report
             notes = [each for each in report.notes if "leak" in each]
             assert len(notes) == bool(run.leaks)
             lab.clock.sleep(HOUR / 2)

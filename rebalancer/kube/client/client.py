@@ -348,7 +348,7 @@ class ApiClient:
         url = self._credentials.configuration.host.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
         everything = {"User-Agent": self._user_agent, "Accept": accept}
         if whole and method == "GET":
-            # 16 times fewer bytes, in fewer and larger reads; the API server compresses only large answers
+            # fewer bytes in fewer reads; the API server compresses only large answers
             everything["Accept-Encoding"] = GZIP
         everything |= dict(headers or {}) | self._credentials.headers()
         # last, because credentials may come from a plugin, which takes time

@@ -1,6 +1,6 @@
 """Pods by namespace and name: sorted once after a list, then kept so by binary search.
 
-Sorting 150,000 pods costs 0.3 seconds, placing one among them some microseconds.
+Sorting 150,000 pods in each cycle would cost more than placing those that came.
 """
 
 from bisect import bisect_left
