@@ -282,7 +282,10 @@ class RebalancerPolicy(Section):
             for name in pool.thresholds.resources if pool.thresholds is not None else ():
                 if name not in measured:
                     at = ("pools", index, "thresholds", "resources")
-                    raise FieldError(at, f"expected names of {', '.join(sorted(measured))}, got {name!r}")
+                    expected = (
+                        f"expected memory or a name of usage.prometheus.resources ({', '.join(sorted(measured))})"
+                    )
+                    raise FieldError(at, f"{expected}, got {name!r}")
         return self
 
     @model_validator(mode="after")
