@@ -172,7 +172,7 @@ def test_19_2_a_node_is_low_only_by_all_resources() -> None:
 @pytest.mark.parametrize(
     ("marks", "said"),
     [
-        ({"gpu-memory": None}, "usage.prometheus.resources (licences, memory), got 'gpu-memory'"),
+        ({"gpu-memory": None}, "expected memory or a name of usage.prometheus.resources"),
         ({"memory": {"high": 60, "target": 70, "low": 50}}, "expected low <= target < high"),
     ],
 )
