@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,21 @@ def node_columns(nodes: Sequence[Node], images: NodeImages) -> Nodes:
         images=images,
         annotations=tuple(node.metadata.annotations or {} for node in nodes),
     )
+
+
+def with_rows(nodes: Nodes, rows: Sequence[int], changed: Nodes) -> Nodes:
+    """`nodes` with the columns and images of `changed` (rows,) in these rows."""
+    columns: dict[str, Any] = {}
+    for each in fields(Nodes):
+        before, now = getattr(nodes, each.name), getattr(changed, each.name)
+        if isinstance(before, np.ndarray):
+            column = before.copy()
+            column[rows] = now
+            columns[each.name] = column
+        elif isinstance(before, tuple):
+            by_row = dict(zip(rows, now, strict=True))
+            columns[each.name] = tuple(by_row.get(at, value) for at, value in enumerate(before))
+    return Nodes(**columns, images=changed.images)
 
 
 class _Parsed(dict[str, float]):

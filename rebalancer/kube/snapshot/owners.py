@@ -59,6 +59,24 @@ class Owners:
                 self._index[uid] = len(self.records)
                 self.records.append(self._listed(kind, workload, -1))
 
+    def with_workloads(self, workloads: Mapping[str, tuple[str, Workload]]) -> "Owners | None":
+        """The same owners with these workloads, of which only those that have changed are made again; None where other
+        owners may be needed."""
+        if workloads.keys() != self.workloads.keys():
+            return None
+        records = list(self.records)
+        out = Owners(workloads=workloads, records=records, known=self.known, _index=self._index)
+        for uid, (kind, workload) in workloads.items():
+            before = self.workloads[uid]
+            if before[1] is workload:
+                continue
+            if before[0] != kind or _controller_uid(before[1]) != _controller_uid(workload):
+                return None
+            index = self._index.get(uid)
+            if index is not None and records[index].kind == kind:
+                records[index] = out._listed(kind, workload, records[index].parent)
+        return out
+
     def _record(self, namespace: str, reference: OwnerReference) -> Owner:
         kind = kind_of(reference)
         listed = self.workloads.get(reference.uid)
@@ -78,6 +96,11 @@ class Owners:
         record = _listed(kind, workload, parent)
         self.known[workload.metadata.uid] = workload, record
         return record
+
+
+def _controller_uid(workload: Workload) -> str:
+    controller = controller_of(workload.metadata.owner_references)
+    return "" if controller is None else controller.uid
 
 
 def kind_of(reference: OwnerReference) -> str:

@@ -36,7 +36,7 @@ from rebalancer.model.autoscaling import HorizontalAutoscaler
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.quota import ResourceQuota
-from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget, Nodes, Pods, PodStatus, PodTemplateTable
+from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget, Nodes, Owner, Pods, PodStatus, PodTemplateTable
 
 NODES = Resource(group="", version="v1", plural="nodes")
 PODS = Resource(group="", version="v1", plural="pods")
@@ -141,7 +141,7 @@ class KubeCluster:
             statuses=pods.statuses,
             spaces=spaces,
             classes=classes,
-            owners=owners,
+            owners=owners.records,
             listed_kinds=complete,
             budgets=map(budget_of, budgets),
             claims=claims,
@@ -238,7 +238,7 @@ def put_together(
     statuses: tuple[PodStatus, ...],
     spaces: Iterable[Namespace],
     classes: Iterable[PriorityClass],
-    owners: Owners,
+    owners: Sequence[Owner],
     listed_kinds: frozenset[str],
     budgets: Iterable[DisruptionBudget],
     claims: BoundClaims | None,
@@ -255,7 +255,7 @@ def put_together(
         namespaces=namespaces,
         statuses=statuses,
         namespace_labels={space.metadata.name: space.metadata.labels or {} for space in spaces},
-        owners=tuple(owners.records),
+        owners=tuple(owners),
         listed_kinds=listed_kinds,
         budgets=tuple(budgets),
         priority_classes={each.metadata.name: each.value for each in classes},

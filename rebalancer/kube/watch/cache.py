@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -50,7 +51,7 @@ from rebalancer.model.autoscaling import HorizontalAutoscaler
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.ports import Clock
 from rebalancer.model.quota import ResourceQuota
-from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget, Owner
+from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget
 
 T = TypeVar("T")
 
@@ -58,6 +59,19 @@ MAX_AGE_SECONDS = 120.0
 
 Workloads = Records[Workload, tuple[str, Workload]]
 """(kind, workload) by uid."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OwnersTaken:
+    """The owners of a snapshot, and what they were made of."""
+
+    references: Mapping[int, tuple[str, OwnerReference]]
+    """Number of an owner that has pods -> (namespace, reference)."""
+    named: frozenset[str]
+    """The kinds that are needed."""
+    owners: Owners
+    numbers: Mapping[int, int]
+    """Number of an owner -> index of its record."""
 
 
 class WatchedCluster:
@@ -105,7 +119,7 @@ class WatchedCluster:
         self._volumes: Reflector[PersistentVolume, Records[Any, Any]] | None = None
         self._csi_nodes: Reflector[CsiNode, Records[Any, Any]] | None = None
         self._claims_of: tuple[Any, int, BoundClaims] | None = None
-        self._known_owners: dict[str, tuple[Workload, Owner]] = {}
+        self._owners_taken: _OwnersTaken | None = None
 
     def start(self) -> None:
         """Start to list and watch, in one thread for each kind."""
@@ -252,8 +266,7 @@ class WatchedCluster:
         nodes = self._nodes.known.columns()
         spaces = sorted(self._spaces.known.all(), key=lambda space: space.metadata.name)
         pods: PodsTaken = self._pods.known.taken()
-        references = {number: pods.owners[number] for number in pods.owned()}
-        owners, numbers, complete = self._owners(references)
+        owned = self._owners({number: pods.owners[number] for number in pods.owned()})
         claims = self._claims()
         csi_nodes: Sequence[CsiNode] | None = ()
         if self._csi_nodes is not None:
@@ -262,9 +275,10 @@ class WatchedCluster:
         autoscalers = [] if self._autoscalers.denied else self._autoscalers.known.all()
         budgets = sorted(self._budgets.known.all(), key=lambda budget: (budget.namespace, budget.name))
         # A new pod may need a kind that is not watched yet.
-        self._follow_what_is_needed(
-            uses_claims=pods.uses_claims, references=[reference for _, reference in references.values()]
-        )
+        known = self._owners_taken is not None and owned.numbers is self._owners_taken.numbers
+        references = [] if known else [reference for _, reference in owned.references.values()]
+        self._follow_what_is_needed(uses_claims=pods.uses_claims, references=references)
+        self._owners_taken = owned
         self._check()
         names = tuple(dict.fromkeys([*(space.metadata.name for space in spaces), *pods.inhabited()]))
         return put_together(
@@ -273,15 +287,15 @@ class WatchedCluster:
             pods=pods.columns(
                 nodes={name: index for index, name in enumerate(nodes.names)},
                 namespaces={name: index for index, name in enumerate(names)},
-                owners=numbers,
+                owners=owned.numbers,
             ),
             pod_templates=pods.pod_templates,
             namespaces=names,
             statuses=tuple(pods.statuses),
             spaces=spaces,
             classes=self._classes.known.all(),
-            owners=owners,
-            listed_kinds=complete,
+            owners=owned.owners.records,
+            listed_kinds=KEPT_WITHOUT_PODS & owned.named,
             budgets=budgets,
             claims=claims,
             csi_nodes=csi_nodes,
@@ -289,21 +303,23 @@ class WatchedCluster:
             autoscalers=sorted(autoscalers, key=lambda each: (each.namespace, each.name)),
         )
 
-    def _owners(
-        self, references: Mapping[int, tuple[str, OwnerReference]]
-    ) -> tuple[Owners, dict[int, int], frozenset[str]]:
-        """The owner records, the index of each of the references among them, and the kinds that are complete."""
-        named = named_kinds(references.values())
+    def _owners(self, references: Mapping[int, tuple[str, OwnerReference]]) -> "_OwnersTaken":
+        """The owners of these references by number; those of the last snapshot as far as they are the same."""
+        before = self._owners_taken
+        same = before is not None and before.references == references
+        named = before.named if before is not None and same else frozenset(named_kinds(references.values()))
         workloads: dict[str, tuple[str, Workload]] = {}
         for kind, reflector in self._workloads.items():
             if kind in named:
                 workloads |= reflector.known.by_uid()
-        known = self._known_owners if len(self._known_owners) <= 2 * len(workloads) else {}
-        owners = Owners(workloads=workloads, known=known)
-        self._known_owners = known
-        numbers = {number: owners.number(*reference) for number, reference in references.items()}
-        owners.add_those_without_pods()
-        return owners, numbers, KEPT_WITHOUT_PODS & named
+        if before is not None and same and (owners := before.owners.with_workloads(workloads)) is not None:
+            numbers = before.numbers
+        else:
+            known = before.owners.known if before is not None else {}
+            owners = Owners(workloads=workloads, known=known if len(known) <= 2 * len(workloads) else {})
+            numbers = {number: owners.number(*reference) for number, reference in references.items()}
+            owners.add_those_without_pods()
+        return _OwnersTaken(references=references, named=named, owners=owners, numbers=numbers)
 
     def _claims(self) -> BoundClaims | None:
         if self._volumes is None:

@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from rebalancer.kube.snapshot.columns import node_columns, without_bulk
+from rebalancer.kube.snapshot.columns import node_columns, with_rows, without_bulk
 from rebalancer.kube.snapshot.images import ImageNumbers
 from rebalancer.kube.snapshot.records import Node
 from rebalancer.kube.watch.watch import Change
@@ -67,6 +67,12 @@ class NodeRecords:
         self._lock = threading.Lock()
         self._by_name: dict[str, tuple[Node, array[int]]] = {}
         self._images = ImageNumbers()
+        self._taken: Nodes | None = None
+        """The last columns, while no node came or went."""
+        self._changed: set[str] = set()
+        """Names of the nodes that have changed since."""
+        self._same_images = False
+        """Whether all of them have the images that they had."""
 
     def add(self, nodes: Sequence[Node], /) -> None:
         """Add one page of a list."""
@@ -76,11 +82,17 @@ class NodeRecords:
         """Apply events."""
         with self._lock:
             for gone, node in changes:
+                name = node.metadata.name
+                known = self._by_name.get(name)
                 if gone:
-                    self._by_name.pop(node.metadata.name, None)
+                    self._by_name.pop(name, None)
                 else:
                     images = self._images.numbers(node.status.images or ())
-                    self._by_name[node.metadata.name] = without_bulk(node), images
+                    self._by_name[name] = without_bulk(node), images
+                    self._same_images = self._same_images and known is not None and known[1] == images
+                if gone or known is None:
+                    self._taken = None
+                self._changed.add(name)
             if self._images.is_tidying_due():
                 kept = [images for _, images in self._by_name.values()]
                 for (name, (node, _)), images in zip(
@@ -89,8 +101,20 @@ class NodeRecords:
                     self._by_name[name] = node, images
 
     def columns(self) -> Nodes:
-        """The snapshot's nodes, by name. Raises ValueError when a figure is no quantity."""
+        """The snapshot's nodes, by name; the same object until a node changes. Raises ValueError when a figure is no
+        quantity."""
         with self._lock:
-            found = [self._by_name[name] for name in sorted(self._by_name)]
-            images = self._images.table([images for _, images in found])
-        return node_columns([node for node, _ in found], images)
+            before = self._taken
+            if before is None:
+                found = [self._by_name[name] for name in sorted(self._by_name)]
+                self._taken = node_columns([node for node, _ in found], self._images.table([each for _, each in found]))
+            elif self._changed:
+                images = before.images
+                if not self._same_images:
+                    images = self._images.table([self._by_name[name][1] for name in before.names])
+                rows = [at for at, name in enumerate(before.names) if name in self._changed]
+                changed = node_columns([self._by_name[before.names[at]][0] for at in rows], images)
+                self._taken = with_rows(before, rows, changed)
+            self._changed, self._same_images = set(), True
+            assert self._taken is not None
+            return self._taken
