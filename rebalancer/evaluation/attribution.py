@@ -58,7 +58,7 @@ def attribute_episodes(
     settled: list[Assessment] = []
     if any(each.evictions or each.ended_at is None or each.ended_at >= over for each in stored):
         earliest = min(each.started_at for each in stored) - LOOKAHEAD_SECONDS
-        settled = [each for each in records.assessments(earliest, span.now + 1.0) if each.step is Step.SETTLED]
+        settled = list(records.assessments(earliest, span.now + 1.0, step=Step.SETTLED))
     asked = [each for each in stored if _may_have_more(each, settled, span, over)]
     if not asked:
         return []
@@ -189,7 +189,7 @@ def count_days(
         days=range(first, today + 1),
         now=span.now,
         episodes=records.episodes(since, until),
-        assessments=records.assessments(since, until),
+        assessments=records.assessments(since, until, step=Step.SETTLED),
         judged=judged(since - LOOKAHEAD_SECONDS),
         drains=drains,
         saved=saved_core_hours(drains, hours),

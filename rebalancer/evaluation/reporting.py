@@ -3,18 +3,21 @@
 Each query is a transaction of its own, so concurrent writes may be in one part of a report and not yet in another.
 """
 
+import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final, Protocol
 
 from rebalancer.effect.comparison import Comparison, compare
 from rebalancer.effect.messages import counted
 from rebalancer.effect.rates import day_of
-from rebalancer.effect.report import AccuracyLine, Report, make_report
+from rebalancer.effect.report import SHOWN, AccuracyLine, Report, make_report
 from rebalancer.forecast.accuracy import BEFORE_SECONDS, RECENT_SECONDS, figures
 from rebalancer.model.document import Dimension
-from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, PoolHour
+from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, PoolHour, Step
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.forecasts import ForecastRecords, ForecastSums
 from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS
@@ -102,7 +105,7 @@ def gather(sources: Sequence[Source], *, since: float, until: float, by: Sequenc
         days=[row for _, row in days],
         episodes=[one for each in read for one in each.episodes(since, until)],
         assessments=[one for each in read for one in each.assessments(since, until)],
-        moved=[one for each in read for one in each.moved(since, until)],
+        moved=_moved(read, since=since, until=until),
         hours=hours,
         accuracy=_accuracy(read, since=since, until=until),
         comparison=comparison,
@@ -139,13 +142,16 @@ class _Reader:
         return [replace(each, pool=self._named(each.pool), node=self._named(each.node)) for each in found]
 
     def assessments(self, since: float, until: float) -> Iterable[Assessment]:
-        found = self._effect.assessments(since, until)
+        found = self._effect.assessments(since, until, step=Step.SETTLED)
         if self._cluster is None:
             return found
         return [replace(each, pool=self._named(each.pool), node=self._named(each.node)) for each in found]
 
-    def moved(self, since: float, until: float) -> Iterable[Eviction]:
-        found = self._effect.moved(since, until)
+    def services(self, since: float, until: float) -> Mapping[str, int]:
+        return self._effect.services(since, until)
+
+    def moved(self, since: float, until: float, services: Collection[str]) -> Iterable[Eviction]:
+        found = self._effect.moved(since, until, services=services)
         return found if self._cluster is None else [replace(each, node=self._named(each.node)) for each in found]
 
     def sums(self, since: float, until: float) -> Iterable[ForecastSums]:
@@ -163,16 +169,31 @@ class _Reader:
         return [each.model_copy(update={"pools": pools}) for each, pools in touched if pools]
 
 
+def _moved(read: Sequence[_Reader], *, since: float, until: float) -> list[Eviction]:
+    """Evictions of the services that the report shows, no others."""
+    evictions: Counter[str] = Counter()
+    for each in read:
+        evictions.update(each.services(since, until))
+    shown = heapq.nsmallest(SHOWN, evictions, key=lambda service: (-evictions[service], service))
+    return [one for each in read for one in each.moved(since, until, shown)]
+
+
 def _accuracy(read: Sequence[_Reader], *, since: float, until: float) -> list[AccuracyLine]:
     """For all pools, then by pool; at most the last 30 days, without pools that have no forecasts. Drift compares the
     days before `until`, whatever the time of the report."""
     since = max(since, until - FORECASTS_SECONDS)
     recent_since = until - RECENT_SECONDS - DAY_SECONDS  # a forecast is for the day after it was made
     before_since = recent_since - BEFORE_SECONDS
-    sums = [one for each in read for one in each.sums(since, until)]
+    # each forecast is read once, though the drift's times overlap the report's
+    edges = sorted({since, before_since, recent_since, until})
+    parts = {span: [one for each in read for one in each.sums(*span)] for span in pairwise(edges)}
+
+    def within(begin: float, end: float) -> list[ForecastSums]:
+        return [one for span, found in parts.items() if begin <= span[0] and span[1] <= end for one in found]
+
+    sums = within(since, until)
     minutes_off = {pool: found for each in read for pool, found in each.minutes_off(since, until).items()}
-    recent = [one for each in read for one in each.sums(recent_since, until)]
-    before = [one for each in read for one in each.sums(before_since, recent_since)]
+    recent, before = within(recent_since, until), within(before_since, recent_since)
     lines = []
     for pool in (None, *sorted({each.pool for each in sums})):
         found = figures(

@@ -4,7 +4,7 @@ The unit is a node-episode: a node, from becoming hot to being cool again. Share
 seconds since the epoch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Protocol
@@ -297,8 +297,10 @@ class EffectRecords(Protocol):
         """Store the results of scheduled assessments. Of their pods only the evicted ones are kept."""
         ...
 
-    def assessments(self, since: float, until: float, *, node: str | None = None) -> Sequence[Assessment]:
-        """Made or not, of evictions (`last_eviction_at`) in the span, oldest first."""
+    def assessments(
+        self, since: float, until: float, *, node: str | None = None, step: Step | None = None
+    ) -> Sequence[Assessment]:
+        """Made or not, of evictions (`last_eviction_at`) in the span, oldest first; None = of all."""
         ...
 
     def node_observations(
@@ -316,8 +318,12 @@ class EffectRecords(Protocol):
         """Nodes emptied at or after `since`, oldest first."""
         ...
 
-    def moved(self, since: float, until: float) -> "Sequence[Eviction]":
-        """Evictions that were planned in the span, oldest first."""
+    def services(self, since: float, until: float) -> Mapping[str, int]:
+        """Identity of a service -> evictions that were planned in the span."""
+        ...
+
+    def moved(self, since: float, until: float, *, services: Collection[str] | None = None) -> "Sequence[Eviction]":
+        """Evictions that were planned in the span, oldest first; of the services with these identities, None = all."""
         ...
 
     def put_episodes(self, episodes: Sequence[HotEpisode]) -> None:

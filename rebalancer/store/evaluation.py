@@ -5,11 +5,11 @@ are written in the order of their keys, so two processes that write the same one
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Table, bindparam, false, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, bindparam, false, func, or_, select, update
 
 from rebalancer.model.drains import DrainedNode
 from rebalancer.model.effect import (
@@ -47,6 +47,7 @@ AT_ONCE = 1000
 """Rows fetched at once: a year has 90,000 hours."""
 
 _HAPPENED = (EvictionOutcome.EVICTED.value, EvictionOutcome.UNKNOWN.value)
+_IDENTITY = func.coalesce(EVICTIONS.c.service_identity, EVICTIONS.c.service)
 
 _FOUND_LATER = ("assessed_at", "late", "after_share", "breakdown", "outcome", "detail", "pods")
 """Columns of an assessment that are written when it is made."""
@@ -103,14 +104,17 @@ class SqlEffect:
         if changes:
             write(self._engine, lambda connection: connection.execute(statement, changes))
 
-    def assessments(self, since: float, until: float, *, node: str | None = None) -> list[Assessment]:
-        """Made or not, of evictions from `since` up to, not including, `until`, oldest first."""
+    def assessments(
+        self, since: float, until: float, *, node: str | None = None, step: Step | None = None
+    ) -> list[Assessment]:
+        """Made or not, of evictions from `since` up to, not including, `until`, oldest first; None = of all."""
         rows = ASSESSMENTS.c
         query = select(ASSESSMENTS).where(
             rows.cluster == self._cluster,
             rows.last_eviction_at >= since,
             rows.last_eviction_at < until,
             *_only(rows.node, node),
+            *_only(rows.step, None if step is None else step.value),
         )
         return self._read(query.order_by(rows.last_eviction_at, rows.due_at, rows.id), _assessment)
 
@@ -142,29 +146,39 @@ class SqlEffect:
         """Nodes emptied at or after `since`, oldest first."""
         return drains_since(self._engine, self._cluster, since)
 
-    def moved(self, since: float, until: float) -> list[Eviction]:
-        """Evictions that happened or may have, planned from `since` up to, not including, `until`, oldest first."""
+    def services(self, since: float, until: float) -> dict[str, int]:
+        """Identity of a service -> its evictions that `moved` has."""
+        query = select(_IDENTITY, func.count()).where(*self._happened(since, until)).group_by(_IDENTITY)
+        return {row[0]: row[1] for row in read(self._engine, lambda c: c.execute(query).all())}
+
+    def moved(self, since: float, until: float, *, services: Collection[str] | None = None) -> list[Eviction]:
+        """Evictions that happened or may have, planned from `since` up to, not including, `until`, oldest first; of
+        the services with these identities, None = of all."""
         rows = EVICTIONS.c
         query = (
             select(
                 rows.service,
-                func.coalesce(rows.service_identity, rows.service).label("service_identity"),
+                _IDENTITY.label("service_identity"),
                 rows.node,
                 rows.cycle,
                 CYCLES.c.trigger,
                 *(rows[name] for name in COUNTED.values() if name in rows),
             )
             .join(CYCLES, CYCLES.c.id == rows.cycle)
-            .where(
-                rows.cluster == self._cluster,
-                rows.dry_run == false(),
-                rows.outcome.in_(_HAPPENED),
-                rows.planned_at >= since,
-                rows.planned_at < until,
-            )
+            .where(*self._happened(since, until))
             .order_by(rows.planned_at, rows.id)
         )
-        return read_evictions(self._engine, query)
+        return read_evictions(self._engine, query if services is None else query.where(_IDENTITY.in_(sorted(services))))
+
+    def _happened(self, since: float, until: float) -> tuple[ColumnElement[bool], ...]:
+        rows = EVICTIONS.c
+        return (
+            rows.cluster == self._cluster,
+            rows.dry_run == false(),
+            rows.outcome.in_(_HAPPENED),
+            rows.planned_at >= since,
+            rows.planned_at < until,
+        )
 
     def put_episodes(self, episodes: Sequence[HotEpisode]) -> None:
         """New, or the same (node, started_at) with more known."""

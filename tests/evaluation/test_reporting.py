@@ -1,5 +1,6 @@
 """What a report is made of is read from the database as it was written."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -7,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from rebalancer.effect.report import Report
+from rebalancer.effect.report import Report, make_report
 from rebalancer.evaluation.reporting import gather, sources_of
-from rebalancer.model.effect import Rate
+from rebalancer.model.effect import Rate, Step
+from rebalancer.model.eviction import Outcome as EvictionOutcome
 from rebalancer.model.history import DAY_SECONDS
-from rebalancer.store import open_engine, open_records, upgrade
+from rebalancer.store import SqlEffect, open_engine, open_records, upgrade
 from rebalancer.store.retention.details import keep_for
 from tests.builders import a_policy
 from tests.effect.builders import an_episode, an_hour
 from tests.evaluation.builders import ACCOUNT, DAY, HOUR, SINCE, UNTIL, fill
 from tests.real.servers.postgres import PostgresServer
-from tests.store.builders import SteppingClock
+from tests.store.builders import SteppingClock, build_eviction, build_report
 
 Gather = Callable[..., Report]
 
@@ -239,3 +241,43 @@ def test_an_empty_database_tells_nothing(report: Gather) -> None:
     for every in (False, True):
         found = report(all_clusters=every)
         assert (found.total, found.lines, found.pools, found.accuracy, found.comparison) == (None, (), (), (), None)
+
+
+@on_both
+def test_20_5_a_report_reads_the_evictions_of_the_services_that_it_shows_and_one_assessment_of_each_node(
+    url: str, report: Gather, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(url)
+    with open_records(url=url, cluster="test", clock=SteppingClock(SINCE + HOUR)) as records:
+        cycle = build_report(cycle="many", started_at=SINCE + HOUR)
+        records.begin(cycle)
+        for number in range(60):  # of 16 services
+            name = f"s{math.isqrt(4 * number):02}"
+            eviction = build_eviction(pod=f"{name}-{number}", service=name, node=f"n{number}")
+            eviction.record = records.planned(cycle, eviction)
+            eviction.outcome = EvictionOutcome.EVICTED
+            records.outcome(eviction)
+        everything, settled = records.effect().moved(SINCE, UNTIL), records.effect().assessments(SINCE, UNTIL)
+    read: dict[str, int] = {}
+
+    def counts(name: str) -> None:
+        reads = getattr(SqlEffect, name)
+
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            found = reads(*arguments, **named)
+            read[name] = read.get(name, 0) + len(found)
+            return found
+
+        monkeypatch.setattr(SqlEffect, name, wrapped)
+
+    counts("moved")
+    counts("assessments")
+    shown = report().services
+    most = make_report(since=SINCE, until=UNTIL, by=(), days=(), moved=everything, assessments=settled).services
+    assert shown == most
+    assert len(shown) == 10
+    assert read == {
+        "moved": sum(each.evictions for each in shown),
+        "assessments": sum(each.step is Step.SETTLED for each in settled),
+    }
+    assert read["moved"] < len(everything)

@@ -209,6 +209,8 @@ def test_assessments_are_asked_for_by_when_we_acted_and_by_node(effect: EffectRe
     assert [(each.cycle, each.node) for each in effect.assessments(NOW, NOW + 60.0)] == [("c1", "n1"), ("c1", "n2")]
     assert [known(each) for each in effect.assessments(NOW + 0.5, NOW + 61.0)] == [later]
     assert [each.cycle for each in effect.assessments(0.0, NOW + DAY, node="n2")] == ["c1", "c2"]
+    assert effect.assessments(0.0, NOW + DAY, step=Step.HOUR) == []
+    assert len(effect.assessments(0.0, NOW + DAY, step=Step.SETTLED)) == 3
 
 
 def test_what_was_moved_is_what_happened_or_may_have(
@@ -233,6 +235,8 @@ def test_what_was_moved_is_what_happened_or_may_have(
     ]
     assert [each.node for each in records.effect().moved(NOW + 1, NOW + 4)] == ["n1"]
     assert len(green.records.effect().moved(0.0, NOW + HOUR)) == 1
+    assert records.effect().services(0.0, NOW + HOUR) == {"shop/web": 2, "shop/db": 1}
+    assert records.effect().moved(0.0, NOW + HOUR, services=["shop/db"]) == moved[2:]
 
 
 def test_an_episode_is_written_once_and_grows(effect: EffectRecords) -> None:
