@@ -39,7 +39,7 @@ def load_ledger_state(
         ready = ledger.remote_readiness(sorted(_replicas(policy, snapshot)), max_age_seconds=cross.report_max_age)
     return LedgerState(
         entries=entries,
-        open_evictions=tuple(replace(each.eviction, late=each.late) for each in progress if each.open),
+        open_evictions=_open(progress),
         landed=tuple(each.eviction for each in progress if not each.open),
         closed=tuple(
             replace(each.eviction, closed_at=now, closed_by=OURSELVES, closed_reason=each.closed)
@@ -53,6 +53,18 @@ def load_ledger_state(
         remote_readiness=ready,
         nodes_elsewhere=ledger.nodes_elsewhere(),
     )
+
+
+def evictions_in_flight(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> tuple[Eviction, ...]:
+    """Evictions in flight by the snapshot, as a cycle would count them. Records nothing.
+
+    The ledger itself still has those whose replacements have become Ready since the last cycle.
+    """
+    return _open(_follow(ledger, snapshot, ledger.now(), max_late_seconds=policy.safety.in_flight.max_late))
+
+
+def _open(progress: list[EvictionProgress]) -> tuple[Eviction, ...]:
+    return tuple(replace(each.eviction, late=each.late) for each in progress if each.open)
 
 
 def landed_since(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> set[str]:

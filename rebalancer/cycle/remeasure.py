@@ -1,13 +1,15 @@
 """Measures nodes again after evictions, once the replacements are Ready and a full rate window has passed."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from rebalancer.cycle.context import CycleContext
-from rebalancer.model.eviction import Outcome
+from rebalancer.cycle.ledger_state import landed_since
+from rebalancer.cycle.waiting import READY
+from rebalancer.model.eviction import Eviction, Outcome
 from rebalancer.model.plan import CycleReport
-from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 
 POLL_SECONDS = 10.0
@@ -19,10 +21,10 @@ SCRAPE_SLACK_SECONDS = 30.0
 
 def remeasure(context: CycleContext, policy: RebalancerPolicy, report: CycleReport) -> None:
     """Fill in `cpu_after` of every node and record it. Returns at once when nothing was evicted."""
-    moved = {str(each.service) for each in report.evictions if each.outcome is Outcome.EVICTED}
+    moved = [each for each in report.evictions if each.outcome is Outcome.EVICTED]
     if not moved:
         return
-    late = _wait_until_ready(context, moved)
+    late = _wait_until_ready(context, policy, moved)
     if late:
         report.notes.append(
             f"measured although not Ready after {READY_DEADLINE_SECONDS:g} s: {', '.join(sorted(late))}"
@@ -41,28 +43,23 @@ def remeasure(context: CycleContext, policy: RebalancerPolicy, report: CycleRepo
     context.records.finish(report)
 
 
-def _wait_until_ready(context: CycleContext, services: set[str]) -> set[str]:
-    """The services that are not Ready at the deadline."""
+def _wait_until_ready(context: CycleContext, policy: RebalancerPolicy, moved: Sequence[Eviction]) -> set[str]:
+    """The services whose replacements are not Ready at the deadline. Those that are, are recorded in the ledger."""
+    assert context.ledger is not None
     waited, pause = 0.0, POLL_SECONDS
-    while waiting := _not_ready(context.cluster.snapshot(), services):
-        if waited >= READY_DEADLINE_SECONDS:
-            return waiting
-        context.progress.step("replacements Ready", len(services) - len(waiting), len(services))
+    in_flight = {each.uid for each in context.ledger.open_evictions()}
+    while True:
+        if in_flight:
+            in_flight -= landed_since(context.ledger, policy, context.cluster.snapshot())
+        waiting = [each for each in moved if each.uid in in_flight]
+        done = len(moved) - len(waiting)
+        if not waiting or waited >= READY_DEADLINE_SECONDS:
+            context.progress.step(READY, done, done)  # ends the bar
+            return {str(each.service) for each in waiting}
+        context.progress.step(READY, done, len(moved))
         context.clock.sleep(pause)
         waited += pause
         pause = min(pause * 1.5, LONGEST_POLL_SECONDS)  # each poll lists the cluster
-    return set()
-
-
-def _not_ready(snapshot: ClusterSnapshot, services: set[str]) -> set[str]:
-    out: set[str] = set()
-    for owner, record in enumerate(snapshot.owners):
-        name = str(snapshot.service_of(owner))
-        if record.parent < 0 and name in services:
-            desired, ready = snapshot.replicas(owner)
-            if ready < desired:
-                out.add(name)
-    return out
 
 
 def _wait(context: CycleContext, label: str, seconds: float) -> None:

@@ -19,6 +19,8 @@ POLL_SECONDS, MANY_NODES = 1.0, 200
 """Between two looks at the cluster, for so many nodes; longer for more, since each look may list the cluster."""
 MAX_POLL_SECONDS = 5.0
 MIN_PAUSE_SECONDS = 0.2
+READY = "replacements Ready"
+"""Label of the progress: evictions of the cycle whose replacements are Ready, of all."""
 
 
 class Waiting:
@@ -101,7 +103,7 @@ class Waiting:
                 if context.lease is None or not context.lease.holds():
                     return False
                 mine, earlier = self._in_flight(), self._open
-                context.progress.step("replacements Ready", len(self._landed), len(self._landed) + len(mine))
+                context.progress.step(READY, len(self._landed), len(self._landed) + len(mine))
                 try:
                     uids = landed_since(context.ledger, policy, context.cluster.snapshot())
                 except RebalancerError:
@@ -110,6 +112,7 @@ class Waiting:
                 done = [each for each in earlier if each.uid in uids]
                 until = self.planner.waits_until
                 if landed or done or (until is not None and context.ledger.now() >= until):
+                    context.progress.step(READY, len(self._landed), len(self._landed))  # ends the bar
                     self._resume(landed, done)
                     return True
                 pause = min(self._poll_seconds(), self._patience)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rebalancer.bootstrap.active import Active
 from rebalancer.constraints.in_flight import LateEvictions
 from rebalancer.constraints.windows import ChangeWindows
-from rebalancer.cycle.ledger_state import longest_window
+from rebalancer.cycle.ledger_state import evictions_in_flight, longest_window
 from rebalancer.cycle.limits_overview import limit_lines, service_windows, window_lines
 from rebalancer.effect.feedback import open_breakers
 from rebalancer.model.effect import EffectRecords
@@ -22,13 +22,13 @@ BREAKER_LOOKBACK_SECONDS = 3 * DAY_SECONDS
 
 def limits_page(current: Active, ledger: Ledger, effect: EffectRecords) -> LimitsPage:
     """Every scope's limits by the ledger, now. Raises ConnectError, and UnsafeDataError before the cluster was read."""
-    context, policy = current.context, current.policy
-    now, flying, book = ledger.now(), tuple(ledger.open_evictions()), ChangeWindows.of_policy(policy)
+    policy, snapshot = current.policy, current.context.cluster.snapshot()
+    now, flying, book = ledger.now(), evictions_in_flight(ledger, policy, snapshot), ChangeWindows.of_policy(policy)
     windows = window_lines(book, now=now)
-    windows += service_windows(context.cluster.snapshot(), book, namespace=None, now=now)
+    windows += service_windows(snapshot, book, namespace=None, now=now)
     return LimitsPage(
         at=now,
-        limits=tuple(limit_lines(context, policy)),
+        limits=tuple(limit_lines(snapshot, ledger, policy, now=now)),
         windows=tuple(
             WindowLine(
                 scope=str(scope),

@@ -505,3 +505,8 @@ class Refusal:
     def of(cls, code: Reason, detail: str = "", *, next_at: float | None = None) -> "Refusal":
         """The code's sentence, with the particulars behind a colon."""
         return cls(code=code, message=f"{code.sentence}: {detail}" if detail else code.sentence, next_at=next_at)
+
+
+def particulars(message: str, sentence: str) -> str:
+    """The part of a refusal's message beyond its code's sentence: what holds for this pod or node alone."""
+    return message.removeprefix(sentence).removeprefix(": ")

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from rebalancer.effect import messages as words
 from rebalancer.model.effect import Outcome
 from rebalancer.model.eviction import COLUMNS, COUNTED
-from rebalancer.model.reason import BlockedReason, MissReason
+from rebalancer.model.reason import BlockedReason, MissReason, particulars
 from rebalancer.policy.schema.limits import format_bytes
 from rebalancer.web import charts
 
@@ -60,7 +60,7 @@ def _environment() -> Environment:
         whole=whole,
         sortable=sortable,
         short=short,
-        beyond=beyond,
+        beyond=particulars,
         cores=cores,
         bytes=format_bytes,
         seconds=seconds,
@@ -113,11 +113,6 @@ def short(name: str) -> str:
     """A node's name without its domain; an address stays whole."""
     first, _, _ = name.partition(".")
     return name if first.isdecimal() or not first else first
-
-
-def beyond(message: str, sentence: str) -> str:
-    """The part of a message beyond its code's sentence."""
-    return message.removeprefix(sentence).removeprefix(": ")
 
 
 def cores(millicores: float | None) -> str:

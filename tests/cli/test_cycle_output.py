@@ -49,10 +49,10 @@ STAYS = RemainingHotNode(
 )
 
 
-def tables(report: CycleReport) -> list[str]:
+def tables(report: CycleReport, **options: Any) -> list[str]:
     """Lines, with single spaces."""
     out = StringIO()
-    print_cycle(Console(file=out, width=240), report)
+    print_cycle(Console(file=out, width=240), report, **options)
     return [" ".join(line.split()) for line in out.getvalue().splitlines()]
 
 
@@ -169,4 +169,42 @@ def test_19_5_findings_nodes_and_moves_name_their_resources() -> None:
     assert document["evictions"][0]["amounts"] == [
         {"resource": "memory", "amount": 2e9, "nodeShare": 0.12},
         {"resource": "disk-busy", "amount": 0.3, "nodeShare": 0.3},
+    ]
+
+
+def a_refusal(pod: str, message: str, *, code: Reason = Reason.LIMIT_SERVICE, **fields: Any) -> PodRefusal:
+    return PodRefusal(node="hot", namespace="shop", name=pod, code=code, message=message, **fields)
+
+
+FOUND = [(build_finding(), "hot")]
+
+
+def test_21_1_reasons_are_announced_only_where_they_follow() -> None:
+    alone, line = tables(a_report(findings=FOUND)), a_line("hot")
+    assert "No useful eviction is allowed." in alone
+    assert "1 node(s) above the high threshold, none of them to be relieved now." in tables(a_report(nodes=[line]))
+    refused = a_report(findings=FOUND, refusals=[a_refusal("cart-1", "opted out")])
+    assert "No useful eviction is allowed; the reasons are below." in tables(refused)
+
+
+def test_21_1_a_namespace_without_evictions_says_how_many_there_are_in_others() -> None:
+    report = a_report(findings=FOUND, evictions=[an_eviction(service="shop/cart", pod="cart-7", node="hot")])
+    assert "No eviction in namespace logging, 1 in others." in tables(report, namespace="logging")
+
+
+def test_21_1_a_group_of_pods_with_different_messages_shows_whose_message_it_is() -> None:
+    budget = Reason.BUDGET_EXHAUSTED
+    refusals = [
+        a_refusal("a-1", "service shop/a: 1 of 1 in flight"),
+        a_refusal("b-1", "service shop/b: 1 of 1 in flight"),
+        a_refusal("c-1", f"{budget.sentence}: c allows 0 disruptions", code=budget),
+        a_refusal("d-1", f"{budget.sentence}: d allows 0 disruptions", code=budget),
+        a_refusal("e-1", "opted out", code=Reason.OPTED_OUT),
+        a_refusal("f-1", "opted out", code=Reason.OPTED_OUT),
+    ]
+    assert section(tables(a_report(refusals=refusals)), "Not evicted") == [
+        f"hot BudgetExhausted 2 shop/c-1, shop/d-1 {budget.sentence}; shop/c-1: c allows 0 disruptions",
+        "hot LimitService 2 shop/a-1, shop/b-1 the service's limit is reached; "
+        "shop/a-1: service shop/a: 1 of 1 in flight",
+        "hot OptedOut 2 shop/e-1, shop/f-1 opted out",
     ]

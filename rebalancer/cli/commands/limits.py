@@ -13,14 +13,17 @@ from rebalancer.model.errors import ConfigError
 @options(*CLUSTER)
 def limits(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
     """Show the limits of every scope: used, left, and when the next eviction is possible."""
-    with invocation.planning() as context:
-        from rebalancer.cli.output.json import pick, print_json
-        from rebalancer.cli.output.tables import plain_table
-        from rebalancer.constraints.limits import clock_time
-        from rebalancer.cycle.limits_overview import limit_lines
-        from rebalancer.policy.schema.limits import format_bytes
+    policy, settings = invocation.policy, invocation.settings
+    from rebalancer.bootstrap.ledger_view import ledger_view
+    from rebalancer.cli.output.json import pick, print_json
+    from rebalancer.cli.output.progress import TerminalProgress
+    from rebalancer.cli.output.tables import plain_table
+    from rebalancer.constraints.limits import clock_time
+    from rebalancer.cycle.limits_overview import limit_lines
+    from rebalancer.policy.schema.limits import format_bytes
 
-        lines = limit_lines(context, invocation.policy)
+    with ledger_view(policy, settings) as view, TerminalProgress() as progress:
+        lines = limit_lines(view.snapshot(progress), view.ledger, policy, now=view.now())
     if output is Output.JSON:
         found = [
             {

@@ -1,14 +1,20 @@
 """`rebalancer pause`, `resume`, `resolve` and `status`: the operator state in the database."""
 
 import getpass
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rebalancer.cli.common import Output, say, stdout_console
-from rebalancer.cli.invocation import LEDGER, Invocation, OutputOption, options
-from rebalancer.model.errors import ConfigError
+from rebalancer.cli.invocation import CLUSTER, LEDGER, Invocation, OutputOption, options
+from rebalancer.model.errors import ConfigError, RebalancerError
 from rebalancer.model.limits import SCOPE_SYNTAX, Scope
+
+if TYPE_CHECKING:
+    from rebalancer.bootstrap.ledger_view import LedgerView
+    from rebalancer.model.eviction import Eviction
+    from rebalancer.policy import RebalancerPolicy
 
 ScopeArgument = Annotated[str, typer.Argument(help=f"{SCOPE_SYNTAX}.")]
 
@@ -76,16 +82,19 @@ def resolve_eviction(
     say(f"closed: the eviction of {found.full_name} from {found.node}")
 
 
-@options(*LEDGER)
+@options(*CLUSTER)
 def status(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
-    """Show pauses, backoffs and evictions in flight."""
-    from rebalancer.bootstrap.database import open_ledger
+    """Show pauses, backoffs and evictions in flight. Whether replacements are Ready is read from the cluster; without
+    it evictions are shown as the last cycle recorded them."""
+    from rebalancer.bootstrap.ledger_view import ledger_view
     from rebalancer.cli.output.json import pick, print_json
-    from rebalancer.cli.output.tables import plain_table
+    from rebalancer.cli.output.tables import plain_table, print_notes
     from rebalancer.constraints.limits import clock_time
 
-    with open_ledger(invocation.policy, invocation.settings) as ledger:
-        pauses, backoffs, in_flight = ledger.pauses(), ledger.backoffs(), ledger.open_evictions()
+    with ledger_view(invocation.policy, invocation.settings) as view:
+        ledger = view.ledger
+        pauses, backoffs = (ledger.pauses(), ledger.backoffs()) if ledger is not None else ((), ())
+        in_flight, notes = _in_flight(view, invocation.policy)
     if output is Output.JSON:
         print_json(
             {
@@ -106,6 +115,7 @@ def status(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
                     }
                     for each in in_flight
                 ],
+                "notes": notes,
             }
         )
         return
@@ -132,6 +142,24 @@ def status(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
             state = "late" if eviction.late else "in the background" if eviction.in_background else ""
             table.add_row(str(eviction.record), pod, eviction.node, since, deadline, state)
         console.print(table)
+    print_notes(console, notes)
+
+
+def _in_flight(view: "LedgerView", policy: "RebalancerPolicy") -> "tuple[Sequence[Eviction], list[str]]":
+    """Evictions in flight by the cluster; by the ledger alone, with a note, where it can't be read."""
+    recorded = view.ledger.open_evictions() if view.ledger is not None else ()
+    if view.ledger is None or not recorded:
+        return (), []
+    from rebalancer.cli.output.progress import TerminalProgress
+    from rebalancer.cycle.ledger_state import evictions_in_flight
+
+    try:
+        with TerminalProgress() as progress:
+            snapshot = view.snapshot(progress)
+    except RebalancerError as error:
+        note = f"in flight as the last cycle recorded it; which replacements are Ready now is not known: {error}"
+        return recorded, [note]
+    return evictions_in_flight(view.ledger, policy, snapshot), []
 
 
 def parse_scope(text: str, cluster: str) -> Scope:

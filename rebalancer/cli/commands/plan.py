@@ -1,6 +1,5 @@
 """`rebalancer plan`: the evictions that a run would make now. Reads the ledger; writes and evicts nothing."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -65,17 +64,10 @@ def exit_code(report: "CycleReport") -> int:
 
 def show(report: "CycleReport", *, output: Output, namespace: str | None, all_nodes: bool) -> None:
     """Print a cycle; `namespace` filters the printed pods, not the plan."""
-    from rebalancer.cli.output.cycle import cycle_document, print_cycle
+    from rebalancer.cli.output.cycle import cycle_document, of_namespace, print_cycle
     from rebalancer.cli.output.json import print_json
 
-    shown = report
-    if namespace is not None:
-        shown = replace(
-            report,
-            evictions=[each for each in report.evictions if each.namespace == namespace],
-            refusals=[each for each in report.refusals if each.namespace == namespace],
-        )
     if output is Output.JSON:
-        print_json(cycle_document(shown))
+        print_json(cycle_document(report if namespace is None else of_namespace(report, namespace)))
     else:
-        print_cycle(stdout_console(), shown, all_nodes=all_nodes)
+        print_cycle(stdout_console(), report, all_nodes=all_nodes, namespace=namespace)

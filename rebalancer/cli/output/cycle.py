@@ -25,6 +25,7 @@ from rebalancer.cli.output.json import SCHEMA_VERSION, at, pick
 from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, print_notes, refusal_text, share
 from rebalancer.model.eviction import COLUMNS, DOCUMENT_FIELDS, Eviction, Outcome
 from rebalancer.model.plan import CycleReport, Goal, NodeLine
+from rebalancer.model.reason import Reason, particulars
 from rebalancer.model.usage import CPU
 from rebalancer.policy.schema.strategies import LowNodeUtilization
 from rebalancer.policy.schema.types import format_duration
@@ -43,11 +44,18 @@ OUTCOME_STYLE = {
 }
 
 
-def print_cycle(console: Console, report: CycleReport, *, all_nodes: bool = False) -> None:
-    """All tables of one cycle."""
+def print_cycle(
+    console: Console, report: CycleReport, *, all_nodes: bool = False, namespace: str | None = None
+) -> None:
+    """All tables of one cycle; of its pods only those of `namespace`."""
+    whole = report
+    if namespace is not None:
+        report = of_namespace(report, namespace)
     if report.stopped is not None:
         console.print(Text.assemble(("Nothing was planned:", "bold red"), f" {refusal_text(report.stopped)}"))
     _print_findings(console, report, each=all_nodes)
+    if report.findings and not report.evictions:
+        console.print(_without_evictions(whole, report, namespace))
     tainted = [f"{node} ({reason})" for node, reason in report.soft_tainted.items()]
     _print_nodes_in_a_line(console, "Soft taints:", tainted, each=all_nodes)
     _print_cordons(console, report, each=all_nodes)
@@ -63,7 +71,7 @@ def _print_findings(console: Console, report: CycleReport, *, each: bool) -> Non
     if not report.findings:
         if report.stopped is None:
             over = sum(line.hot for line in report.nodes)
-            some = f"{over} node(s) above the high threshold, none of them to be relieved now; the reasons are below."
+            some = f"{over} node(s) above the high threshold, none of them to be relieved now{_reasons(report)}."
             console.print(some if over else "No hot nodes and no other findings.")
         return
     hot, others = [], []
@@ -103,10 +111,28 @@ def _print_nodes_in_a_line(console: Console, title: str, nodes: list[str], *, ea
     console.print(Text.assemble((title, "bold"), f" {', '.join(shown)}{more}"))
 
 
+def of_namespace(report: CycleReport, namespace: str) -> CycleReport:
+    """The report with the pods of one namespace; nodes and findings are all there."""
+    return replace(
+        report,
+        evictions=[each for each in report.evictions if each.namespace == namespace],
+        refusals=[each for each in report.refusals if each.namespace == namespace],
+    )
+
+
+def _without_evictions(whole: CycleReport, shown: CycleReport, namespace: str | None) -> str:
+    if not whole.evictions:
+        return f"No useful eviction is allowed{_reasons(shown)}."
+    return f"No eviction in namespace {namespace}, {len(whole.evictions)} in others{_reasons(shown)}."
+
+
+def _reasons(shown: CycleReport) -> str:
+    """Refers to the tables of refusals and of nodes that stay hot, if one follows."""
+    return "; the reasons are below" if shown.refusals or shown.remaining else ""
+
+
 def _print_evictions(console: Console, report: CycleReport) -> None:
     if not report.evictions:
-        if report.findings:
-            console.print("No useful eviction is allowed; the reasons are below.")
         return
     title = "Planned evictions (dry run)" if report.dry_run else "Evictions"
     table = plain_table(
@@ -196,7 +222,7 @@ def _print_refusals(console: Console, report: CycleReport, *, each: bool) -> Non
 
     def row(where: str, code: str, members: list[tuple[str, str]]) -> None:
         shown = ", ".join(name for name, _ in members[:EXAMPLES]) + (", ..." if len(members) > EXAMPLES else "")
-        table.add_row(where, code, str(len(members)), shown, members[0][1])
+        table.add_row(where, code, str(len(members)), shown, _reason_of_all(code, members))
 
     ranked = sorted(groups.items())
     for (node, code), members in ranked:
@@ -206,6 +232,15 @@ def _print_refusals(console: Console, report: CycleReport, *, each: bool) -> Non
         of_all = [(pod or node, message) for (node, its), members in ranked if its == code for pod, message in members]
         row(f"{count} nodes", code, of_all)
     console.print(table)
+
+
+def _reason_of_all(code: str, members: Sequence[tuple[str, str]]) -> str:
+    """A message that all (name, message) share; else the code's sentence, and the particulars of the first."""
+    name, message = members[0]
+    if all(each == message for _, each in members):
+        return message
+    sentence = Reason(code).sentence
+    return f"{sentence}; {name}: {particulars(message, sentence)}"
 
 
 def print_nodes(console: Console, lines: Iterable[NodeLine], *, all_nodes: bool) -> None:

@@ -1,0 +1,118 @@
+"""The same fact is the same through every command: on one practice cluster, from a plan to the next cycle."""
+
+import functools
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebalancer.bootstrap import contexts, ledger_view
+from rebalancer.cli.output.progress import TerminalProgress
+from rebalancer.cycle.waiting import READY
+from rebalancer.lab import Lab
+from rebalancer.store import SqlLedger, open_records
+from tests.programs.cli import Result
+from tests.programs.in_process import run_here
+
+ROOT = Path(__file__).parents[2]
+START = 1_790_000_000.0
+
+
+class Commands:
+    """Commands of one person in one folder, with the practice cluster's clock."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab, self.folder = lab, folder
+        text = (ROOT / "policies" / "demo.yaml").read_text()
+        self.policy = folder / "policy.yaml"
+        self.policy.write_text(re.sub(r"url: .*", f"url: {lab.prometheus_url}", text))
+        self.kubeconfig = lab.write_kubeconfig(folder / "config")
+
+    def run(self, *words: str, kubeconfig: Path | None = None) -> Result:
+        connected = ("-f", str(self.policy), "--kubeconfig", str(kubeconfig or self.kubeconfig))
+        database = ("--database", f"sqlite:///{self.folder / 'rebalancer.db'}")
+        return run_here([*words, *connected, *database])
+
+    @contextmanager
+    def ledger(self) -> Iterator[SqlLedger]:
+        database = f"sqlite:///{self.folder / 'rebalancer.db'}"
+        with open_records(url=database, cluster="demo", clock=self.lab.clock) as records:
+            yield records.ledger(clock=self.lab.clock)
+
+    def document(self, *words: str) -> Any:
+        done = self.run(*words, "-o", "json")
+        assert done.code == 0, done.err
+        return done.document
+
+
+@pytest.fixture
+def it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Commands]:
+    with Lab.start("demo", stepped=True, start_time=START) as lab:
+        for module, name in (
+            (contexts, "planning_context"),
+            (contexts, "acting_context"),
+            (ledger_view, "ledger_view"),
+        ):
+            monkeypatch.setattr(module, name, functools.partial(getattr(module, name), clock=lab.clock))
+        yield Commands(lab, tmp_path)
+
+
+def in_flight_by_limits(it: Commands) -> int:
+    [line] = [
+        each
+        for each in it.document("limits")["limits"]
+        if each["scope"] == "cluster" and each["limit"].endswith("in flight")
+    ]
+    return int(line["used"])
+
+
+def test_21_1_status_and_limits_count_the_same_evictions_in_flight(it: Commands) -> None:
+    evicted = it.document("run", "--once", "--no-wait")["evictions"]
+    assert in_flight_by_limits(it) == len(it.document("status")["inFlight"]) == len(evicted)
+    it.lab.clock.sleep(60.0)
+    assert in_flight_by_limits(it) == len(it.document("status")["inFlight"]) == 0
+    assert "no evictions in flight" in it.run("status").out
+
+
+def test_21_1_status_without_the_cluster_says_what_it_does_not_know(it: Commands) -> None:
+    evicted = it.document("run", "--once", "--no-wait")["evictions"]
+    done = it.run("status", kubeconfig=it.folder / "missing")
+    assert done.code == 0
+    assert done.out.count("gen-") + done.out.count("cmp-") == len(evicted)
+    assert "as the last cycle recorded it" in done.out
+
+
+def test_21_1_limits_and_status_need_nothing_of_prometheus(it: Commands) -> None:
+    text = it.policy.read_text()
+    it.document("run", "--once", "--no-wait")
+    it.policy.write_text(re.sub(r"url: .*", r"\g<0>\n    bearerTokenFile: missing", text))
+    assert "missing" in it.run("plan").err
+    assert it.document("limits")["limits"]
+    assert it.document("status")["inFlight"]
+
+
+def test_21_1_a_run_that_waits_leaves_nothing_in_flight(it: Commands) -> None:
+    it.document("run", "--once")
+    with it.ledger() as ledger:
+        assert ledger.open_evictions() == []
+
+
+def test_21_1_the_progress_counts_evictions_and_ends_when_all_replacements_are_ready(
+    it: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[tuple[float, str, int, int | None]] = []
+
+    def step(_: object, label: str, done: int, total: int | None) -> None:
+        steps.append((it.lab.clock.now(), label, done, total))
+
+    monkeypatch.setattr(TerminalProgress, "step", step)
+    evicted = len(it.document("run", "--once")["evictions"])
+    ready = [each for each in steps if each[1] == READY]
+    window = next(at for at, label, *_ in steps if label == "a full rate window")
+    assert {total for *_, total in ready[-2:]} == {evicted}
+    # the bar ends when the last replacement is Ready, not after the rate window
+    assert ready[-1][0] <= window
+    assert ready[-1][2:] == (evicted, evicted)
