@@ -11,7 +11,7 @@ from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.policy.schema.types import FieldError
+from rebalancer.policy.schema.types import CorrectableError, FieldError
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -27,15 +27,17 @@ _EXPECTED = {
     "model_attributes_type": "expected a mapping",
     "string_unicode": "expected valid UTF-8 text",
     "string_too_short": "expected text that is not empty",
-    "string_pattern_mismatch": "expected text that matches {pattern}",
     "literal_error": "expected {expected}",
     "too_short": "expected at least {min_length} entry",
-    "greater_than_equal": "expected at least {ge}",
+    "finite_number": "expected a finite number",
+    "greater_than_equal": "expected at least {ge:g}",
     "less_than_equal": "expected at most {le:g}",
     "greater_than": "expected more than {gt:g}",
 }
 """Type of a pydantic error -> message, with the error's context."""
 _WITHOUT_VALUE = ("missing", "string_too_short", "too_short")
+_WITH_KIND = ("literal_error", "tuple_type", "dict_type", "int_type", "float_type", "string_type", "bool_type")
+"""Types of errors that name a list or a mapping given instead of a value."""
 _MAX_SHOWN_CHARS = 120
 _NOT_TEXT = frozenset(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null", "timestamp", "binary"))
 """Tags that YAML gives to unquoted keys which are not text."""
@@ -75,6 +77,8 @@ class Document:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             what = "" if isinstance(error, yaml.constructor.ConstructorError) else "not YAML: "
+            if error.problem and "'\\t'" in error.problem:
+                error.problem += ": write spaces instead of the tab"
             raise ConfigError(
                 f"{source}:{mark.line + 1 if mark else 1}: {what}{error.problem or error.context}"
             ) from None
@@ -176,7 +180,9 @@ def _wrong_keys(root: yaml.Node) -> list[tuple[int, str, str]]:
 
 
 def _kind_of(value: Any) -> str:
-    return {list: "a list", str: "a string", type(None): "nothing"}.get(type(value), type(value).__name__)
+    return {list: "a list", dict: "a mapping", str: "a string", type(None): "nothing"}.get(
+        type(value), type(value).__name__
+    )
 
 
 def _is_union_branch(part: Any) -> bool:
@@ -218,8 +224,10 @@ def _key(part: Any) -> str:
 
 def _shown_value(given: Any) -> str:
     """A value of limited length, without credentials in a URL."""
+    if isinstance(given, list | dict):
+        return _kind_of(given)
     try:
-        text = repr(given)
+        text = str(given).lower() if isinstance(given, bool) else repr(given)
     except ValueError:  # Python limits the digits of an int
         text = "a number of thousands of digits"
     text = re.sub(r"//\S*@", "//***@", text)
@@ -239,8 +247,38 @@ def _expected(error: ErrorDetails, where: _Where) -> str:
         text = str(cause)
     else:
         text = _EXPECTED[kind].format(**context) if kind in _EXPECTED else error["msg"]
+    if kind == "missing" and (purpose := _purpose(str(where.fields[-1]), where.section)):
+        return f"{text}: {purpose}"
+    if given is None and kind not in _WITHOUT_VALUE:
+        return f"{text}, got nothing: write a value, or remove the key"
     shows = kind not in _WITHOUT_VALUE and isinstance(given, str | int | float)
-    return f"{text}, got {_shown_value(given)}" if shows or kind == "literal_error" else text
+    got = f", got {_shown_value(given)}" if shows or kind in _WITH_KIND else ""
+    write = cause.write if isinstance(cause, CorrectableError) else _correction(kind, given, context)
+    return text + got + (f": write {write}" if write else "")
+
+
+def _purpose(field: str, section: type[BaseModel]) -> str | None:
+    """The first sentence of a field's documentation, in one line."""
+    known = next((f for name, f in section.model_fields.items() if (f.alias or name) == field), None)
+    text = " ".join(((known and known.description) or "").split())
+    sentence = re.split(r"[.:](?: |$)", text, maxsplit=1)[0]
+    return sentence[:1].lower() + sentence[1:] or None
+
+
+def _correction(kind: str, given: Any, context: Mapping[str, Any]) -> str | None:
+    """What to type instead of a wrong value whose meaning is clear."""
+    if kind == "tuple_type" and isinstance(given, str | int) and not isinstance(given, bool):
+        return f"[{_shown_value(given).strip(chr(39))}]"
+    if kind == "bool_type" and isinstance(given, str):
+        meant = {**dict.fromkeys(("false", "no", "off"), "false"), **dict.fromkeys(("true", "yes", "on"), "true")}
+        return f"{meant[given.lower()]} without quotes" if given.lower() in meant else None
+    if kind == "int_type" and isinstance(given, str) and given.isdecimal():
+        return f"{_shown_value(given).strip(chr(39))} without quotes"
+    if kind == "literal_error" and isinstance(given, str):
+        known = {each.lower(): each for each in re.findall(r"'([^']+)'", context["expected"])}
+        near = _near(given.lower(), list(known), cutoff=0.75)
+        return known[near] if near else None
+    return None
 
 
 def _unknown_field(name: str, where: _Where) -> str:

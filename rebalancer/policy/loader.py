@@ -22,6 +22,8 @@ def load_policy(
     document = Document.read(data, source=source, kind="RebalancerPolicy")
     if renamed := [str(document.mistake(at, what)) for at, what in retired_keys(document.value)]:
         raise ConfigError("\n".join(renamed))
+    if document.value.get("kind") == "DeschedulerPolicy":
+        raise document.mistake(("kind",), "expected RebalancerPolicy: `rebalancer policy import` converts this file")
     policy = document.checked(RebalancerPolicy, document.value)
     for index, strategy in enumerate(policy.strategies):
         if args_of is not None and isinstance(strategy, PluginStrategy):

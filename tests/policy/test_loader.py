@@ -130,12 +130,12 @@ MISTAKES: list[tuple[str, str, str, str, str]] = [
     ("  minReplicas: 2", "  min_replicas: 2", "min_replicas", "guards.min_replicas", "did you mean minReplicas?"),
     # wrong types
     ("cluster: my-cluster", "cluster: 5", "cluster", "cluster", "expected a string, got 5"),
-    ("      high: 75", '      high: "75"', "high:", "pools[0].thresholds.high", "expected a percentage between 1 and 100, got '75'"),
+    ("      high: 75", '      high: "75"', "high:", "pools[0].thresholds.high", "expected a percentage between 1 and 100, got '75': write 75 without quotes"),
     ("      high: 75", "      high: true", "high:", "pools[0].thresholds.high", "expected a percentage"),
     ("      high: 75", "      high: [75]", "high:", "pools[0].thresholds.high", "expected a percentage"),
     ("  perCycle: 2", "  perCycle: ten", "perCycle", "limits.perCycle", "expected a whole number, got 'ten'"),
     ("  perCycle: 2", "  perCycle: 1.5", "perCycle", "limits.perCycle", "expected a whole number, got 1.5"),
-    ("  perCycle: 2", "  perCycle: true", "perCycle", "limits.perCycle", "expected a whole number, got True"),
+    ("  perCycle: 2", "  perCycle: true", "perCycle", "limits.perCycle", "expected a whole number, got true"),
     ("  jobPods: false", '  jobPods: "no"', "jobPods", "guards.jobPods", "expected true or false, got 'no'"),
     ("    exclude: [kube-system]", "    exclude: kube-system", "exclude", "guards.namespaces.exclude", "expected a list, got 'kube-system'"),
     ("    exclude: [kube-system]", "    exclude: [1]", "exclude", "guards.namespaces.exclude[0]", "expected a string, got 1"),
@@ -170,18 +170,18 @@ MISTAKES: list[tuple[str, str, str, str, str]] = [
     ("  priorityBelow: 1000", "  priorityBelow: 1000\n  priorityClassBelow: high", "priorityClassBelow", "guards.priorityClassBelow", "not both"),
     ("    timeout: 15s", "    bearerTokenFile: t\n    basicAuth: {username: u, passwordFile: p}", "basicAuth", "usage.prometheus.basicAuth", "not both"),
     ("      label: instance", "      query: up", "nodeCPU", "usage.prometheus.nodeCPU.freshness", "expected freshness"),
-    ("    pools: [general]", "    pools: [other]", "pools: [other]", "strategies[0].pools", "expected names of general, got 'other'"),
+    ("    pools: [general]", "    pools: [other]", "pools: [other]", "strategies[0].pools", "expected pools of this policy (general), got 'other'"),
     ("{source: CPU}", "{source: Requests}", "pools:", "pools", "expected pool general to have requestThresholds"),
     # values that are not among the known ones
-    ("kind: RebalancerPolicy", "kind: DeschedulerPolicy", "kind", "kind", "expected 'RebalancerPolicy', got 'DeschedulerPolicy'"),
+    ("kind: RebalancerPolicy", "kind: DeschedulerPolicy", "kind", "kind", "expected RebalancerPolicy: `rebalancer policy import` converts this file"),
     ("dev/v1alpha1", "dev/v2", "apiVersion", "apiVersion", "expected 'rebalancer.dev/v1alpha1', got 'rebalancer.dev/v2'"),
     ("  source: Prometheus", "  source: Datadog", "source: Datadog", "usage.source", "expected 'Prometheus' or 'MetricsServer', got 'Datadog'"),
     ("  - name: LowNodeUtilization", "  - name: HighNode", "name: HighNode", "strategies[0].name", "expected a strategy, got 'HighNode' (did you mean HighNodeUtilization?); known: LowNodeUtilization, HighNode"),
     ("operator: NotIn", "operator: notIn", "notIn", "pools[0].selector.matchExpressions[0].operator", "expected In, NotIn, Exists or DoesNotExist, got 'notIn'"),
     (", values: [control-plane]", "", "key: role", "pools[0].selector.matchExpressions[0]", "expected values with In and NotIn only"),
     ("operator: NotIn", "operator: Exists", "key: role", "pools[0].selector.matchExpressions[0]", "expected values with In and NotIn only, got Exists with 1"),
-    ("cluster: my-cluster", "cluster: My_Cluster", "cluster", "cluster", "expected text that matches"),
-    ("http://prom", "ftp://prom", "url", "usage.prometheus.url", "expected text that matches ^https?://"),
+    ("cluster: my-cluster", "cluster: My_Cluster", "cluster", "cluster", "expected a name such as prod-eu-1"),
+    ("http://prom", "ftp://prom", "url", "usage.prometheus.url", "expected a URL such as http://prometheus:9090"),
     ("  - name: general", '  - name: ""', "name:", "pools[0].name", "expected text that is not empty"),
     # missing
     ("cluster: my-cluster\n", "", "apiVersion", "cluster", "required field is missing"),
@@ -217,7 +217,11 @@ def test_every_mistake_is_told_at_once_in_its_own_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategies", "expected"), [("strategies: []", "expected at least 1 entry"), ("strategies: ~", "expected a list")]
+    ("strategies", "expected"),
+    [
+        ("strategies: []", "expected at least 1 entry"),
+        ("strategies: ~", "expected a list, got nothing: write a value, or remove the key"),
+    ],
 )
 def test_a_policy_without_a_strategy_is_none(strategies: str, expected: str) -> None:
     text = with_change(GOOD[GOOD.index("strategies:") : GOOD.index("guards:")], strategies + "\n")

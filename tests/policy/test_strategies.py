@@ -105,7 +105,7 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ("- name: RemovePodsViolatingNodeAffinity\n  args: {nodeAffinityType: [required]}\n", 1, "strategies[0].args.nodeAffinityType[0]", "expected 'requiredDuringSchedulingIgnoredDuringExecution' or "),
     ("- name: x.io/Foo\n  argss: {}\n", 1, "strategies[0].argss", "unknown field, did you mean args?"),
     ("- name: x.io/Foo\n  args:\n    a: {b: [2020-01-01]}\n", 2, "strategies[0].args.a.b[0]", "expected what JSON can carry, got date (quotes would make it text)"),
-    ("- name: PodLifeTime\n  pools: [general]\n- name: LowNodeUtilization\n  pools: [gneral]\n", 3, "strategies[1].pools", "expected names of general, other, got 'gneral'"),
+    ("- name: PodLifeTime\n  pools: [general]\n- name: LowNodeUtilization\n  pools: [gneral]\n", 3, "strategies[1].pools", "expected pools of this policy (general, other), got 'gneral'"),
     ("- name: PodLifeTime\n- name: LowNodeUtilization\n- name: LowNodeUtilization\n  pools: [other]\n", 2, "strategies[2]", "expected LowNodeUtilization once for each pool, strategies[1] does the same for other"),
     ("- name: PodLifeTime\n- name: PodLifeTime\n  interval: 5m\n", 1, "strategies[1]", "expected PodLifeTime once for each pool, strategies[0] does the same for general, other"),
     ("- name: HighNodeUtilization\n- name: HighNodeUtilization\n  args: {headroom: 7}\n", 1, "strategies[1]", "expected HighNodeUtilization once for each pool"),

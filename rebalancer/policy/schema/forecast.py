@@ -12,6 +12,7 @@ from rebalancer.policy.schema.types import (
     NonEmpty,
     Percent,
     Section,
+    Switch,
     ZoneName,
     at_least,
     at_most,
@@ -148,7 +149,7 @@ class PoolDayWeights(DayWeights):
 class Forecast(Section):
     """Predicted peaks of nodes, from the last 8 days of the pods that run on them now."""
 
-    mode: Literal["Off", "Observe", "Act"] = "Act"
+    mode: Annotated[Literal["Off", "Observe", "Act"], Switch] = "Act"
     """Act: nodes are relieved ahead of their peaks, and no target node may exceed its target at its peak. Observe:
     forecasts are made, stored and verified, but do not influence plans. Off: no history is read."""
     interval: Annotated[Duration, at_least(60)] = 900.0

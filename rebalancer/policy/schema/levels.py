@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from rebalancer.model.annotations import OWN_PREFIX
 from rebalancer.policy.schema.limits import ScopeLimits
 from rebalancer.policy.schema.lists import ServiceGlobs
-from rebalancer.policy.schema.types import AsTuple, FieldError, NonEmpty, Section
+from rebalancer.policy.schema.types import AsTuple, FieldError, Format, NonEmpty, Section
 from rebalancer.policy.schema.windows import Window
 
 LEVEL_KEY = f"{OWN_PREFIX}level"
@@ -17,7 +17,13 @@ LEVEL_KEY = f"{OWN_PREFIX}level"
 class Level(Section):
     """One service level."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]
+    name: Annotated[
+        str,
+        Format(
+            r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
+            "a label value such as gold: letters, digits, -, _ and ., at most 63 characters",
+        ),
+    ]
     """Name; a valid label value."""
     evict: bool = True
     """Whether its services may be evicted."""

@@ -6,24 +6,25 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from rebalancer.model.quantity import memory_bytes
-from rebalancer.policy.schema.types import AsTuple, Count, Duration, FieldError, Section
+from rebalancer.policy.schema.types import AsTuple, CorrectableError, Count, Duration, FieldError, Section
 
-_PERCENT = re.compile(r"(\d{1,3})%")
+_PERCENT = re.compile(r"([1-9]\d?|100)%")
 
 
 def _count_or_percent(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
-    if match is None or int(match[1]) > 100:
-        raise ValueError("expected a whole number, or a percentage such as 10%")
+    if match is None:
+        none = "0 for none" if value == "0%" else None
+        raise CorrectableError("expected a whole number, or a percentage from 1% to 100%", none)
     return value
 
 
 CountOrPercent = Annotated[
     int | str,
     BeforeValidator(_count_or_percent),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\d{1,3}%$"}]}),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^([1-9]\d?|100)%$"}]}),
 ]
 
 

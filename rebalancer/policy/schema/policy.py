@@ -21,11 +21,13 @@ from rebalancer.policy.schema.types import (
     Count,
     Duration,
     FieldError,
+    Format,
     NonEmpty,
     Percent,
     PercentagePoints,
     Section,
     Selector,
+    Switch,
     at_least,
     at_most,
     format_duration,
@@ -175,7 +177,7 @@ class SoftTaint(Section):
     kube-scheduler sees only requests, so it prefers a hot node whose requests have just fallen.
     """
 
-    mode: Literal["Taint", "Off"] = "Taint"
+    mode: Annotated[Literal["Taint", "Off"], Switch] = "Taint"
     """Taint sets the taint if patching nodes is permitted. Otherwise, and with Off, only moves are planned that need no
     taint."""
     max_nodes: CountOrPercent = "50%"
@@ -211,7 +213,13 @@ class RebalancerPolicy(Section):
     """Version of this format."""
     kind: Literal["RebalancerPolicy"]
     """Always RebalancerPolicy."""
-    cluster: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
+    cluster: Annotated[
+        str,
+        Format(
+            r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$",
+            "a name such as prod-eu-1: lower-case letters, digits, - and ., at most 63 characters",
+        ),
+    ]
     """Name of the cluster in records and in the Lease."""
     pools: Annotated[tuple[Pool, ...], AsTuple, Field(min_length=1)]
     """Groups of nodes. Nodes in no pool are left alone."""
@@ -259,7 +267,8 @@ class RebalancerPolicy(Section):
             for name in strategy.pools or tuple(by_name):
                 if name not in by_name:
                     raise FieldError(
-                        ("strategies", index, "pools"), f"expected names of {', '.join(by_name)}, got {name!r}"
+                        ("strategies", index, "pools"),
+                        f"expected pools of this policy ({', '.join(by_name)}), got {name!r}",
                     )
                 if Need.CONTENTION in strategy.NEEDS and self.usage.source == "MetricsServer":
                     raise FieldError(

@@ -1,6 +1,7 @@
 """Common types of the policy file: durations, percentages, label selectors, the base of all sections."""
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -10,13 +11,25 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     PlainSerializer,
     WithJsonSchema,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from rebalancer.model.objects import LabelSelector, Requirement
+
+
+class CorrectableError(ValueError):
+    """A wrong value whose meaning is clear. `write` is what to type instead, after `write `."""
+
+    def __init__(self, expected: str, write: str | None) -> None:
+        super().__init__(expected)
+        self.write = write
 
 
 class FieldError(ValueError):
@@ -25,6 +38,36 @@ class FieldError(ValueError):
     def __init__(self, field: str | tuple[str | int, ...], message: str) -> None:
         super().__init__(message)
         self.way: tuple[str | int, ...] = (field,) if isinstance(field, str) else field
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A pattern of a text field, with the words that describe it in messages."""
+
+    pattern: str
+    """Regular expression of the whole text, shown in the JSON Schema only."""
+    expected: str
+    """Noun phrase, for example `a name of lower-case letters`."""
+
+    def _check(self, value: str) -> str:
+        if re.fullmatch(self.pattern, value) is None:
+            raise ValueError(f"expected {self.expected}")
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {**handler(schema), "pattern": self.pattern}
+
+
+def _off(value: Any) -> Any:
+    # YAML 1.1 reads an unquoted Off as false; so do kubectl and Helm
+    return "Off" if value is False else value
+
+
+Switch = BeforeValidator(_off)
+"""For choices with `Off`: it may be written without quotes."""
 
 
 class Section(BaseModel):
@@ -50,7 +93,8 @@ def parse_duration(value: Any) -> float:
     """`"1h30m"` -> 5400.0 seconds. Raises ValueError."""
     match = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
     if match is None or not any(match.groups()):
-        raise ValueError(f"expected {_DURATION_HINT}")
+        number = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9
+        raise CorrectableError(f"expected {_DURATION_HINT}", f"{value}s for seconds" if number else None)
     if len(value) > 20:  # more digits than any sensible duration
         raise ValueError(f"expected {_DURATION_HINT}")
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
@@ -97,23 +141,38 @@ def at_most(seconds: float) -> AfterValidator:
     return AfterValidator(check)
 
 
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)(%?)")
+
+
+def _within(value: Any, lowest: int, expected: str) -> float:
+    text = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    number = float(text[1]) if text else value
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise ValueError(expected)
+    if text and not text[2]:
+        raise CorrectableError(expected, f"{value} without quotes")
+    if not lowest <= number <= 100:
+        # 0.75 meant as 75 % would otherwise be a threshold under which every node is hot
+        raise CorrectableError(expected, f"{number * 100:g} for {number * 100:g} %" if 0.01 <= number < 1 else None)
+    return float(number)
+
+
 def _percent(value: Any) -> float:
-    # 0.75 meant as 75 % would otherwise be a threshold under which every node is hot
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 100:
-        raise ValueError("expected a percentage between 1 and 100")
-    return float(value)
+    return _within(value, 1, "expected a percentage between 1 and 100")
 
 
 def _offset(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
-        raise ValueError("expected percentage points between 0 and 100")
-    return float(value)
+    return _within(value, 0, "expected percentage points between 0 and 100")
 
 
-Percent = Annotated[float, BeforeValidator(_percent), WithJsonSchema({"type": "number", "minimum": 1, "maximum": 100})]
-PercentagePoints = Annotated[
-    float, BeforeValidator(_offset), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 100})
-]
+def _percent_schema(lowest: int) -> WithJsonSchema:
+    number = {"type": "number", "minimum": lowest, "maximum": 100}
+    return WithJsonSchema({"anyOf": [number, {"type": "string", "pattern": r"^\d{1,3}(\.\d{1,6})?%$"}]})
+
+
+Percent = Annotated[float, BeforeValidator(_percent), _percent_schema(1)]
+"""75 or `75%`."""
+PercentagePoints = Annotated[float, BeforeValidator(_offset), _percent_schema(0)]
 Count = Annotated[int, Field(ge=0)]
 NonEmpty = Annotated[str, Field(min_length=1)]
 

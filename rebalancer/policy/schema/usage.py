@@ -4,12 +4,13 @@ import ipaddress
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
 from rebalancer.policy.schema.types import (
     AsTuple,
     Duration,
     FieldError,
+    Format,
     NonEmpty,
     Percent,
     Section,
@@ -20,6 +21,8 @@ from rebalancer.policy.schema.types import (
 _URL = re.compile(
     r"https?://(?:[^/?#\[\]\s]*@)?(?:\[(?P<six>[^\[\]\s]+)\]|[^/?#\[\]\\:@\s]+)(?::(?P<port>\d{0,5}))?(?:[/?#]\S*)?"
 )
+_API = re.compile(r"[^/](?P<path>/api(?:/v1(?:/query(?:_range)?)?)?)/?$")
+"""The path of the API at the end of a URL. Elsewhere it may be the path of a proxy."""
 _MAX_STABILIZATION_SECONDS = 3600.0
 _MIN_STEP_SECONDS = 5.0
 """Smallest step of range queries. The longest window then has 720 points; Prometheus allows 11,000."""
@@ -74,7 +77,13 @@ class ResourceQueries(Section):
     """Source of a resource besides CPU. All its queries use the same unit. Series are matched by the labels of
     `nodeCPU` and `podCPU`."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9./]{0,61}[a-z0-9])?$")]
+    name: Annotated[
+        str,
+        Format(
+            r"^[a-z0-9]([-a-z0-9./]{0,61}[a-z0-9])?$",
+            "a name such as disk-busy: lower-case letters, digits, -, . and /, at most 63 characters",
+        ),
+    ]
     """Name of the resource, for example `disk-busy`. `memory` replaces the default queries for memory."""
     node: NonEmpty
     """PromQL with one series per node: the amount in use. Without `capacity` it is a share, 0..1."""
@@ -103,8 +112,8 @@ class RangeQueries(Section):
 class Prometheus(Section):
     """Connection to Prometheus or a compatible API, and its queries."""
 
-    url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
-    """Base URL, without /api."""
+    url: Annotated[str, WithJsonSchema({"type": "string", "pattern": r"^https?://\S+$"})]
+    """Base URL, without /api/v1."""
     timeout: Annotated[Duration, at_least(1)] = 15.0
     """Timeout of one query, including the connection."""
     bearer_token_file: NonEmpty | None = None
@@ -130,6 +139,8 @@ class Prometheus(Section):
             raise ValueError("expected a URL such as http://prometheus:9090 (other characters percent-encoded)")
         if int(match["port"] or 0) > 65535:
             raise ValueError("expected a port of at most 65535")
+        if api := _API.search(url):
+            raise ValueError(f"expected a URL without {api['path']}, which is added to it")
         return url
 
     @field_validator("resources")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
 from rebalancer.policy.schema.schedule import DAY_SECONDS, Instants, read_cron, spans, spans_a_day
-from rebalancer.policy.schema.types import AsTuple, Duration, NonEmpty, Section, ZoneName, format_duration
+from rebalancer.policy.schema.types import AsTuple, Duration, Format, NonEmpty, Section, ZoneName, format_duration
 
 SEARCH_DAYS = (8, 64, 400)
 """Search ranges for the next change, nearest first. A change beyond the last range counts as none."""
@@ -34,7 +34,7 @@ Spans = tuple[Instants, Instants]
 class Window(Section):
     """A recurring time in which evictions are allowed or denied."""
 
-    name: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,63}$")] | None = None
+    name: Annotated[str, Format(r"^[^\x00-\x1f\x7f]{1,63}$", "one line of at most 63 characters")] | None = None
     """Name in messages; one line of at most 63 characters."""
     kind: Literal["Allow", "Deny"]
     """If there are Allow windows, nothing is evicted outside them. Nothing is evicted in a Deny window; Deny wins."""
