@@ -27,7 +27,8 @@ from rebalancer.model.objects import (
     Taint,
 )
 from rebalancer.model.peaks import ServiceDayProfiles
-from rebalancer.model.snapshot import FAILED, RUNNING, ClusterSnapshot, PodStatus, PodTemplateOutline, PodTemplateTable
+from rebalancer.model.snapshot import FAILED, RUNNING, ClusterSnapshot, PodStatus, PodTemplateTable
+from rebalancer.model.template_index import PodTemplateOutline
 from rebalancer.model.usage import Contention, Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools

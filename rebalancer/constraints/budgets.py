@@ -15,11 +15,7 @@ class BudgetRoom:
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._budgets = snapshot.budgets
-        # by namespace and one label pair that a selected pod must have; None for selectors without any
-        self._by_label: dict[tuple[str, tuple[str, str] | None], list[int]] = {}
-        for index, budget in enumerate(snapshot.budgets):
-            pairs = budget.selector.match_labels if budget.selector is not None else {}
-            self._by_label.setdefault((budget.namespace, next(iter(pairs.items()), None)), []).append(index)
+        self._near = snapshot.budgets_near
         self._taken = [0] * len(snapshot.budgets)
         self._matching: dict[tuple[str, int], tuple[int, ...]] = {}
         self._template_of = snapshot.pods.template
@@ -32,7 +28,7 @@ class BudgetRoom:
             near = [
                 index
                 for pair in (None, *labels.items())
-                for index in self._by_label.get((pod.namespace, pair), ())
+                for index in self._near.get((pod.namespace, pair), ())
                 if selector_matches(self._budgets[index].selector, labels)
             ]
             found = self._matching[key] = tuple(sorted(near))

@@ -88,3 +88,13 @@ def untolerated_taint(
     """The first taint with one of `effects` that no toleration tolerates, or None."""
     kept = tuple(tolerations)
     return next((taint for taint in taints if taint.effect in effects and not tolerates(kept, taint)), None)
+
+
+def pairs_of(selector: LabelSelector) -> list[tuple[str, str]]:
+    """Label pairs that every selected pod has."""
+    single = [
+        (each.key, each.values[0])
+        for each in selector.match_expressions
+        if each.operator == "In" and len(each.values) == 1
+    ]
+    return [*selector.match_labels.items(), *single]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rebalancer.model.autoscaling import HorizontalAutoscaler
 from rebalancer.model.objects import LabelSelector, NodeSelector, PodTemplate, Taint
 from rebalancer.model.quota import ResourceQuota
+from rebalancer.model.template_index import PodTemplateOutline, TemplateIndex
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -83,16 +84,6 @@ class Nodes:
         return len(self.names)
 
 
-class PodTemplateOutline(NamedTuple):
-    """The fields that are read of every template of a cluster, not only of those that a decision inspects."""
-
-    labels: Mapping[str, str]
-    affinity: bytes
-    """JSON of its `Affinity`; empty where it has none. Templates with equal bytes have equal affinity."""
-    spreads: bool
-    """It has topology spread constraints."""
-
-
 class PodTemplateTable:
     """Pod templates, interned, and decoded on access.
 
@@ -105,8 +96,12 @@ class PodTemplateTable:
         blobs: list[bytes],
         decode: Callable[[bytes], PodTemplate],
         outline: Callable[[bytes], PodTemplateOutline] | None = None,
+        *,
+        extends: "PodTemplateTable | None" = None,
     ) -> None:
+        """`extends`: a table of which all templates come first in this one."""
         self._blobs = blobs
+        self._index: TemplateIndex = TemplateIndex() if extends is None else extends._index
         self._decode = decode
         self._outline = outline
         self._decoded: dict[int, PodTemplate] = {}
@@ -130,6 +125,14 @@ class PodTemplateTable:
             b"" if template.affinity is None else msgspec.json.encode(template.affinity),
             bool(template.topology_spread),
         )
+
+    @property
+    def index(self) -> TemplateIndex:
+        """All templates by what selects them; made of those that the table before didn't have."""
+        known = self._index
+        if known.count < len(self):
+            known = self._index = known.extended(map(self.outline, range(known.count, len(self))))
+        return known
 
 
 REVISION_LABEL = "controller-revision-hash"
@@ -326,6 +329,16 @@ class ClusterSnapshot:
         if service is None:
             return None
         return self._autoscaler_of.get((service.namespace, service.kind, service.name))
+
+    @cached_property
+    def budgets_near(self) -> Mapping[tuple[str, tuple[str, str] | None], list[int]]:
+        """(namespace, a label pair that a selected pod must have) -> indices of budgets; None for selectors without
+        any."""
+        near: dict[tuple[str, tuple[str, str] | None], list[int]] = {}
+        for index, budget in enumerate(self.budgets):
+            pairs = budget.selector.match_labels if budget.selector is not None else {}
+            near.setdefault((budget.namespace, next(iter(pairs.items()), None)), []).append(index)
+        return near
 
     @cached_property
     def node_index(self) -> Mapping[str, int]:

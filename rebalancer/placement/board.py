@@ -8,17 +8,18 @@ would make both score worse than a third node that in truth comes after them. Do
 the fractions: a pod that is split over two nodes of a zone is in that zone for sure.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from typing import NamedTuple
 
 import numpy as np
 
-from rebalancer.model.match import selector_matches
+from rebalancer.model.match import pairs_of, selector_matches
 from rebalancer.model.objects import LabelSelector, PodTemplate, Taint
-from rebalancer.model.snapshot import ClusterSnapshot, Pods
+from rebalancer.model.snapshot import ClusterSnapshot, Ints, Pods
 from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.placement.nodes import EPS, Bools, Floats, NodeTable, Rows, seen_cordons, seen_taints
 
@@ -118,13 +119,6 @@ class Board:
         self._changes: dict[int, list[tuple[Rows, float, float, Floats | None]]] = {}
         self._undo: list[_Shifted] | None = None
         """Changes inside `tentatively`; None outside it."""
-        self._postings: dict[tuple[str, str], list[int]] = {}
-        """Label pair -> templates that have it."""
-        self.affinities: dict[bytes, list[int]] = {}
-        """Affinity, as in `PodTemplateOutline` -> numbers of its kinds, ascending."""
-        self.spreading: list[int] = []
-        """Numbers of the kinds with topology spread constraints of their own, ascending."""
-        self._read_outlines()
 
     def _look(self, soft_tainted: Bools | None, cordoned: Bools | None) -> None:
         self.taints = list(seen_taints(self.snapshot, soft_tainted, cordoned, self._steering_taint))
@@ -156,13 +150,9 @@ class Board:
         owners, templates = len(snapshot.owners) + 1, max(len(snapshot.pod_templates), 1)
         codes = (pods.namespace.astype(np.int64) * owners + (pods.owner + 1)) * templates + pods.template
         _, first, number = np.unique(codes, return_index=True, return_inverse=True)
-        self.kinds = [
-            Kind(*each)
-            for each in zip(
-                pods.template[first].tolist(), pods.namespace[first].tolist(), pods.owner[first].tolist(), strict=True
-            )
-        ]
-        self._number = {kind: index for index, kind in enumerate(self.kinds)}
+        self._templates, self._owners = pods.template[first], pods.owner[first]
+        self.kinds = list(map(Kind, self._templates.tolist(), pods.namespace[first].tolist(), self._owners.tolist()))
+        """In ascending order."""
         self._kind_of_pod = number.reshape(-1)
         self.demand: Floats = np.column_stack([column[first] for column in _requests(pods)])
         """(kinds, 5) requests of one pod of a kind."""
@@ -175,22 +165,34 @@ class Board:
         self._active_node = pods.node[active].astype(np.int64)
         self._active_stays = (~pods.terminating[active]).astype(np.float64)
         self._starts = np.searchsorted(self._active_kind, np.arange(len(self.kinds) + 1)).tolist()
-        self._kinds_of_template: dict[int, list[int]] = {}
-        self._kinds_of_owner: dict[int, list[int]] = {}
-        for index, kind in enumerate(self.kinds):
-            self._kinds_of_template.setdefault(kind.template, []).append(index)
-            self._kinds_of_owner.setdefault(kind.owner, []).append(index)
 
-    def _read_outlines(self) -> None:
-        for template, kinds in self._kinds_of_template.items():
-            labels, affinity, spreads = self.snapshot.pod_templates.outline(template)
-            for pair in labels.items():
-                self._postings.setdefault(pair, []).append(template)
-            if affinity:
-                self.affinities.setdefault(affinity, []).extend(kinds)
-            if spreads:
-                self.spreading.extend(kinds)
-        self.spreading.sort()
+    @cached_property
+    def _number(self) -> Mapping[Kind, int]:
+        return {kind: index for index, kind in enumerate(self.kinds)}
+
+    @cached_property
+    def _kinds_of_template(self) -> Mapping[int, list[int]]:
+        return _numbered(self._templates)
+
+    @cached_property
+    def _kinds_of_owner(self) -> Mapping[int, list[int]]:
+        return _numbered(self._owners)
+
+    @cached_property
+    def affinities(self) -> Mapping[bytes, list[int]]:
+        """Affinity, as in `PodTemplateOutline` -> numbers of its kinds, ascending."""
+        return {
+            text: self._kinds_of(templates) for text, templates in self.snapshot.pod_templates.index.affinities.items()
+        }
+
+    @cached_property
+    def spreading(self) -> list[int]:
+        """Numbers of the kinds with topology spread constraints of their own, ascending."""
+        return self._kinds_of(self.snapshot.pod_templates.index.spreading)
+
+    def _kinds_of(self, templates: Iterable[int]) -> list[int]:
+        kinds = self._kinds_of_template
+        return sorted(number for template in templates for number in kinds.get(template, ()))
 
     def kind_of(self, pod: int) -> Kind:
         """The kind of one of the snapshot's pods."""
@@ -237,16 +239,17 @@ class Board:
             kind
             for template in self._candidates(selector)
             if selector_matches(selector, self.snapshot.pod_templates[template].labels)
-            for kind in self._kinds_of_template[template]
+            for kind in self._kinds_of_template.get(template, ())
             if namespaces is None or self.kinds[kind].namespace in namespaces
         }
 
-    def _candidates(self, selector: LabelSelector) -> list[int]:
+    def _candidates(self, selector: LabelSelector) -> Iterable[int]:
         """Templates that may match: those with the rarest label pair that the selector requires."""
         pairs = pairs_of(selector)
         if not pairs:
-            return list(self._kinds_of_template)
-        return min((self._postings.get(pair, []) for pair in pairs), key=len)
+            return self._kinds_of_template
+        found: list[int] = min(map(self.snapshot.pod_templates.index.may_have, pairs), key=len).tolist()
+        return found
 
     def owned_by(self, owner: int) -> Group:
         """The kinds of one direct controlling owner."""
@@ -473,19 +476,17 @@ def _requests(pods: Pods) -> tuple[Floats, ...]:
     )
 
 
+def _numbered(column: Ints) -> dict[int, list[int]]:
+    """Value -> its rows, ascending."""
+    out: dict[int, list[int]] = {}
+    for row, value in enumerate(column.tolist()):
+        out.setdefault(value, []).append(row)
+    return out
+
+
 def _content(selector: LabelSelector | None) -> object:
     """A selector in a hashable form."""
     return None if selector is None else (tuple(selector.match_labels.items()), selector.match_expressions)
-
-
-def pairs_of(selector: LabelSelector) -> list[tuple[str, str]]:
-    """Label pairs that every selected pod has."""
-    single = [
-        (each.key, each.values[0])
-        for each in selector.match_expressions
-        if each.operator == "In" and len(each.values) == 1
-    ]
-    return [*selector.match_labels.items(), *single]
 
 
 def _apply(tally: Tally, weight: float, nodes: Rows, held: float, staying: float, shares: Floats | None) -> None:

@@ -17,7 +17,8 @@ from rebalancer.kube.snapshot.effective_requests import Requests, effective_requ
 from rebalancer.kube.snapshot.records import Container, Pod, Template, VolumeSource
 from rebalancer.model.annotations import is_kept
 from rebalancer.model.objects import PodTemplate, Volume
-from rebalancer.model.snapshot import Floats, PodTemplateOutline, PodTemplateTable
+from rebalancer.model.snapshot import Floats, PodTemplateTable
+from rebalancer.model.template_index import PodTemplateOutline
 
 DEFAULT_GRACE_SECONDS = 30.0
 ANY_IP = "0.0.0.0"
@@ -56,6 +57,8 @@ class PodTemplates:
         self._last_index = -1
         self._finished: tuple[PodTemplateTable, PodTemplateColumns] | None = None
         """What was made of the table as it is now."""
+        self._before: PodTemplateTable | None = None
+        """The last finished table, while no template of it is gone."""
         self.with_claims: list[bool] = []
         """Which templates have a PersistentVolumeClaim or a generic ephemeral volume."""
 
@@ -115,8 +118,8 @@ class PodTemplates:
 
     def _finish(self) -> tuple[PodTemplateTable, PodTemplateColumns]:
         if self._finished is None:
-            table = PodTemplateTable(list(self._index), decode_template, outline_template)
-            self._finished = table, self._columns()
+            table = PodTemplateTable(list(self._index), decode_template, outline_template, extends=self._before)
+            self._finished, self._before = (table, self._columns()), table
         return self._finished
 
     def _columns(self) -> PodTemplateColumns:
@@ -131,7 +134,7 @@ class PodTemplates:
 
     def keep(self, used: NDArray[np.bool_]) -> None:
         """Drop the templates that are not `used` (templates,); the others keep their order."""
-        self._finished = None
+        self._finished = self._before = None
         kept, blobs = np.flatnonzero(used).tolist(), list(self._index)
         self._index = {blobs[old]: new for new, old in enumerate(kept)}
         self._requests = [self._requests[old] for old in kept]
