@@ -1,4 +1,5 @@
-"""Writes docs/reference from the code: policy fields, reasons, commands, metrics, the report's schema.
+"""Writes docs/reference from the code: policy fields, reasons, commands, metrics, the report's schema. And of the Helm
+chart its README.md and the schema by which it checks policies.
 
 `--check` only compares.
 """
@@ -13,6 +14,8 @@ from typing import Any
 import typer
 
 os.environ.update(COLUMNS="100", TERMINAL_WIDTH="100", NO_COLOR="1")
+
+from chart import CHART, chart_page
 
 from rebalancer.cli.main import app
 from rebalancer.cli.output.report_document import report_schema
@@ -200,6 +203,36 @@ def faults_page() -> str:
     )
 
 
+EXPECTED = {
+    DURATION_PATTERN: "a duration such as 90s, 5m, 1h30m or 8d",
+    r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$": "a name of lower-case letters, digits, - and .",
+    r"^\d{1,3}%$": "a whole number or a percentage such as 10%",
+    r"^https?://[^\s]+$": "a URL such as http://prometheus.monitoring.svc:9090",
+}
+"""Pattern of the policy's schema -> what the chart's message names in its place."""
+
+
+def chart_policy_schema() -> str:
+    """The policy's schema by which the chart's templates check policies.
+
+    Patterns that have words carry them as `expected`; texts that only editors show are left out.
+    """
+    return json.dumps(_bare(policy_schema()), sort_keys=True, separators=(",", ":")) + "\n"
+
+
+def _bare(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_bare(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {key: _bare(value) for key, value in schema.items() if key not in ("title", "description", "default")}
+    for key in ("properties", "$defs"):
+        if key in schema:
+            out[key] = {name: _bare(value) for name, value in schema[key].items()}
+    pattern = schema.get("pattern")
+    return out | ({"expected": EXPECTED[pattern]} if isinstance(pattern, str) and pattern in EXPECTED else {})
+
+
 def main() -> None:
     """Write the pages, or with --check fail when one is out of date."""
     pages = {
@@ -208,6 +241,8 @@ def main() -> None:
         "commands.md": NOTE + commands_page(),
         "metrics.md": NOTE + metrics_page(),
         "../operations/faults.md": NOTE + faults_page(),
+        os.path.relpath(CHART / "README.md", REFERENCE): NOTE + chart_page(),
+        os.path.relpath(CHART / "files" / "policy.schema.json", REFERENCE): chart_policy_schema(),
         "report.schema.json": json.dumps(report_schema(), indent=2) + "\n",
     }
     stale = []

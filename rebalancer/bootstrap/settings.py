@@ -44,6 +44,8 @@ class Settings(BaseSettings):
     insecure_no_auth: bool = False
     """Without a token or password the webhook and the API reject all requests, unless this is set. It needs a loopback
     address in `listen`."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level that the daemon logs."""
     dashboard: Literal["on", "open", "off"] = "on"
     """on: pages with the API's authentication (a browser needs `basic_auth_file`). open: without. off: no pages."""
 

@@ -51,8 +51,11 @@ class AcceptErrors(logging.Filter):
         return True
 
 
-def set_up(*, as_json: bool) -> None:
-    """Route all logging through structlog, including the standard `logging` of libraries."""
+def set_up(*, as_json: bool, level: str = "info") -> None:
+    """Route all logging through structlog, including the standard `logging` of libraries.
+
+    Libraries that log each request are logged from warnings on, whatever the level.
+    """
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -82,6 +85,6 @@ def set_up(*, as_json: bool) -> None:
         accepting.addFilter(AcceptErrors())
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(logging.INFO)
-    for chatty in ("urllib3", "apscheduler", "uvicorn.access", "alembic"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    root.setLevel(level.upper())
+    for chatty in ("kubernetes", "urllib3", "apscheduler", "uvicorn.access", "alembic"):
+        logging.getLogger(chatty).setLevel(max(root.level, logging.WARNING))

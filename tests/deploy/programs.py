@@ -1,22 +1,19 @@
-"""Where helm, kubectl, promtool and amtool are found; `python -m tests.deploy.programs` builds helm.
+"""Where helm, kubectl, promtool and amtool are found.
 
-helm is no package of Debian's. Building it takes minutes, so no test does it: without helm the chart's tests are
-skipped, and what is checked of the manifests is what kubectl makes of the overlays, which the chart has to equal.
+helm is not a package of Debian: tests/install_real_parts.sh builds it into .cache/tools.
 """
 
 import os
 import re
 import shutil
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 BUILT = Path(__file__).resolve().parent.parent.parent / ".cache" / "tools"
-HELM_MODULE = "helm.sh/helm/v3/cmd/helm@v3.22.0"
-NEEDS_HELM = "needs helm (on PATH, in KUBEBUILDER_ASSETS, or built with go by `python -m tests.deploy.programs`)"
+NEEDS_HELM = "needs helm on PATH, or go on PATH so that tests/install_real_parts.sh can build it"
 NEEDS_KUBECTL = "needs kubectl 1.25 or newer (on PATH or in KUBEBUILDER_ASSETS)"
 OLDEST_KUBECTL = (1, 25)
 
@@ -81,18 +78,3 @@ def _there(path: str | None, reason: str) -> str:
     if path is None:
         pytest.skip(reason)
     return path
-
-
-def main() -> None:
-    """Build helm where it isn't found."""
-    found = _found("helm", BUILT)
-    if found is not None:
-        sys.exit(f"helm is there: {found}")
-    if shutil.which("go") is None:
-        sys.exit("needs go to build helm")
-    BUILT.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["go", "install", HELM_MODULE], env={**os.environ, "GOBIN": str(BUILT)}, check=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -33,16 +33,17 @@ from tests.deploy.readers.manifests import (
 )
 from tests.deploy.test_prometheus_rules import ALERTS
 
+GIVEN = ("--kube-version", OLDEST_KUBERNETES, "--set", "image.repository=rebalancer")
+
 
 def rendered(*flags: str, release: str = "rebalancer", namespace: str = NAMESPACE) -> list[Object]:
-    version = ("--kube-version", OLDEST_KUBERNETES)
-    return parse(run(helm(), "template", release, CHART, "--namespace", namespace, *version, *flags))
+    return parse(run(helm(), "template", release, CHART, "--namespace", namespace, *GIVEN, *flags))
 
 
 def refused(*flags: str) -> str:
     """What helm says of values that it doesn't take."""
     done = subprocess.run(
-        [helm(), "template", "rebalancer", str(CHART), "--kube-version", OLDEST_KUBERNETES, *flags],
+        [helm(), "template", "rebalancer", str(CHART), *GIVEN, *flags],
         capture_output=True,
         text=True,
         timeout=60,
@@ -141,7 +142,11 @@ def test_values_that_contradict_each_other_are_refused_with_a_reason() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("a: b: c", "not YAML"), ("kind: RebalancerPolicy", "no cluster"), ("cluster: [a]", "no cluster")],
+    [
+        ("a: b: c", "not YAML"),
+        ("kind: RebalancerPolicy", "policy.cluster: missing"),
+        ("cluster: [a]", "policy.cluster: expected string"),
+    ],
 )
 def test_what_is_no_policy_is_refused(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(text)
@@ -154,7 +159,7 @@ def test_a_changed_policy_changes_the_pods_and_nothing_else_does() -> None:
         return str(found["checksum/config"])
 
     assert checksum() == checksum("--set", "dryRun=false")
-    assert checksum() != checksum("--set", "policy=cluster: other")
+    assert checksum() != checksum("--values", str(variant_file("metrics-server")))
     assert checksum() != checksum("--set", "schedulerConfiguration=kind: KubeSchedulerConfiguration")
 
 
@@ -228,6 +233,7 @@ def test_every_other_value_arrives() -> None:
         "tolerations",
         "affinity",
         "imagePullSecrets",
+        "topologySpreadConstraints",
         "terminationGracePeriodSeconds",
     )
     for name in same:
@@ -237,11 +243,24 @@ def test_every_other_value_arrives() -> None:
     assert volumes["bearer-token"]["secret"]["secretName"] == "5678"
     assert volumes["basic-auth"]["secret"]["secretName"] == "people"
     assert volumes["prometheus"]["secret"]["secretName"] == "prometheus-read"
+    assert volumes["proxy-ca"] == given["extraVolumes"][0]
+    for each in (daemon, spec["initContainers"][0]):
+        assert given["extraVolumeMounts"][0] in each["volumeMounts"]
+        assert environment(each)["TZ"] == "UTC"
+    assert daemon["args"] == ["run", *given["extraArgs"]]
+    assert environment(daemon)["REBALANCER_LOG_LEVEL"] == "debug"
+    for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert given[name].items() < daemon[name].items()
+    for each in objects:
+        assert each["metadata"]["labels"]["example.com/cost"] == "platform", each["kind"]
     template = find(objects, "Deployment")["spec"]["template"]["metadata"]
+    assert template["labels"]["example.com/cost"] == "platform"
     assert template["annotations"]["example.com/team"] == "platform"
     assert template["labels"]["example.com/tier"] == "ops"
     assert find(objects, "ServiceAccount")["metadata"]["annotations"] == given["serviceAccount"]["annotations"]
-    assert find(objects, "Service")["spec"]["ports"][0]["port"] == 80
+    service = find(objects, "Service")
+    assert service["metadata"]["annotations"] == given["service"]["annotations"]
+    assert (service["spec"]["type"], service["spec"]["ports"][0]["port"]) == ("NodePort", 80)
     for kind in ("ServiceMonitor", "PrometheusRule"):
         assert find(objects, kind)["metadata"]["labels"]["release"] == "prometheus"
     assert find(objects, "ConfigMap", "rebalancer-dashboard")["metadata"]["labels"]["grafana_dashboard"] == "true"

@@ -111,9 +111,6 @@ def test_a_line_that_fails_would_have_been_told(tmp_path: Path) -> None:
 
 @pytest.mark.real
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(
-    "KUBEBUILDER_ASSETS" not in os.environ, reason="takes minutes: runs beside the API-server suite, KUBEBUILDER_ASSETS"
-)
 def test_the_newcomers_path_works_from_the_first_line_in_a_clean_environment(tmp_path: Path) -> None:
     python = Path(sys.executable).resolve().parent
     code, said = follow(

@@ -194,9 +194,6 @@ def test_the_context_is_what_is_copied_and_no_more() -> None:
 
 @pytest.mark.real
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(
-    "KUBEBUILDER_ASSETS" not in os.environ, reason="takes minutes: runs beside the API-server suite, KUBEBUILDER_ASSETS"
-)
 def test_the_install_steps_work_in_a_clean_environment(tmp_path: Path) -> None:
     """A copy of just what the image is built from; its script; the program that comes out."""
     context, target = tmp_path / "context", tmp_path / "installed"

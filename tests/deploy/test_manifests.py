@@ -101,7 +101,7 @@ def test_everything_that_is_mounted_is_a_volume_and_the_other_way_round(objects:
 def test_every_setting_is_one_that_the_program_knows(objects: list[Object]) -> None:
     known = {f"REBALANCER_{name.upper()}" for name in Settings.model_fields} | NOT_SETTINGS
     for each in containers(objects):
-        assert environment(each).keys() <= known
+        assert {setting for setting in environment(each) if setting != "TZ"} <= known  # extraEnv of a variant
 
 
 def test_files_that_settings_name_are_under_a_mount(objects: list[Object]) -> None:
@@ -163,7 +163,9 @@ def test_several_replicas_have_a_budget_and_are_spread(objects: list[Object]) ->
     deployment = find(objects, "Deployment")["spec"]
     several = deployment["replicas"] > 1
     assert ("PodDisruptionBudget" in kinds(objects)) is several
-    assert ("topologySpreadConstraints" in pod_spec(objects)) is several
+    spread = pod_spec(objects).get("topologySpreadConstraints", [])
+    # one replica is spread only where the values say so
+    assert {each["whenUnsatisfiable"] for each in spread} <= {"ScheduleAnyway" if several else "DoNotSchedule"}
     if several:
         selector = deployment["selector"]
         assert find(objects, "PodDisruptionBudget")["spec"]["selector"] == selector

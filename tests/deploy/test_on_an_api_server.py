@@ -28,6 +28,7 @@ from tests.deploy.readers.manifests import (
     variant_file,
 )
 from tests.deploy.servers import Cluster, helm_environment, monitoring_crds
+from tests.deploy.test_chart import rendered
 from tests.real.servers.api_server import ApiServer, api_server
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -69,6 +70,7 @@ def refusal(account: ApiServer, method: str, path: str, body: dict[str, Any] | N
 SOURCES: dict[str, Callable[[], list[Object]]] = {
     **{f"overlay-{name}": lambda name=name: overlay(name) for name in OVERLAYS},  # type: ignore[misc]
     **{f"chart-{name}": lambda name=name: chart(name) for name in RENDERED},  # type: ignore[misc]
+    "chart-cronjob": lambda: rendered("--set", "kind=CronJob"),
     "second-scheduler": lambda: kustomized(SECOND_SCHEDULER / "deployment"),
     "static-scheduler": lambda: [
         *parse((SECOND_SCHEDULER / "static-pods" / "rbac.yaml").read_text()),
@@ -140,7 +142,7 @@ def test_helm_installs_switches_on_and_uninstalls(cluster: Cluster, tmp_path: Pa
 
     notes = said("install", str(CHART), "--create-namespace", "--values", str(variant_file("dry-run")))
     assert 'cluster "my-cluster"' in notes
-    assert "may evict nothing" in notes
+    assert "evicts nothing" in notes
     assert "The webhook is closed" in notes
     assert "delete both, or neither" in notes
     dry = rights(yaml.safe_load(cluster.kubectl("get", "clusterrole", "blue-rebalancer", "-o", "yaml")))

@@ -16,6 +16,7 @@ from tests.deploy.readers.manifests import CHART, ROOT, VARIANTS, variant_file
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+IMAGE = {"image": {"repository": "rebalancer"}}
 TEMPLATES = "\n".join(path.read_text() for path in sorted((CHART / "templates").iterdir()))
 
 
@@ -29,7 +30,7 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def mistakes(over: dict[str, Any]) -> list[str]:
-    return list(violations(merged(VALUES, over), SCHEMA, SCHEMA))
+    return list(violations(merged(merged(VALUES, IMAGE), over), SCHEMA, SCHEMA))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -48,7 +49,18 @@ def test_the_values_of_every_variant_fit_the_schema(variant: str) -> None:
         {"database": {"kind": "postgresql", "postgresql": {"secretName": ""}}},
         {"database": {"sqlite": {"size": "5"}}},
         {"image": {"digest": "sha256:12"}},
-        {"policy": {"cluster": "as-a-map"}},
+        {"policy": ["a list"]},
+        {"kind": "DaemonSet"},
+        {"cronJob": {"schedule": "hourly"}},
+        {"logLevel": "verbose"},
+        {"fullnameOverride": "Upper"},
+        {"service": {"type": "ExternalName"}},
+        {"ingress": {"hosts": [{"host": "rebalancer.example"}]}},
+        {"podDisruptionBudget": {"maxUnavailable": 0}},
+        {"livenessProbe": {"httpGet": {"path": "/"}}},
+        {"extraArgs": [1]},
+        {"extraEnv": [{"value": "without a name"}]},
+        {"serviceAccount": {"name": "Upper"}},
         {"webhook": {"bearerToken": {"token": "in plain text"}}},
         {"dashboard": False},
         {"service": {"port": 70000}},
@@ -105,6 +117,9 @@ def test_every_value_is_in_the_schema_and_every_field_of_the_schema_is_a_value()
 
     # below these the keys are Kubernetes', or the user's
     free = (
+        "startupProbe.",
+        "livenessProbe.",
+        "readinessProbe.",
         "podSecurityContext.",
         "securityContext.",
         "resources.requests.",
@@ -112,7 +127,7 @@ def test_every_value_is_in_the_schema_and_every_field_of_the_schema_is_a_value()
         "monitoring.dashboard.labels.",
     )
     values = {path for path in leaves(VALUES) if not path.startswith(free)}
-    assert values == set(known(SCHEMA)) - {"global"}
+    assert values == {path for path in known(SCHEMA) if not path.startswith(free)} - {"global"}
 
 
 def test_templates_name_only_values_that_are_there() -> None:
@@ -124,8 +139,51 @@ def test_templates_name_only_values_that_are_there() -> None:
 def test_every_value_is_used_by_a_template() -> None:
     words = set(re.findall(r"\w+", TEMPLATES))
     unused = {path for path in leaves(VALUES) if path.rpartition(".")[2] not in words}
-    given_as_a_whole = ("podSecurityContext.", "securityContext.", "resources.", "monitoring.dashboard.labels.")
-    assert {path for path in unused if not path.startswith(given_as_a_whole)} == set()
+    given_as_a_whole = (
+        "podSecurityContext.",
+        "securityContext.",
+        "resources.",
+        "monitoring.dashboard.labels.",
+        "startupProbe.",
+        "livenessProbe.",
+        "readinessProbe.",
+    )
+    # `enabled` is for the condition of a parent chart
+    assert {path for path in unused if not path.startswith(given_as_a_whole)} - {"enabled"} == set()
+
+
+def test_21_6_the_charts_page_has_a_row_for_every_value_as_helm_docs_writes_it() -> None:
+    page = (CHART / "README.md").read_text()
+    rows = re.findall(r"^\| ([\w.]+) \| (\w+) \| `(.*?)` \| (.+) \|$", page.partition("\n## Values\n")[2], re.M)
+    documented = {key for key, *_ in rows}
+    assert [key for key, *_ in rows] == sorted(documented)
+    for path in leaves(VALUES):
+        above = {path[: at.start()] for at in re.finditer(r"\.", path)}
+        inner = {other for other in documented if other.startswith(f"{path}.")}
+        assert path in documented or above & documented or inner, path
+    for key, kind, default, description in rows:
+        value: Any = VALUES
+        for part in key.split("."):
+            value = value[part]
+        assert json.loads(default) == value, key
+        names = {bool: "bool", int: "int", str: "string", list: "list", dict: "object"}
+        assert names[type(value)] == kind, key
+        assert description.endswith("."), key
+
+
+def test_21_6_the_chart_says_where_it_comes_from() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["home"].startswith("https://")
+    assert chart["icon"].startswith("data:image/svg+xml;base64,")
+    assert all(each.keys() == {"name", "email", "url"} for each in chart["maintainers"])
+    assert chart["maintainers"]
+    assert chart["annotations"]["artifacthub.io/license"] == "Apache-2.0"
+
+
+def test_21_6_the_log_level_may_be_what_the_program_knows_and_is_its_default() -> None:
+    field = Settings.model_fields["log_level"]
+    assert VALUES["logLevel"] == field.default
+    assert SCHEMA["properties"]["logLevel"]["enum"] == list(get_args(field.annotation))
 
 
 def test_the_dashboard_may_be_what_the_program_knows_and_is_its_default() -> None:

@@ -104,7 +104,7 @@ def _daemon(path: Path, settings: "Settings", *, dry_run: bool, scenario: str | 
     from rebalancer.daemon.reload import PolicyFile
     from rebalancer.daemon.serve import Daemon
 
-    set_up(as_json=not sys.stderr.isatty())
+    set_up(as_json=not sys.stderr.isatty(), level=settings.log_level)
     gc.set_threshold(*COLLECTIONS)
     _limit_arenas()
     with ExitStack() as stack:

@@ -1,6 +1,21 @@
-{{/* The name of everything that we make. The label app.kubernetes.io/name is fixed: the policy knows us by it. */}}
+{{/* The name of all objects. The label app.kubernetes.io/name is fixed: the policy recognizes our pods by it. */}}
 {{- define "rebalancer.fullname" -}}
-{{- if contains "rebalancer" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-rebalancer" (.Release.Name | trunc 39 | trimSuffix "-") }}{{ end }}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if .Values.fullnameOverride -}}
+{{ .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name -}}
+{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else -}}
+{{ printf "%s-%s" (.Release.Name | trunc (max 1 (sub 49 (len $name)) | int) | trimSuffix "-") $name | trunc 50 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "rebalancer.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ .Values.serviceAccount.name | default (include "rebalancer.fullname" .) }}
+{{- else -}}
+{{ required "serviceAccount.name: set it: with serviceAccount.create=false the pods use a service account that is there" .Values.serviceAccount.name }}
+{{- end }}
 {{- end }}
 
 {{- define "rebalancer.selectorLabels" -}}
@@ -13,31 +28,28 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "rebalancer.image" -}}
+{{- $repository := required "image.repository: set it to your image without its tag: --set image.repository=REGISTRY/rebalancer" .Values.image.repository -}}
 {{- if .Values.image.digest -}}
-{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{ $repository }}@{{ .Values.image.digest }}
 {{- else -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ $repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 {{- end }}
 
-{{- define "rebalancer.policy" -}}
-{{ .Values.policy | default (.Files.Get "files/policy.yaml") }}
-{{- end }}
-
-{{/* The policy as data. What it says is checked by the program; here only that it is YAML with a cluster. */}}
-{{- define "rebalancer.checkedPolicy" -}}
-{{- $policy := fromYaml (include "rebalancer.policy" .) }}
-{{- if hasKey $policy "Error" }}{{ fail (printf "policy: not YAML: %s" $policy.Error) }}{{ end }}
-{{- if not (kindIs "string" $policy.cluster) }}{{ fail "policy: names no cluster: give a policy file, --set-file policy=policy.yaml" }}{{ end }}
-{{- toJson $policy }}
+{{/* Empty unless the daemon runs, which has a web server. */}}
+{{- define "rebalancer.isDaemon" -}}
+{{ ternary "true" "" (eq .Values.kind "Deployment") }}
 {{- end }}
 
 {{/* Empty unless usage comes from metrics-server. */}}
 {{- define "rebalancer.readsMetricsServer" -}}
-{{- $policy := fromJson (include "rebalancer.checkedPolicy" .) }}
+{{- $policy := fromJson (include "rebalancer.policyData" .) }}
 {{- if eq "MetricsServer" (toString (dig "usage" "source" "Prometheus" $policy)) }}true{{ end }}
 {{- end }}
 
@@ -49,18 +61,5 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "rebalancer.runbook" -}}
 {{- with (first .).Values.monitoring.prometheusRule.runbookUrl -}}
 runbook_url: {{ printf "%s/docs/operations/runbook.md#%s" . (last $ | lower) | quote }}
-{{- end }}
-{{- end }}
-
-{{/* What the daemon and the migration both need to know. */}}
-{{- define "rebalancer.databaseEnv" -}}
-- name: REBALANCER_DATABASE
-{{- if eq .Values.database.kind "postgresql" }}
-  valueFrom:
-    secretKeyRef:
-      name: {{ .Values.database.postgresql.secretName | quote }}
-      key: {{ .Values.database.postgresql.secretKey | quote }}
-{{- else }}
-  value: sqlite:////data/rebalancer.db
 {{- end }}
 {{- end }}
