@@ -14,10 +14,11 @@ from rebalancer.cycle.ledger_state import global_limits_text
 from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.client.permissions import can_i
 from rebalancer.kube.metrics_server import probe_metrics_server
-from rebalancer.kube.probe import lease_holder, needed_permissions, rules, server_version
+from rebalancer.kube.probe import lease_holder, list_nodes, needed_permissions, rules, server_version
 from rebalancer.kube.snapshot.snapshot import OPTIONAL_RESOURCES
 from rebalancer.model.errors import RebalancerError
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import NodePools
 from rebalancer.prometheus.reader import PrometheusUsage
 from rebalancer.store import status
 from rebalancer.strategies import may_cordon
@@ -58,8 +59,8 @@ class Check:
 
 
 def diagnose(policy: RebalancerPolicy, settings: Settings) -> Iterator[Check]:
-    """Probe database, API server, permissions, Lease and usage source, and compare the global limits of the clusters;
-    each part on its own, whatever the others answer."""
+    """Probe database, API server, pools, permissions, Lease and usage source, and compare the global limits of the
+    clusters; each part on its own, whatever the others answer."""
     with ExitStack() as stack:
         database = _attempt("database", lambda: _database(policy, settings), fix=DATABASE_FIX)
         yield database
@@ -75,6 +76,7 @@ def diagnose(policy: RebalancerPolicy, settings: Settings) -> Iterator[Check]:
         yield server
         if server.ok:
             (client,) = clients
+            yield _pools(client, policy)
             yield from _permissions(client, policy, settings)
             yield _attempt(
                 "lease", lambda: lease_holder(client, *settings.lease_at) or "not there yet: the first run creates it"
@@ -136,6 +138,29 @@ def _fields(text: str) -> dict[str, Any]:
     except ValueError:
         document = text
     return document if isinstance(document, dict) else {"(not understood)": document}
+
+
+def _pools(client: ApiClient, policy: RebalancerPolicy) -> Check:
+    """Nodes of each pool. One without nodes is a warning, since an autoscaler may have emptied it; no node in any, a
+    failure."""
+    name = "pools"
+    try:
+        nodes = list_nodes(client)
+        pools = NodePools.of(policy.pools, nodes)
+    except RebalancerError as error:
+        return Check(name=name, ok=False, detail=str(error), exit_code=error.exit_code)
+    counts = {pool.name: len(pools.members(index)) for index, pool in enumerate(policy.pools)}
+    empty = [pool for pool, count in counts.items() if not count]
+    shown = [*(f"{pool} {count}" for pool, count in counts.items()), f"in none {len(nodes) - sum(counts.values())}"]
+    failed = len(empty) == len(counts)
+    return Check(
+        name=name,
+        ok=not failed,
+        warning=bool(empty) and not failed,
+        detail=f"nodes: {', '.join(shown)}",
+        fix=f"{', '.join(empty)}: no node matches the selector; see `kubectl get nodes --show-labels`" if empty else "",
+        exit_code=4 if failed else 0,
+    )
 
 
 def _permissions(client: ApiClient, policy: RebalancerPolicy, settings: Settings) -> Iterator[Check]:

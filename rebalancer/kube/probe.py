@@ -1,4 +1,4 @@
-"""The checks that `doctor` makes on the API server: version, permissions, holder of the Lease."""
+"""The checks that `doctor` makes on the API server: version, permissions, holder of the Lease, nodes."""
 
 import math
 import time
@@ -11,10 +11,13 @@ from rebalancer.kube.actions.taints import TAINT_PERMISSIONS
 from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.client.permissions import Permission
 from rebalancer.kube.leader.lease import LEASES
-from rebalancer.kube.snapshot.records import Lease
-from rebalancer.kube.snapshot.snapshot import READ_RESOURCES
+from rebalancer.kube.snapshot.columns import NodeColumns
+from rebalancer.kube.snapshot.lists import read_list
+from rebalancer.kube.snapshot.records import Lease, Node
+from rebalancer.kube.snapshot.snapshot import NODES, READ_RESOURCES
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.model.errors import ConnectError
+from rebalancer.model.snapshot import Nodes
 
 DAEMON_PERMISSIONS = (
     *(Permission(verb="watch", group=each.group, resource=each.plural) for each in READ_RESOURCES),
@@ -70,6 +73,11 @@ def rules(permissions: Iterable[Permission]) -> str:
         rule = f'apiGroups: ["{group}"], resources: [{", ".join(plurals)}]{only}, verbs: [{", ".join(of_all)}]'
         roles.setdefault(role, []).append(f"{{{rule}}}")
     return "; ".join(f"{role}: [{', '.join(held)}]" for role, held in roles.items())
+
+
+def list_nodes(client: ApiClient) -> Nodes:
+    """The nodes alone. Raises ConnectError, UnsafeDataError."""
+    return read_list(client, NODES, item=Node, collector=NodeColumns).finish()
 
 
 def server_version(client: ApiClient) -> str:

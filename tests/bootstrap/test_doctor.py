@@ -108,3 +108,30 @@ def test_the_command_warns_of_events_and_ends_with_5_where_the_daemon_cant_watch
     code, told = asked(policy)
     assert "FAIL watches: not allowed: watch nodes" in told
     assert code == 5
+
+
+@pytest.mark.parametrize(
+    ("pools", "state", "detail"),
+    [
+        ({"web": "general"}, (True, False, 0), "nodes: web 1, in none 0"),
+        ({"web": "general", "batch": "spot"}, (True, True, 0), "nodes: web 1, batch 0, in none 0"),
+        ({"batch": "spot"}, (False, False, 4), "nodes: batch 0, in none 1"),
+    ],
+    ids=["all match", "one is empty", "no pool has nodes"],
+)
+def test_21_1_doctor_counts_the_nodes_of_each_pool(
+    lab: Lab, tmp_path: Path, pools: dict[str, str], state: tuple[bool, bool, int], detail: str
+) -> None:
+    lab.faults.clear()
+    lab.write_kubeconfig(tmp_path / "kubeconfig")
+    thresholds = {"high": 75, "target": 65, "low": 50}
+    wanted = [
+        {"name": name, "selector": {"matchLabels": {"pool": label}}, "thresholds": thresholds}
+        for name, label in pools.items()
+    ]
+    path = write_policy(tmp_path, {**policy_for(lab.prometheus_url), "pools": wanted})
+    settings = Settings(kubeconfig=str(tmp_path / "kubeconfig"), database=f"sqlite:///{tmp_path / 'none.db'}")
+    checks = {each.name: each for each in diagnose(load_policy(path.read_bytes(), source=path.name), settings)}
+    found = checks["pools"]
+    assert ((found.ok, found.warning, found.exit_code), found.detail) == (state, detail)
+    assert ("batch: no node matches the selector" in found.fix) == ("batch" in pools)
