@@ -229,16 +229,17 @@ def forecast_nodes(
     now: float,
     arrivals: Sequence[Arrival] = (),
     before: NodeForecasts | None = None,
+    evicted: Sequence[DepartedPod] = (),
     outcomes: Sequence[ForecastOutcomes] = (),
     resource: ForecastResource = OF_CPU,
 ) -> NodeForecasts:
     """Forecast from `now`; other arguments as for `forecast`.
 
-    `before`: the last forecasts, from which departed pods are derived. Without them, the usage of departed pods counts
-    as the node's own until its latest hours are without them.
+    `before`: the last forecasts, from which departed pods are derived, besides those `evicted`. Without them, the usage
+    of other departed pods counts as the node's own until its latest hours are without them.
     """
     policy = resource.section(policy)
-    departed = _departed(before, snapshot, now)
+    departed = _departed(before, evicted, snapshot, now)
     members = members_of(
         snapshot,
         pool_of=pool_of,
@@ -267,9 +268,11 @@ def forecast_nodes(
     )
 
 
-def _departed(before: NodeForecasts | None, snapshot: ClusterSnapshot, now: float) -> tuple[DepartedPod, ...]:
+def _departed(
+    before: NodeForecasts | None, evicted: Sequence[DepartedPod], snapshot: ClusterSnapshot, now: float
+) -> tuple[DepartedPod, ...]:
     """Known pods that departed within the last day or are terminating, the newest last."""
-    out = {(each.pod, each.node): each for each in leaving(snapshot)}
+    out = {(each.pod, each.node): each for each in (*leaving(snapshot), *evicted)}
     if before is not None:
         active = snapshot.active & ~snapshot.pods.terminating
         staying = {snapshot.pods.uids[index] for index in np.flatnonzero(active).tolist()}

@@ -10,7 +10,7 @@ from rebalancer.forecast.arrivals import Arrival
 from rebalancer.forecast.calendar import apply_calendar
 from rebalancer.forecast.compose import Composition, compose
 from rebalancer.forecast.events import touching, uplift
-from rebalancer.forecast.membership import Ints, Members, leaving, members_of
+from rebalancer.forecast.membership import DepartedPod, Ints, Members, leaving, members_of
 from rebalancer.forecast.new_services import KnownUsage, known_usage
 from rebalancer.forecast.node_levels import PoolNodes
 from rebalancer.forecast.peak_time import peak_slots
@@ -59,11 +59,13 @@ def forecast(
     pools: Sequence[str],
     now: float,
     arrivals: Sequence[Arrival] = (),
+    evicted: Sequence[DepartedPod] = (),
     outcomes: Sequence[ForecastOutcomes] = (),
     resource: ForecastResource = OF_CPU,
 ) -> Forecasts:
     """The next 24 hours of every node. `pool_of` (nodes,) indexes `pools`, -1 for a node in none.
 
+    `evicted`: pods that were evicted within the last day. Without them their usage counts as their node's own.
     `outcomes`: of earlier forecasts of the cluster, from which margins and weights are learned.
     """
     policy = resource.section(policy)
@@ -73,7 +75,7 @@ def forecast(
         pools=pools,
         generation=policy.generation,
         now=now,
-        departed=leaving(snapshot),
+        departed=(*evicted, *leaving(snapshot)),
         resource=resource,
     )
     return look_ahead(history, members, policy=policy, now=now, arrivals=arrivals, outcomes=outcomes).forecasts

@@ -16,6 +16,7 @@ from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.forecast import NodeForecasts, expected_arrivals, forecast_nodes
 from rebalancer.forecast.leaks import MemoryLeak, find_leaks
 from rebalancer.forecast.resource import OF_CPU, ForecastResource
+from rebalancer.forecasting.evicted import evicted_pods
 from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.forecasting.resources import MAX_HISTORY_GAP_SECONDS, Capacities, forecast_resources, known_until
@@ -212,6 +213,8 @@ class ForecastLoop:
             in_flight=[(str(each.service), each.target_node) for each in open_evictions if each.target_node],
         )
 
+        evicted = evicted_pods(self.ledger, now)
+
         def made(resource: ForecastResource, days: History) -> NodeForecasts:
             return forecast_nodes(
                 days,
@@ -222,6 +225,7 @@ class ForecastLoop:
                 now=now,
                 before=before,  # departed pods are the same for all resources
                 arrivals=arrivals,
+                evicted=evicted,
                 outcomes=known,
                 resource=resource,
             )

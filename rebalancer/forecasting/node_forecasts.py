@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 from rebalancer.forecast import Forecasts, NodeForecast, forecast
 from rebalancer.forecast.resource import OF_CPU, ForecastResource
+from rebalancer.forecasting.evicted import evicted_pods
 from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.forecasting.outcomes import OutcomeKeeper
-from rebalancer.model.ports import Clock
+from rebalancer.model.ports import Clock, Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, fixed_high
@@ -37,12 +38,14 @@ def pooled_forecasts(
     policy: RebalancerPolicy,
     *,
     clock: Clock,
+    ledger: Ledger | None = None,
     outcomes: OutcomeKeeper | None = None,
     resource: ForecastResource = OF_CPU,
 ) -> tuple[list[PooledForecast], Forecasts]:
     """Forecasts of all nodes, highest peak first; reads missing history.
 
-    `outcomes`: of the daemon's forecasts, which these learn from.
+    `ledger`: what was evicted within the last day is no longer part of its node. `outcomes`: of the daemon's forecasts,
+    which these learn from.
     """
     node_pools = NodePools.of(policy.pools, snapshot.nodes)
     now = clock.now()
@@ -54,6 +57,7 @@ def pooled_forecasts(
         pool_of=node_pools.of_node,
         pools=[pool.name for pool in policy.pools],
         now=now,
+        evicted=evicted_pods(ledger, now),
         outcomes=known,
         resource=resource,
     )

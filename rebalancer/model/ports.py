@@ -265,6 +265,10 @@ class Ledger(Protocol):
         """The same pods (uid) -> the node that the evicted one had left."""
         ...
 
+    def evicted(self, since: float) -> Sequence[Eviction]:
+        """Evictions that happened, or may have, at or after `since`; oldest first."""
+        ...
+
     def replaced(self, since: float) -> Sequence[Eviction]:
         """Evictions whose replacement was Ready at or after `since`; oldest first."""
         ...

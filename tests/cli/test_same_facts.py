@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap import contexts, ledger_view
+from rebalancer.bootstrap import contexts, history, ledger_view
 from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.cycle.waiting import READY
 from rebalancer.lab import Lab
@@ -54,9 +54,11 @@ def it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Commands]:
         for module, name in (
             (contexts, "planning_context"),
             (contexts, "acting_context"),
+            (history, "history_keepers"),
             (ledger_view, "ledger_view"),
         ):
             monkeypatch.setattr(module, name, functools.partial(getattr(module, name), clock=lab.clock))
+        monkeypatch.setenv("REBALANCER_HISTORY_DIR", str(tmp_path / "history"))
         yield Commands(lab, tmp_path)
 
 
@@ -116,3 +118,21 @@ def test_21_1_the_progress_counts_evictions_and_ends_when_all_replacements_are_r
     # the bar ends when the last replacement is Ready, not after the rate window
     assert ready[-1][0] <= window
     assert ready[-1][2:] == (evicted, evicted)
+
+
+def peaks(it: Commands) -> dict[str, Any]:
+    return {each["node"]: each for each in it.document("forecast")["nodes"]}
+
+
+def test_21_1_a_cooled_node_is_not_forecast_to_be_hot_by_the_pods_that_left_it(it: Commands) -> None:
+    before = peaks(it)
+    planned = {each["name"]: each for each in it.document("run", "--once", "--no-wait")["nodes"]}
+    relieved = [name for name, each in planned.items() if each["hot"]]
+    it.lab.clock.sleep(60.0)
+    after = peaks(it)
+    assert relieved
+    for name in relieved:
+        assert before[name]["hot"]
+        assert not after[name]["hot"]
+        share = planned[name]["cpuSharePlanned"]
+        assert after[name]["peakShare"] == pytest.approx(share, abs=0.05)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from rebalancer.forecast import Arrival, Forecasts, NodeForecast, NodeForecasts, forecast, forecast_nodes
+from rebalancer.forecast.membership import DepartedPod
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -81,6 +82,7 @@ def look(
     now: float = MIDNIGHT,
     arrivals: Sequence[Arrival] = (),
     before: NodeForecasts | None = None,
+    evicted: Sequence[DepartedPod] = (),
     **policy: Any,
 ) -> NodeForecasts:
     return forecast_nodes(
@@ -92,6 +94,7 @@ def look(
         now=now,
         arrivals=arrivals,
         before=before,
+        evicted=evicted,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rebalancer.forecast.membership import DepartedPod
 from rebalancer.model.history import DAY_SECONDS
 from tests.builders import NOW, a_node, a_pod
 from tests.forecast.builders import AGED, DAYS, MIDNIGHT, flat, history, look, services, world
@@ -77,3 +78,14 @@ def test_a_pod_of_an_old_name_on_another_node_is_another_pod() -> None:
     assert base.peaks(moved, now=MIDNIGHT).node_millicores == pytest.approx([50, 1300], rel=1e-4)
     # made anew, what it used on the first node is not taken for the node's own
     assert look(past, moved, before=base).peaks(moved, now=MIDNIGHT).node_millicores[0] == pytest.approx(50, rel=1e-4)
+
+
+def test_21_1_the_first_forecast_of_a_process_knows_what_was_evicted() -> None:
+    series, pods = services("web", on="a")
+    past = history(series, {"a": flat(1000), "b": flat(150)})
+    moved = world(BOTH, [pods[1], a_pod("web-9", owner="web", node="b", age=60)])
+    evicted = (DepartedPod("shop/web-0", "a", MIDNIGHT - 60),)
+    known = look(past, moved, evicted=evicted)
+    assert known.peaks(moved, now=MIDNIGHT).node_millicores[0] == pytest.approx(600, rel=1e-4)
+    assert known.departed == evicted
+    assert look(past, moved).peaks(moved, now=MIDNIGHT).node_millicores[0] > 900

@@ -53,6 +53,17 @@ def test_entries_are_what_counts_for_this_cluster(blue, green, clock):
     assert old.record
 
 
+def test_21_1_evicted_pods_are_those_of_this_cluster_that_may_be_gone(blue, green, clock):
+    blue.answer(blue.reserve(pod="old"), Outcome.EVICTED)
+    clock.sleep(100)
+    gone = blue.answer(blue.reserve(pod="web-1"), Outcome.EVICTED)
+    blue.ledger.landed(gone.record, at=clock.now())
+    blue.answer(blue.reserve(pod="web-2"), Outcome.UNKNOWN)
+    blue.answer(blue.reserve(pod="web-3"), Outcome.REFUSED)
+    green.answer(green.reserve(pod="web-4"), Outcome.EVICTED)
+    assert [(each.pod, each.node) for each in blue.ledger.evicted(NOW + 50)] == [("web-1", "n1"), ("web-2", "n1")]
+
+
 def test_a_cluster_whose_name_begins_like_ours_is_another(blue, engine, clock):
     longer = Cluster(engine, clock, f"{CLUSTER}-2")
     longer.reserve()

@@ -64,7 +64,13 @@ def forecast(
             resource = resource_of(name, policy, {})
             if resource is not None:
                 of[name] = pooled_forecasts(
-                    snapshot, keeper, policy, clock=context.clock, outcomes=outcomes, resource=resource
+                    snapshot,
+                    keeper,
+                    policy,
+                    clock=context.clock,
+                    ledger=context.ledger,
+                    outcomes=outcomes,
+                    resource=resource,
                 )
         memory = keepers["memory"].kept().days if "memory" in keepers else ()
         leaks, notes = isolated(

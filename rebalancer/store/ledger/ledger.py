@@ -13,7 +13,7 @@ until `reconcile_outcomes` at the next start.
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Double, func, literal, or_, select, true, tuple_, union_all, update
+from sqlalchemy import Connection, Double, false, func, literal, or_, select, true, tuple_, union_all, update
 
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome
 from rebalancer.model.limits import (
@@ -277,6 +277,13 @@ class SqlLedger(OperatorState):
             rows.cluster == self._cluster, rows.replaced_at >= since, rows.replacement_uid.is_not(None)
         )
         return {row.replacement_uid: row.node for row in read(self._engine, lambda c: c.execute(query).all())}
+
+    def evicted(self, since: float) -> list[Eviction]:
+        """Evictions of this cluster that happened, or may have, at or after `since`; oldest first."""
+        rows = EVICTIONS.c
+        happened = (rows.dry_run == false(), rows.outcome.in_(MAY_HAVE_HAPPENED))
+        query = select(EVICTIONS).where(rows.cluster == self._cluster, rows.planned_at >= since, *happened)
+        return read_evictions(self._engine, query.order_by(rows.planned_at, rows.id))
 
     def replaced(self, since: float) -> list[Eviction]:
         """Evictions of this cluster whose replacement was Ready at or after `since`; oldest first."""
