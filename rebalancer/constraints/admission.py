@@ -73,6 +73,10 @@ class Traits:
     cost: float
 
 
+KnownStays = dict[tuple[int, str, str, bool], Refusal | None]
+"""(index of a pod, pool, strategy, broken) -> the answer of `EvictionAdmission.stays`."""
+
+
 class EvictionAdmission:
     """See the module. One for each cycle; it counts the plan's moves."""
 
@@ -85,8 +89,10 @@ class EvictionAdmission:
         ledger_state: LedgerState,
         now: float,
         own_pod: tuple[str, str] | None = None,
+        known: KnownStays | None = None,
     ) -> None:
-        """`pool_of` (nodes,) index into the policy's pools, -1 for none; `now` is the cycle's start."""
+        """`pool_of` (nodes,) index into the policy's pools, -1 for none; `now` is the cycle's start. `known`: shared by
+        admissions with the same arguments; what one has found the others need not."""
         self._policy = policy
         self._snapshot = snapshot
         self._ledger_state = ledger_state
@@ -114,6 +120,7 @@ class EvictionAdmission:
         )
         late = [each for each in ledger_state.open_evictions if each.late]
         self._late = LateEvictions(late, policy.safety.circuit_breaker)
+        self._known: KnownStays = {} if known is None else known
         self._quotas = QuotaRoom(snapshot)
         self._in_progress = {each.uid for each in ledger_state.open_evictions if each.in_background}
         self._taken = 0
@@ -126,6 +133,12 @@ class EvictionAdmission:
     def stays(self, pod: Pod, *, pool: str, strategy: str = "", broken: bool = False) -> Refusal | None:
         """Why the pod may not be evicted, whatever else is planned; `strategy` is the one that wants it, empty for any
         without guards of its own. `broken` as in `guarded`."""
+        key = pod.index, pool, strategy, broken
+        if key not in self._known:
+            self._known[key] = self._stays(pod, pool=pool, strategy=strategy, broken=broken)
+        return self._known[key]
+
+    def _stays(self, pod: Pod, *, pool: str, strategy: str, broken: bool) -> Refusal | None:
         level = self._level(pod, pool=pool, strategy=strategy, broken=broken)
         if isinstance(level, Refusal):
             return level

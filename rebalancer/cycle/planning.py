@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.constraints.admission import EvictionAdmission
+from rebalancer.constraints.admission import EvictionAdmission, KnownStays
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.cordons import mask
 from rebalancer.cycle.observation import Observation
@@ -56,8 +56,10 @@ class TimeLimit:
             self._end += time.monotonic() - began
 
 
-def new_admission(context: CycleContext, seen: Observation, policy: RebalancerPolicy) -> EvictionAdmission:
-    """The constraints of a cycle, with no move counted."""
+def new_admission(
+    context: CycleContext, seen: Observation, policy: RebalancerPolicy, known: KnownStays | None = None
+) -> EvictionAdmission:
+    """The constraints of a cycle, with no move counted. `known` as in `EvictionAdmission`."""
     return EvictionAdmission(
         policy=policy,
         snapshot=seen.snapshot,
@@ -65,6 +67,7 @@ def new_admission(context: CycleContext, seen: Observation, policy: RebalancerPo
         ledger_state=seen.ledger_state,
         now=seen.now,
         own_pod=context.own_pod,
+        known=known,
     )
 
 
@@ -78,6 +81,7 @@ class PlanningSession:
     policy: RebalancerPolicy
     limit: TimeLimit = field(default_factory=lambda: TimeLimit(MAX_PLANNING_SECONDS))
     _placement: PlacementModel | None = None
+    _known: KnownStays = field(default_factory=dict)
 
     def planner(
         self,
@@ -99,7 +103,7 @@ class PlanningSession:
             snapshot=seen.snapshot,
             placement=self._start_over(soft_tainted, cordoned, limit),
             found=self.found,
-            admission=admission or new_admission(self.context, seen, self.policy),
+            admission=admission or new_admission(self.context, seen, self.policy, self._known),
             cpu_millicores=seen.usage.pod_cpu_millicores,
             pools=seen.node_pools.names,
             base=seen.base,

@@ -3,8 +3,10 @@
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from rebalancer.constraints import admission
 from rebalancer.constraints.admission import LedgerState
 from rebalancer.cycle import planning
 from rebalancer.cycle.observation import Observation
@@ -12,8 +14,9 @@ from rebalancer.cycle.planning import MAX_PLANNING_SECONDS, PlanningSession
 from rebalancer.cycle.simulation import apply_taints
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.model.plan import CycleReport, Trigger
-from rebalancer.model.reason import Reason
+from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
+from rebalancer.model.snapshot import Pod
 from tests.builders import NOW, a_policy, cluster, found_in, usage_of, view_of
 from tests.planner.builders.plans import ANY_REPLICAS, cold, hot, single
 
@@ -110,3 +113,26 @@ def test_calls_to_the_api_server_cost_no_planning_time(clock: SteppedTime) -> No
     assert clock.now > 3_600.0
     assert moves > 0
     assert Reason.PLANNING_TIMEOUT not in reasons
+
+
+def test_20_2_a_candidates_guards_are_evaluated_once_for_all_plans_of_a_cycle(
+    clock: SteppedTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def guarded(pod: Pod, *args: Any, **more: Any) -> Refusal | None:
+        asked.append(pod.name)
+        return real(pod, *args, **more)
+
+    real = admission.guarded
+    monkeypatch.setattr(admission, "guarded", guarded)
+    session = session_of(8, clock)
+    no = np.zeros(len(session.observation.snapshot.nodes), dtype=np.bool_)
+    refused = []
+    for _ in range(2):
+        planner = session.planner(soft_tainted=no, cordoned=no)
+        while (move := planner.next_move()) is not None:
+            planner.accept(move)
+        refused.append(planner.refusals())
+    assert sorted(asked) == sorted(f"p{number}" for number in range(8))
+    assert refused[0] == refused[1]
