@@ -81,6 +81,8 @@ class Worker:
         self._failed = failed
         self._heartbeat = heartbeat
         self._dry_run = dry_run
+        self._passed = False
+        """Whether alerts went past a periodic request last. The next time they share its cycle."""
 
     def run(self) -> None:
         """Run until `stopping`."""
@@ -100,7 +102,8 @@ class Worker:
                 self._rest(PAUSE_AFTER_ERROR_SECONDS)
 
     def work(self, request: CycleRequest | None) -> CycleReport | None:
-        """One cycle for the request and the due alerts; None without either.
+        """One cycle for the request and the due alerts; None without either. Alerts go before a periodic request, which
+        returns to the queue, once; then they share its cycle.
 
         Raises RebalancerError if nothing could be observed; the request returns to the queue.
         """
@@ -117,6 +120,12 @@ class Worker:
             except RebalancerError as error:
                 self._failed(request.trigger if request else Trigger.ALERT, str(error))
                 raise
+            if request is not None and actionable and request.trigger is Trigger.PERIODIC and not self._passed:
+                # an alert doesn't wait for a plan of the whole cluster
+                self._queue.put(request)
+                request, self._passed = None, True
+            elif request is not None:
+                self._passed = False
             merged = with_alerts(request, actionable)
             return None if merged is None else self._cycle(context, policy, merged, actionable, snapshot)
         except RebalancerError:

@@ -148,11 +148,28 @@ def test_an_alert_moves_a_pod_off_its_node_and_off_no_other(tmp_path: Path) -> N
 def test_a_request_and_the_alerts_that_are_due_are_one_cycle(tmp_path: Path) -> None:
     with around(tmp_path) as it:
         it.alert("warm-1")
-        report = it.worker.work(CycleRequest(trigger=Trigger.PERIODIC))
+        report = it.worker.work(CycleRequest(trigger=Trigger.FORECAST))
         assert report is not None
         assert report.trigger is Trigger.ALERT
         assert it.evicted() == ["warm-1"]  # by the pool's own high the others are not hot
         assert len(it.reports) == 1
+
+
+def test_20_3_an_alert_goes_past_a_periodic_request_once(tmp_path: Path) -> None:
+    periodic = CycleRequest(trigger=Trigger.PERIODIC)
+    with around(tmp_path) as it:
+        it.alert("warm-1")
+        first = it.worker.work(periodic)
+        assert first is not None
+        assert (first.trigger, it.evicted()) == (Trigger.ALERT, ["warm-1"])
+        assert [name for _, name in first.findings] == ["warm-1"]
+        assert it.waiting() == periodic
+        # the next alert shares the cycle, so that periodic work is never put off for good
+        it.alert("warm-2")
+        second = it.worker.work(periodic)
+        assert second is not None
+        assert it.evicted() == ["warm-1", "warm-2"]
+        assert it.waiting() is None
 
 
 def test_an_alert_that_was_looked_at_is_not_looked_at_again_at_once(tmp_path: Path) -> None:
