@@ -151,8 +151,16 @@ def without_stabilization(policy: RebalancerPolicy) -> RebalancerPolicy:
 
 
 def usage_of(
-    policy: RebalancerPolicy, client: ApiClient, clock: Clock, progress: Progress, stack: ExitStack
+    policy: RebalancerPolicy,
+    client: ApiClient,
+    clock: Clock,
+    progress: Progress,
+    stack: ExitStack,
+    *,
+    beside: UsageReader | None = None,
 ) -> UsageReader:
+    """The reader of a policy's usage. `beside`: one of the same source, which may be used by another thread; what both
+    know of the source is shared."""
     if policy.usage.source == "MetricsServer":
         from rebalancer.kube.metrics_server import MetricsServerUsage
 
@@ -164,6 +172,7 @@ def usage_of(
         progress,
         contention=Need.CONTENTION in needs(policy.strategies),
         stabilized=policy.threshold_resources,
+        beside=beside if isinstance(beside, PrometheusUsage) else None,
     )
     stack.callback(reader.close)
     return reader

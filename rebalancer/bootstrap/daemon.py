@@ -96,7 +96,7 @@ class DaemonResources:
         evaluation = EvaluationLoop(
             policy=policy,
             cluster=self.cluster,
-            usage=usage_of(instant, self.client, clock, progress, own),
+            usage=usage_of(instant, self.client, clock, progress, own, beside=context.usage),
             effect=self.effect,
             forecasts=self.forecasts,
             ledger=self.ledger,
@@ -105,7 +105,7 @@ class DaemonResources:
             stopping=stopping,
         )
         context = replace(context, cluster=self.cluster, effect=self.effect, feedback=lambda: evaluation.feedback)
-        instant_usage = usage_of(instant, self.client, clock, progress, own)
+        instant_usage = usage_of(instant, self.client, clock, progress, own, beside=context.usage)
         forecast_loop = None
         if policy.forecast.mode != "Off":
             keepers = own.enter_context(

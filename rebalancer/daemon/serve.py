@@ -24,6 +24,7 @@ from rebalancer.cycle.context import SystemClock
 from rebalancer.cycle.isolation import isolated
 from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.daemon import telemetry
+from rebalancer.daemon.memory import release_free_memory
 from rebalancer.daemon.reload import PolicyFile
 from rebalancer.daemon.supervisor import Supervisor
 from rebalancer.daemon.triggers import Timer, TriggerQueue
@@ -229,6 +230,7 @@ class _Threads:
         telemetry.count(self._metrics, report, seconds)
         telemetry.publish_events(self._resources.events, report)
         self._views.done(report)
+        release_free_memory()
 
     def clear_taints(self) -> None:
         """Remove this process's soft taints before it ends."""
@@ -257,6 +259,7 @@ class _Threads:
             seconds = time.monotonic() - began
             export = partial(telemetry.record_forecast_run, self._metrics, seen, seconds)
             isolated("forecast run not exported", export)
+            release_free_memory()
 
     def run_evaluation(self) -> None:
         """Thread: run due assessments and the hot-node SLO, and export their results, on the leader only."""
@@ -267,6 +270,7 @@ class _Threads:
                 exported.reset()
                 continue
             evaluation.turn()
+            release_free_memory()
             try:
                 exported.update(evaluation.days(telemetry.EffectTelemetry.DAYS))
             except RebalancerError as error:

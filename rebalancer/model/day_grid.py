@@ -13,7 +13,7 @@ class DayGrid:
     def __init__(self, *, first: int = 0, end: int = SLOTS, rows: int = _FIRST_ROWS) -> None:
         """Slots from `first` up to, not including, `end`. There is room for `rows`; it grows when there are more."""
         self.first, self.end = first, end
-        self._values: Grid = self._empty(max(rows, 1))
+        self._values: Grid = self._room(max(rows, 1))
         self._row: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -31,6 +31,7 @@ class DayGrid:
             index = self._row[name] = len(self._row)
             if index == len(self._values):
                 self._grow()
+            self._values[index] = np.nan
         found: Grid = self._values[index, first - self.first : first - self.first + count]
         return found
 
@@ -46,11 +47,12 @@ class DayGrid:
         out[mine, self.first : self.end] = np.where(np.isnan(self.values), had, self.values)
         return tuple(row), out
 
-    def _empty(self, rows: int) -> Grid:
-        return np.full((rows, self.end - self.first), np.nan, dtype=np.float32)
+    def _room(self, rows: int) -> Grid:
+        # Not filled: rows that are never added take no memory, because the system provides a page when it is written.
+        return np.empty((rows, self.end - self.first), dtype=np.float32)
 
     def _grow(self) -> None:
         had = len(self._values)
-        bigger = self._empty(had + max(had // 4, _FIRST_ROWS))
+        bigger = self._room(had + max(had // 4, _FIRST_ROWS))
         bigger[:had] = self._values
         self._values = bigger

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.history import Grid
 from rebalancer.model.snapshot import Floats
-from rebalancer.prometheus.series import PodLabels, PodSeries
+from rebalancer.prometheus.series import PodLabels, PodSeries, SharedPodSeries
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that are no JSON of the expected form."""
@@ -197,7 +197,8 @@ def grid(values: Sequence[msgspec.Raw], *, start: float, step: float, count: int
 
 
 class PodDecoder:
-    """Decodes large pod vectors and matrices, with a struct made once for the policy's label names.
+    """Decodes large pod vectors and matrices, with a struct made once for the policy's label names. For several threads
+    at once.
 
     `namespace`, `pod` and `node` are label names; they must differ, and none may be `container` (ValueError).
     """
@@ -214,15 +215,16 @@ class PodDecoder:
             "PodLine", [("metric", labels), ("values", msgspec.Raw, msgspec.Raw(b"[]"))], frozen=True, gc=False
         )
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[_PodSample])
-        self._series = PodSeries(lambda raw: cast(PodLabels, _decoded(raw, labels)))
+        self._series = SharedPodSeries(lambda raw: cast(PodLabels, _decoded(raw, labels)))
         self._lines: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[line])  # type: ignore[valid-type]
 
     def vector(self, answer: Result) -> PodVector:
         """Raises BadAnswerError when it isn't a vector of numbers."""
         samples = _decoded_by(self._decoder, _of_type(answer, "vector"))
+        table, series = self._series.numbers([each.metric for each in samples])
         return PodVector(
-            table=self._series,
-            series=self._series.numbers([each.metric for each in samples]),
+            table=table,
+            series=series,
             values=_floats([each.value[1] if each.value else "NaN" for each in samples]),
         )
 

@@ -52,8 +52,10 @@ class PrometheusUsage:
         *,
         contention: bool = False,
         stabilized: Collection[str] = (),
+        beside: "PrometheusUsage | None" = None,
     ) -> None:
         """`contention`: also read CPU contention. `stabilized`: names of the resources that a node can be hot by.
+        `beside`: a reader of the same Prometheus, also in another thread, whose table of series is shared.
 
         Raises ConfigError for credentials, a CA or label names that can't be used; no query is sent yet.
         """
@@ -68,7 +70,11 @@ class PrometheusUsage:
         self._client = PrometheusClient(usage.prometheus)
         self._progress = progress
         pod = usage.prometheus.pod_cpu
-        self._pod_decoder = decode.PodDecoder(namespace=pod.namespace_label, pod=pod.pod_label, node=pod.node_label)
+        self._pod_decoder: decode.PodDecoder = (
+            decode.PodDecoder(namespace=pod.namespace_label, pod=pod.pod_label, node=pod.node_label)
+            if beside is None
+            else beside._pod_decoder
+        )
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,5 +1,9 @@
 """A workload whose last pod is gone is not a workload that was deleted."""
 
+import msgspec
+
+from rebalancer.kube.snapshot.owners import with_shared_strings
+from rebalancer.kube.snapshot.records import Workload
 from rebalancer.model.snapshot import Owner
 from tests.kube.builders import Cluster, a_pod, a_workload, owned_by, read
 
@@ -46,3 +50,15 @@ def test_kinds_that_no_pod_names_are_not_listed_and_so_not_complete() -> None:
     )
     assert snapshot.listed_kinds == {"StatefulSet"}
     assert [each.name for each in snapshot.owners] == ["db"]
+
+
+def test_20_3_replicasets_of_a_deployment_share_what_they_say_of_it() -> None:
+    bodies = [msgspec.json.encode(a_workload(f"web-{n}", **owned_by("Deployment", "web"))) for n in range(2)]
+    read = [msgspec.json.decode(body, type=Workload) for body in bodies]
+    kept = [with_shared_strings(each) for each in read]
+    assert kept == read
+    one, other = ((each.metadata.owner_references or [])[0] for each in kept)
+    assert (one.uid, one.name) == (other.uid, other.name)
+    assert one.uid is other.uid
+    assert one.name is other.name
+    assert kept[0].metadata.namespace is kept[1].metadata.namespace

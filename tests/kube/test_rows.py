@@ -1,4 +1,5 @@
 import random
+import tracemalloc
 
 import msgspec
 import pytest
@@ -30,6 +31,19 @@ def test_what_no_pod_names_any_more_is_dropped_and_the_others_keep_theirs() -> N
     assert columns.namespace.tolist() == [3, 3]
     assert [taken.owners[number][1].name for number in columns.owner] == [f"of-{last}", "of-stays"]
     assert [taken.pod_templates[template].labels["name"] for template in columns.template] == [last, "stays"]
+
+
+def test_20_3_a_pod_takes_300_bytes_besides_its_name_and_uid() -> None:
+    pods = [pod("same", f"u{n}") for n in range(20_000)]
+    rows = PodRows()
+    tracemalloc.start()
+    try:
+        rows.add(pods)
+        rows.taken()
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken / len(pods) < 300
 
 
 def test_an_event_that_comes_twice_changes_nothing_more() -> None:

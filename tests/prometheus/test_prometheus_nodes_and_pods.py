@@ -16,7 +16,7 @@ from rebalancer.model.snapshot import SUCCEEDED, ClusterSnapshot
 from rebalancer.prometheus import decode
 from rebalancer.prometheus.nodes import NodeBy, NodeMap, host_of
 from rebalancer.prometheus.pods import PodUsage, pod_usage
-from rebalancer.prometheus.series import PodLabels, PodSeries
+from rebalancer.prometheus.series import PodLabels, SharedPodSeries
 from tests.prometheus.builders import a_cluster, fake_prometheus, read, vector
 
 Table = dict[str, list[dict[str, str]]]
@@ -236,7 +236,7 @@ def test_20_2_an_answer_with_few_series_keeps_those_of_the_others(monkeypatch: p
         read.append(bytes(blob).decode())
         return cast(PodLabels, SimpleNamespace(namespace="x", pod=bytes(blob).decode(), node="", container=""))
 
-    table = PodSeries(labels_of)
+    table = SharedPodSeries(labels_of)
     many, few = ([msgspec.Raw(f'"{kind}{n}"'.encode()) for n in range(count)] for kind, count in (("m", 100), ("f", 3)))
     for _ in range(3):
         table.numbers(many)
@@ -244,10 +244,27 @@ def test_20_2_an_answer_with_few_series_keeps_those_of_the_others(monkeypatch: p
     assert len(read) == 103
     for pods in range(5):  # other pods each time: those that are gone are dropped
         table.numbers([msgspec.Raw(f'"{pods}-{n}"'.encode()) for n in range(100)])
-    assert len(table.node_labels()) == 1
     read.clear()
     table.numbers(many)
     assert len(read) == 100
+
+
+def test_20_3_readers_share_a_table_and_an_answer_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rebalancer.prometheus.series.SPARE_SERIES", 0)
+    read = list[str]()
+
+    def labels_of(blob: msgspec.Raw) -> PodLabels:
+        read.append(bytes(blob).decode())
+        return cast(PodLabels, SimpleNamespace(namespace="x", pod=bytes(blob).decode(), node="", container=""))
+
+    shared, snapshot = SharedPodSeries(labels_of), a_cluster(NODES, {"x/1": "a", "x/3": "a"})
+    table, numbers = shared.numbers([msgspec.Raw(b"1"), msgspec.Raw(b"2"), msgspec.Raw(b"3")])
+    later = [shared.numbers([msgspec.Raw(f"{turn}{n}".encode()) for n in range(3)])[0] for turn in range(4, 20)]
+    assert later[0] is table  # of another reader
+    assert later[-1] is not table  # most of its series were of pods that are gone
+    pods, _, _ = table.columns(numbers)
+    assert table.pods_of(snapshot)[pods].tolist() == [0, -1, 1]
+    assert len(read) == len(set(read))
 
 
 def one_by_one(series: list[tuple[dict[str, str], str]], snapshot: ClusterSnapshot, mapped: NodeMap) -> list[float]:

@@ -1,6 +1,5 @@
 """`rebalancer run`: the daemon; with `--once` a single cycle and the measurement of its effect."""
 
-import ctypes
 import gc
 import logging
 import os
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from rebalancer.policy import RebalancerPolicy
 
 
-M_ARENA_MAX, ARENAS = -8, 2
-"""Number of the option in glibc's malloc.h, and the greatest number of arenas."""
 COLLECTIONS = (10_000, 10, 100)
 """Thresholds of the garbage collector in the daemon. A full collection visits all objects of a large cluster;
 with Python's own thresholds one or two came in each cycle."""
@@ -91,22 +88,16 @@ def run(
         raise typer.Exit(code)
 
 
-def _limit_arenas() -> None:
-    """Memory that one thread frees is used by the others: a dozen threads read lists, each into an arena of its own."""
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # of glibc
-    if set_option is not None:
-        set_option(M_ARENA_MAX, ARENAS)
-
-
 def _daemon(path: Path, settings: "Settings", *, dry_run: bool, scenario: str | None) -> int:
     from rebalancer.cli.commands.lab import on_the_lab
     from rebalancer.daemon.logs import set_up
+    from rebalancer.daemon.memory import limit_arenas
     from rebalancer.daemon.reload import PolicyFile
     from rebalancer.daemon.serve import Daemon
 
     set_up(as_json=not sys.stderr.isatty(), level=settings.log_level)
     gc.set_threshold(*COLLECTIONS)
-    _limit_arenas()
+    limit_arenas()
     with ExitStack() as stack:
         lab = None
         if scenario is not None:

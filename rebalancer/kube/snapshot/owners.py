@@ -4,10 +4,13 @@ Up: ReplicaSet to its Deployment (or another controller), Job to its CronJob. De
 the top even where an operator's object controls them: they hold the desired replicas.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from rebalancer.kube.snapshot.columns import controller_of
 from rebalancer.kube.snapshot.records import OwnerReference, Workload
@@ -101,6 +104,31 @@ class Owners:
 def _controller_uid(workload: Workload) -> str:
     controller = controller_of(workload.metadata.owner_references)
     return "" if controller is None else controller.uid
+
+
+def with_shared_strings(workload: Workload) -> Workload:
+    """The workload with its controller alone, whose strings the siblings share: every page is decoded to new strings,
+    and a cluster has ten old ReplicaSets of every Deployment."""
+    meta = workload.metadata
+    up = controller_of(meta.owner_references)
+    return replace(
+        workload,
+        metadata=replace(
+            meta,
+            namespace=sys.intern(meta.namespace),
+            owner_references=None
+            if up is None
+            else [
+                OwnerReference(
+                    api_version=sys.intern(up.api_version),
+                    kind=sys.intern(up.kind),
+                    name=sys.intern(up.name),
+                    uid=sys.intern(up.uid),
+                    controller=True,
+                )
+            ],
+        ),
+    )
 
 
 def kind_of(reference: OwnerReference) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from rebalancer.kube.client.client import ApiClient, Resource
 from rebalancer.kube.snapshot.autoscalers import Autoscaler, autoscaler_of
 from rebalancer.kube.snapshot.lists import garbage_collector_paused
-from rebalancer.kube.snapshot.owners import KEPT_WITHOUT_PODS, Owners, standalone_replicasets
+from rebalancer.kube.snapshot.owners import KEPT_WITHOUT_PODS, Owners, standalone_replicasets, with_shared_strings
 from rebalancer.kube.snapshot.quotas import quota_of
 from rebalancer.kube.snapshot.records import (
     Budget,
@@ -336,7 +336,7 @@ class WatchedCluster:
 
 
 def _keeping(kind: str) -> Callable[[], Workloads]:
-    return lambda: Records(lambda workload: (kind, workload))
+    return lambda: Records(lambda workload: (kind, with_shared_strings(workload)))
 
 
 def _itself(record: T) -> T:

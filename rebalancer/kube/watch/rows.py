@@ -144,9 +144,14 @@ class PodRows:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rows = np.zeros(FIRST_ROWS, dtype=ROW)
-        self._row_of: dict[str, tuple[int, Key]] = {}
-        """uid -> its row, and its place in the order."""
-        self._order = PodOrder()
+        self._row_of: dict[str, int] = {}
+        """By uid."""
+        self._names: list[str] = []
+        self._uids: list[str] = []
+        """Of the rows that have been used."""
+        self._order = PodOrder(self._key_of)
+        self._taken: tuple[NDArray[np.int64], list[str], list[str]] | None = None
+        """Rows, names and uids in order; until a pod comes or goes."""
         self._free: list[int] = []
         self._begun = 0
         """Rows from here on have never been used."""
@@ -181,7 +186,11 @@ class PodRows:
     def taken(self) -> PodsTaken:
         """A copy of everything."""
         with self._lock:
-            order, names, uids = self._order.taken()
+            if self._taken is None:
+                order = self._order.taken()
+                rows = order.tolist()
+                self._taken = order, [self._names[row] for row in rows], [self._uids[row] for row in rows]
+            order, names, uids = self._taken
             return PodsTaken(
                 rows=self._rows[order],
                 names=names,
@@ -208,7 +217,7 @@ class PodRows:
 
     # ---- one pod; all of it under the lock
 
-    def _put(self, pod: Pod, place: Callable[[Key, int], None]) -> None:
+    def _put(self, pod: Pod, place: Callable[[int], None]) -> None:
         meta, spec, status = pod.metadata, pod.spec, pod.status
         reference = controller_of(meta.owner_references)
         of_daemonset = reference is not None and reference.kind == "DaemonSet"
@@ -243,29 +252,36 @@ class PodRows:
             True,
         )
         known = self._row_of.get(meta.uid)
+        row = self._new_row() if known is None else known
+        self._rows[row] = values
         if known is None:
-            # the table's own string: each pod is decoded with another
-            namespace = self._namespaces.values[values[0]]
-            known = self._row_of[meta.uid] = self._new_row(), (namespace, meta.name, meta.uid)
-            place(known[1], known[0])
-        self._rows[known[0]] = values
+            self._row_of[meta.uid] = row
+            self._names[row], self._uids[row] = meta.name, meta.uid
+            self._taken = None
+            place(row)
 
     def _take(self, uid: str) -> None:
-        known = self._row_of.pop(uid, None)
-        if known is not None:
-            row, key = known
+        row = self._row_of.pop(uid, None)
+        if row is not None:
+            self._taken = None
+            self._order.remove(row)
             self._rows[row] = NO_OWNER
-            self._order.remove(key)
+            self._names[row] = self._uids[row] = ""
             self._free.append(row)
+
+    def _key_of(self, row: int) -> Key:
+        return self._namespaces.values[self._rows["namespace"][row]], self._names[row], self._uids[row]
 
     def _new_row(self) -> int:
         if self._free:
             return self._free.pop()
         row = self._begun
         if row == len(self._rows):
-            more = len(self._rows)
+            more = max(len(self._rows) // 4, FIRST_ROWS)
             self._rows = np.concatenate([self._rows, np.zeros(more, dtype=ROW)])
         self._begun += 1
+        self._names.append("")
+        self._uids.append("")
         return row
 
     # ---- the tables
