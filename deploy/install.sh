@@ -22,3 +22,5 @@ install="$pip --python $target/bin/python install --quiet"
 $install --require-hashes --no-deps --only-binary :all: -r "$top/deploy/requirements-runtime.lock"
 $install --no-deps --no-index "$work"/wheel/*.whl
 "$pip" --python "$target/bin/python" check
+# imported by nothing: tests of packages, and the asyncio client of kubernetes
+find "$target" -type d \( -name tests -o -path '*/kubernetes/aio' \) -path '*/site-packages/*' -prune -exec rm -rf {} +

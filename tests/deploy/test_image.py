@@ -215,6 +215,8 @@ def test_the_install_steps_work_in_a_clean_environment(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    (packages,) = target.glob("lib/python3*/site-packages")
+    assert not [*packages.glob("**/tests"), *packages.glob("kubernetes/aio")]
     # none of this checkout: the program finds its migrations and policies in itself
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
