@@ -25,22 +25,24 @@ ONLY_DAEMON = {
     *("rebalancer.daemon", "rebalancer.dashboard", "rebalancer.lab", "rebalancer.web"),
 }
 ONLY_BACKTEST = {"pandas", "scipy", "statsmodels", "rebalancer.forecast.backtest"}
+ONLY_DATABASE = {"alembic", "psycopg"}
+"""For the upgrade of a database, and for PostgreSQL."""
 ADAPTERS = {"kubernetes", "prometheus_api_client", "requests", "rebalancer.kube", "rebalancer.prometheus"}
 SCHEDULER = {"rebalancer.cycle.run", "rebalancer.planner", "rebalancer.placement.engine"}
 NEVER = {
-    "plan": {*ONLY_DAEMON, *ONLY_BACKTEST, "rebalancer.evaluation"},
-    "run": {*ONLY_DAEMON, *ONLY_BACKTEST},
-    "forecast": {*ONLY_DAEMON, *ONLY_BACKTEST, "rebalancer.evaluation"},
-    "limits": {*ONLY_DAEMON, *ONLY_BACKTEST, "rebalancer.evaluation"},
-    "explain": {*ONLY_DAEMON, *ONLY_BACKTEST, "rebalancer.evaluation"},
-    "advise": {*ONLY_DAEMON, *ONLY_BACKTEST, "rebalancer.evaluation"},
-    "doctor": {*ONLY_DAEMON, *ONLY_BACKTEST, "rebalancer.evaluation", *SCHEDULER},
+    "plan": {*ONLY_DAEMON, *ONLY_DATABASE, *ONLY_BACKTEST, "rebalancer.evaluation"},
+    "run": {*ONLY_DAEMON, *ONLY_DATABASE, *ONLY_BACKTEST},
+    "forecast": {*ONLY_DAEMON, *ONLY_DATABASE, *ONLY_BACKTEST, "rebalancer.evaluation"},
+    "limits": {*ONLY_DAEMON, *ONLY_DATABASE, *ONLY_BACKTEST, "rebalancer.evaluation"},
+    "explain": {*ONLY_DAEMON, *ONLY_DATABASE, *ONLY_BACKTEST, "rebalancer.evaluation"},
+    "advise": {*ONLY_DAEMON, *ONLY_DATABASE, *ONLY_BACKTEST, "rebalancer.evaluation"},
+    "doctor": {*ONLY_DAEMON, *ONLY_DATABASE, *ONLY_BACKTEST, "rebalancer.evaluation", *SCHEDULER},
     "windows": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, "sqlalchemy", "rebalancer.evaluation", *SCHEDULER},
     "policy": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, "sqlalchemy", "rebalancer.evaluation", *SCHEDULER},
     "pause": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, "rebalancer.evaluation", *SCHEDULER},
     "resume": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, "rebalancer.evaluation", *SCHEDULER},
     "status": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, "rebalancer.evaluation", *SCHEDULER},
-    "report": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, *SCHEDULER},
+    "report": {*ONLY_DAEMON, *ONLY_DATABASE, *ONLY_BACKTEST, *ADAPTERS, *SCHEDULER},
     "db": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, "rebalancer.evaluation", *SCHEDULER},
     "trigger": LIBRARIES - {"urllib3"},
 }

@@ -13,10 +13,11 @@ from rebalancer.model.errors import ConfigError
 from rebalancer.model.eviction import Outcome
 from rebalancer.store import check_schema, open_engine, open_records, status, upgrade
 from rebalancer.store.db.engine import read, write
+from rebalancer.store.db.migrate import newest_revision
 from rebalancer.store.db.tables import METADATA
 from tests.store.builders import CLUSTER, NOW, FakeReader, build_eviction, build_line, build_report
 from tests.store.readers import cycle_report, cycles
-from tests.store.scenarios.schemas import MIGRATIONS, REVISIONS, up_to
+from tests.store.scenarios.schemas import MIGRATIONS, REVISIONS, directory, up_to
 
 HEAD = REVISIONS[-1]
 NEXT = f"{int(HEAD) + 1:04}"
@@ -52,6 +53,14 @@ def newer(tmp_path):
         return folder
 
     return make
+
+
+def test_20_1_the_newest_revision_by_file_names_is_the_head_by_alembic(tmp_path):
+    assert newest_revision() == directory().get_current_head()
+    assert newest_revision(up_to("0007", tmp_path)) == "0007"
+    (tmp_path / "versions").mkdir()
+    with pytest.raises(ConfigError, match="holds no migrations"):
+        newest_revision(tmp_path)
 
 
 def test_the_migrations_and_the_tables_agree(url):

@@ -9,7 +9,7 @@ back, entries "in the future" go on counting.
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BindParameter,
@@ -37,6 +37,16 @@ from rebalancer.store.db.tables import ENTRIES, EVICTIONS, PAUSES, SCOPES
 
 _EVENTS = ("inFlight", "bytes")
 """Kinds of checks that count what is in flight: only an event gives room."""
+
+
+class Reserved(NamedTuple):
+    """A reservation that is committed."""
+
+    record: int
+    number: int
+    """In the cluster's sequence, from 1."""
+    at: float
+    """Seconds since the epoch."""
 
 
 def lock_scopes(connection: Connection, scopes: Sequence[Scope], *, cluster: str, term: int | None) -> None:

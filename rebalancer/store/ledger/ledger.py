@@ -29,6 +29,7 @@ from rebalancer.model.ports import ClusterReader
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CYCLES, ENTRIES, EVICTIONS, SCOPES
 from rebalancer.store.ledger.counting import (
+    Reserved,
     add_entries,
     claim_cluster,
     count,
@@ -40,7 +41,6 @@ from rebalancer.store.ledger.counting import (
 from rebalancer.store.ledger.operator_state import OperatorState
 from rebalancer.store.ledger.reconcile import CALL_GRACE_SECONDS, reconciled_outcome
 from rebalancer.store.ledger.restore import count_again, lacking
-from rebalancer.store.ledger.round_trip import Reserved, reserve_at_once
 from rebalancer.store.ledger.rows import (
     UNRECONCILED,
     add_eviction,
@@ -90,6 +90,8 @@ class SqlLedger(OperatorState):
             raise ValueError(f"the eviction is not counted in {strange[0]}, which is checked")
 
         def at_once(connection: Connection) -> Reserved | None:
+            from rebalancer.store.ledger.round_trip import reserve_at_once
+
             row = planned_row(report, eviction, cluster=self._cluster, lease_term=term)
             return reserve_at_once(
                 connection,

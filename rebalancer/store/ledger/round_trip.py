@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 from sqlalchemy import Connection, TypeDecorator
@@ -23,6 +23,7 @@ from sqlalchemy.exc import DBAPIError
 
 from rebalancer.model.limits import Check, Scope
 from rebalancer.store.db.tables import EVICTIONS, Instant
+from rebalancer.store.ledger.counting import Reserved
 
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 _LONGEST_SECONDS = 1e9
@@ -94,16 +95,6 @@ _CHECKS = """AND NOT EXISTS (
     ) AS checks (check_kind, scope, key, at_most, seconds, amount)
     WHERE CASE check_kind {cases} END
 )"""
-
-
-class Reserved(NamedTuple):
-    """A reservation that is committed."""
-
-    record: int
-    number: int
-    """In the cluster's sequence, from 1."""
-    at: float
-    """Seconds since the epoch."""
 
 
 def reserve_at_once(
