@@ -56,10 +56,18 @@ def curve(of: Curve, line: NodeLine, marks: Sequence[Mark], *, name: str = "curv
         at, share = max(known, key=lambda each: each[1])
         x, y = frame.x(at), frame.y(share)
         side = "end" if x > WIDTH - 130 else "start"
-        told = f"{percent(share)} at {_clock(at)}"
+        told = _tag("tspan", _clock(at), data_at=_utc(at), data_form="minute")
         parts += [
             _tag("circle", class_="peak", cx=x, cy=y, r=4.5),
-            _tag("text", told, class_="peak-text", x=x + (-8 if side == "end" else 8), y=y - 8, text_anchor=side),
+            _tag(
+                "text",
+                f"{percent(share)} at ",
+                told,
+                class_="peak-text",
+                x=x + (-8 if side == "end" else 8),
+                y=y - 8,
+                text_anchor=side,
+            ),
         ]
     parts += [_mark(frame, group) for group in _grouped(frame, marks)]
     return _svg(name, WIDTH, HEIGHT, "chart curve", parts)
@@ -117,8 +125,8 @@ def meter(share: float | None, high: float | None = None) -> Markup:
         return Markup()
     css = "fill over" if high is not None and share > high else "fill"
     parts = [
-        _tag("rect", class_="track", x=0.0, y=1.0, width=80.0, height=8.0, rx=2.0),
-        _tag("rect", class_=css, x=0.0, y=1.0, width=min(max(share, 0.0), 1.0) * 80, height=8.0, rx=2.0),
+        _tag("rect", class_="track", width=80.0, height=10.0),
+        _tag("rect", class_=css, width=min(max(share, 0.0), 1.0) * 80, height=10.0),
     ]
     if high is not None and 0 < high < 1:
         parts.append(_tag("line", class_="notch", x1=high * 80, x2=high * 80, y1=0.0, y2=10.0))
@@ -210,9 +218,8 @@ class _Frame:
             at = number * TICK_HOURS * HOUR
             x, midnight = self.x(at), at % (24 * HOUR) == 0
             yield _tag("line", class_="grid day" if midnight else "grid", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM)
-            text = f"{_when(at):%d %b}" if midnight else _clock(at)
             side = "end" if x > WIDTH - 40 else "middle"
-            yield _tag("text", text, class_="tick", x=x, y=HEIGHT - BOTTOM + 17, text_anchor=side)
+            yield _time(at, "date" if midnight else "minute", x=x, y=HEIGHT - BOTTOM + 17, text_anchor=side)
 
 
 def _level(frame: _Frame, share: float | None, text: str, css: str) -> list[Markup]:
@@ -268,7 +275,7 @@ def _grouped(frame: _Frame, marks: Sequence[Mark]) -> list[list[Mark]]:
 def _mark(frame: _Frame, group: Sequence[Mark]) -> Markup:
     x = frame.x(group[0].at)
     parts = [
-        _tag("title", "; ".join(f"{_clock(each.at)} {each.text}" for each in group)),
+        _tag("title", "; ".join(f"{_clock(each.at)} UTC {each.text}" for each in group)),
         _tag("line", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM),
         _tag("path", d=f"M{x - 6:.1f} {TOP - 9:.1f}h12l-6 9z"),
     ]
@@ -315,6 +322,16 @@ def _when(at: float) -> datetime:
 
 def _clock(at: float) -> str:
     return f"{_when(at):%H:%M}"
+
+
+def _time(at: float, form: str, **attributes: str | float) -> Markup:
+    """A label that the browser writes in its zone, as `render.moment`."""
+    text = f"{_when(at):%d %b}" if form == "date" else _clock(at)
+    return _tag("text", text, class_="tick", data_at=_utc(at), data_form=form, **attributes)
+
+
+def _utc(at: float) -> str:
+    return f"{_when(at):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _title(name: str, title: str, told: str) -> list[Markup]:

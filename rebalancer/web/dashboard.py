@@ -28,7 +28,8 @@ from rebalancer.web.views import Curve, NodeSelection, NodeState, Views
 
 logger = logging.getLogger("rebalancer.web")
 
-REFRESH_SECONDS = (10, 30, 60)
+REFRESH_SECONDS = (5, 10, 30, 60)
+"""A page with scripts updates itself so often. The first is the default; without scripts it is `?refresh=` alone."""
 MOST_DAYS = 366
 DAYS = 7
 HOUR = 3600.0
@@ -108,7 +109,7 @@ def _answer(path: str, page: Callable[[Request], Response], request: Request, vi
 
 
 def _error_page(views: Views, status: int, title: str, text: str) -> Response:
-    context = {"head": views.head(), "path": "", "refresh": 0, "refresh_link": "", "choices": ()}
+    context = {"head": views.head(), "path": "", "refresh": 0, "reload": 0, "refresh_link": "", "choices": ()}
     return HTMLResponse(render("error.html", title=title, text=text, **context), status, PAGE_HEADERS)
 
 
@@ -177,7 +178,7 @@ class _Pages:
         return self._page("cycle.html", request, page=page, bars=charts.account_bars)
 
     def limits(self, request: Request) -> Response:
-        return self._page("limits.html", request, page=self._views.limits())
+        return self._page("limits.html", request, every=10, page=self._views.limits())
 
     def services(self, request: Request) -> Response:
         text = request.query_params.get("q", "").strip()
@@ -193,17 +194,19 @@ class _Pages:
 
     def reports(self, request: Request) -> Response:
         page = self._views.reports(days=_days(request, DAYS), by=_dimension(request))
-        return self._page("reports.html", request, page=page, **body(page.report, links=True))
+        return self._page("reports.html", request, every=60, page=page, **body(page.report, links=True))
 
-    def _page(self, template: str, request: Request, **context: Any) -> Response:
+    def _page(self, template: str, request: Request, *, every: int = REFRESH_SECONDS[0], **context: Any) -> Response:
+        """`every` is the interval of updates in seconds where none is chosen."""
         chosen = request.query_params.get("refresh", "")
-        refresh = int(chosen) if chosen in map(str, REFRESH_SECONDS) else 0
+        reload = int(chosen) if chosen in map(str, REFRESH_SECONDS) else 0
         kept = {name: value for name, value in request.query_params.items() if name != "refresh"}
         text = render(
             template,
             head=self._views.head(),
             path=request.url.path,
-            refresh=refresh,
+            refresh=0 if chosen == "off" else reload or every,
+            reload=reload,
             refresh_link=partial(_refresh_link, request.url.path, kept),
             choices=REFRESH_SECONDS,
             **context,
@@ -233,7 +236,7 @@ def _highest(points: Sequence[tuple[float, float | None]]) -> dict[int, float]:
     return out
 
 
-def _refresh_link(path: str, kept: Mapping[str, str], seconds: int) -> str:
+def _refresh_link(path: str, kept: Mapping[str, str], seconds: int | str) -> str:
     return link(path, **{**kept, "refresh": seconds})
 
 

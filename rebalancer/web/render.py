@@ -67,7 +67,7 @@ def _environment() -> Environment:
         segment=segment,
         heat=heat,
         moment=moment,
-        clock=clock,
+        minute=minute,
         duration=duration,
     )
     made.globals.update(
@@ -130,21 +130,28 @@ def seconds(value: float) -> str:
     return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
 
 
-def moment(at: float | None, now: float | None = None) -> Markup:
-    """A time in UTC: only the clock where it is of the day of `now`."""
+def moment(at: float | None, now: float | None = None, *, id: str = "") -> Markup:
+    """A time in UTC: only the clock where it is of the day of `now`. With scripts the browser shows it in its zone."""
     if at is None:
         return Markup(words.NOTHING)
     then = datetime.fromtimestamp(at, UTC)
     near = now is not None and then.date() == datetime.fromtimestamp(now, UTC).date()
     shown = f"{then:%H:%M:%S}" if near else f"{then:%d %b %H:%M}"
-    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
-        f"{then:%Y-%m-%dT%H:%M:%SZ}", f"{then:%Y-%m-%d %H:%M:%S}", shown
+    return _time(then, shown, form="day" if now is None else "clock", id=id)
+
+
+def minute(at: float) -> Markup:
+    """`14:05`, as `moment`."""
+    then = datetime.fromtimestamp(at, UTC)
+    return _time(then, f"{then:%H:%M}", form="minute")
+
+
+def _time(then: datetime, shown: str, *, form: str, id: str = "") -> Markup:
+    """`form` is one of FORMS in more.js."""
+    named = Markup(' id="{}"').format(id) if id else ""
+    return Markup('<time{} datetime="{}" data-form="{}" title="{} UTC">{}</time>').format(
+        named, f"{then:%Y-%m-%dT%H:%M:%SZ}", form, f"{then:%Y-%m-%d %H:%M:%S}", shown
     )
-
-
-def clock(at: float | None) -> str:
-    """`14:05`, in UTC."""
-    return words.NOTHING if at is None else f"{datetime.fromtimestamp(at, UTC):%H:%M}"
 
 
 def duration(value: float) -> str:

@@ -28,6 +28,7 @@ POOLS = [
 MAIN = {"/", "/nodes", "/cycles", "/limits", "/services", "/reports"}
 WIDTHS = {"desktop": (1360, 900), "phone": (390, 844)}
 MOST_PAGES = 120
+NODES = 13
 
 
 @dataclass
@@ -105,12 +106,12 @@ class Visit:
 
 
 def the_lab() -> Lab:
-    """Two warm nodes that an alert will name, one that is cool now and hot in half a day, and cold ones."""
+    """Three warm nodes that alerts will name, one that is cool now and hot in half a day, and cold ones."""
     hour = time.gmtime().tm_hour
     nodes = [
         node(name, cpu=8, overhead_cores=0.3, pool=pool)
         for pool, names in {
-            "general": ("warm-1", "warm-2", *(f"cold-{number}" for number in range(1, 7))),
+            "general": ("warm-1", "warm-2", "warm-3", *(f"cold-{number}" for number in range(1, 7))),
             "batch": ("tomorrow", *(f"idle-{number}" for number in range(1, 4))),
         }.items()
         for name in names
@@ -118,7 +119,7 @@ def the_lab() -> Lab:
     placed = {"namespace": "shop", "cpu_request": "500m", "memory_request": "256Mi"}
     later = {"base": 1.3, "amplitude": 0.95, "peak_hour": float((hour + 12) % 24)}
     services = [
-        *(workload(f"svc-{number}", place={f"warm-{number}": 3}, cpu=1.65, **placed) for number in (1, 2)),
+        *(workload(f"svc-{number}", place={f"warm-{number}": 3}, cpu=1.65, **placed) for number in (1, 2, 3)),
         workload("nightly", place={"tomorrow": 3}, cpu=later, node_selector={"pool": "batch"}, **placed),
     ]
     return Lab.start(scenario(nodes=nodes, workloads=services, start_seconds=1.0, stop_seconds=1.0), speed=1.0)
@@ -166,7 +167,7 @@ def _wait_until_all_is_shown(stage: Stage) -> None:
             tiles = visit.page.locator("a.tile").count()
             peaks = visit.page.locator("a.tile.is-expected").count()
             visit.goto("/cycles?acted=1")
-            return tiles == 12 and peaks == 1 and "evicted" in visit.page.inner_text("main")
+            return tiles == NODES and peaks == 1 and "evicted" in visit.page.inner_text("main")
 
         until(there, stage.daemon.tell)
 
@@ -190,7 +191,7 @@ def test_every_page_is_opened_and_every_link_leads_to_a_page(stage: Stage) -> No
     assert set(seen) >= MAIN
     kinds = {unquote(path.partition("?")[0]).split("/")[1] for path in seen if path.count("/") > 1}
     assert kinds == {"nodes", "cycles", "services"}
-    assert sum(path.startswith("/nodes/") for path in seen) == 12
+    assert sum(path.startswith("/nodes/") for path in seen) == NODES
 
 
 def test_a_decision_is_found_from_the_map_in_two_clicks(stage: Stage) -> None:
@@ -281,7 +282,7 @@ def test_with_scripts_tables_are_sorted_and_narrowed(stage: Stage) -> None:
         def names() -> list[str]:
             return [each.strip() for each in visit.page.locator("tbody tr:visible th").all_inner_texts()]
 
-        assert len(names()) == 12
+        assert len(names()) == NODES
         visit.page.click("th button:has-text('Node')")
         assert names() == sorted(names())
         visit.page.click("th button:has-text('Node')")
@@ -295,23 +296,18 @@ def test_with_scripts_tables_are_sorted_and_narrowed(stage: Stage) -> None:
         assert sorted(names()) == ["idle-1", "idle-2", "idle-3"]
 
 
-@pytest.mark.alone
-def test_a_page_comes_again_by_itself_when_asked_and_keeps_what_was_set(stage: Stage) -> None:
-    with stage.page() as visit:
-        visit.page.clock.install()
-        visit.goto("/nodes?refresh=10")
-        visit.page.fill(".narrowing input", "cold")
-        visit.page.locator(".narrowing input").blur()
-        before = visit.page.locator("tbody tr").first.element_handle()
-        visit.page.clock.run_for(10_500)
-        # requests are noted only while the page is spoken to, so it comes first
-        until(lambda: not before.is_visible() and visit.pages() >= 2, stage.daemon.tell)
-        assert visit.page.locator("tbody tr:visible").count() == 6
-        assert visit.page.locator(".narrowing input").input_value() == "cold"
-        visit.goto("/nodes")
-        loaded = visit.pages()
-        visit.page.clock.run_for(120_000)
-        assert visit.pages() == loaded
+def test_21_5_an_eviction_of_the_daemon_appears_without_a_reload(stage: Stage) -> None:
+    with stage.page() as visit, stage.page() as still:
+        visit.goto("/nodes/warm-3")
+        still.goto("/nodes/warm-3?refresh=off")
+        evictions = "section[aria-labelledby=moves]"
+        assert "None recorded." in visit.page.inner_text(evictions)
+        loaded = visit.page.evaluate("window.loaded = performance.timeOrigin")
+        stage.daemon.alert("warm-3")
+        [gone] = until(lambda: evicted(stage.lab, "warm-3"), stage.daemon.tell)
+        visit.page.wait_for_selector(f"{evictions} td.pod:has-text('{gone.name}')", timeout=30_000)
+        assert visit.page.evaluate("window.loaded") == loaded
+        assert "None recorded." in still.page.inner_text(evictions)
 
 
 def test_without_a_password_the_browser_is_shown_a_closed_door(stage: Stage) -> None:

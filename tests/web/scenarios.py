@@ -52,6 +52,7 @@ class HandMade:
     fails: Exception | None = None
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     leads: bool = True
+    dry_run: bool = False
     cluster: str = "blue"
 
     def _ask(self, *what: Any) -> None:
@@ -65,7 +66,7 @@ class HandMade:
             now=NOW,
             leads=self.leads,
             leadership="since term 7" if self.leads else "node-a holds the lease",
-            dry_run=False,
+            dry_run=self.dry_run,
             version="0.1.0",
         )
 

@@ -81,8 +81,8 @@ def test_evictions_at_nearly_the_same_time_are_one_mark_with_their_number() -> N
     svg = drawn(a_curve(), *marks, Mark(at=NOW - HOUR, text="shop/db"), Mark(at=NOW - 3 * DAY, text="shop/old"))
     first, second = svg.all("g", class_="mark")
     assert first.one("text").text == "3"
-    assert first.one("title").text == "10:00 shop/web-0; 10:00 shop/web-1; 10:00 shop/web-2"
-    assert second.one("title").text == "12:00 shop/db"
+    assert first.one("title").text == "10:00 UTC shop/web-0; 10:00 UTC shop/web-1; 10:00 UTC shop/web-2"
+    assert second.one("title").text == "12:00 UTC shop/db"
 
 
 def test_the_curve_is_told_in_words() -> None:

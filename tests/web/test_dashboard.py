@@ -1,5 +1,6 @@
 """The dashboard's pages, shown from hand-made views."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from urllib.parse import quote, unquote
@@ -296,16 +297,35 @@ def test_a_mistake_of_ours_is_a_page_without_a_traceback(
     assert "a secret of the code" in caplog.text
 
 
-def test_a_page_comes_again_only_where_that_was_asked_for(get: Callable[[str], Answer]) -> None:
-    still = page_of(get("/cycles?acted=1"))
-    assert still.all("noscript") == []
+def test_21_5_pages_update_themselves_unless_that_is_switched_off(get: Callable[[str], Answer]) -> None:
+    live = page_of(get("/cycles?acted=1"))
+    assert live.one("body").attributes["data-refresh"] == "5"
+    assert live.all("noscript") == []
+    assert {"/cycles?acted=1&refresh=30", "/cycles?acted=1&refresh=off"} <= links(live)
+    slower = page_of(get("/cycles?acted=1&refresh=30"))
+    assert slower.one("body").attributes["data-refresh"] == "30"
+    assert slower.one("noscript").all("meta")[0].attributes == {"http-equiv": "refresh", "content": "30"}
+    still = page_of(get("/cycles?acted=1&refresh=off"))
     assert "data-refresh" not in still.one("body").attributes
-    assert "/cycles?acted=1&refresh=30" in links(still)
-    moving = page_of(get("/cycles?acted=1&refresh=30"))
-    assert moving.one("body").attributes["data-refresh"] == "30"
-    assert moving.one("noscript").all("meta")[0].attributes == {"http-equiv": "refresh", "content": "30"}
-    assert "/cycles?acted=1" in links(moving)
-    assert page_of(get("/cycles?refresh=1")).all("noscript") == []
+    assert still.all("noscript") == []
+    assert page_of(get("/cycles?refresh=1")).one("body").attributes["data-refresh"] == "5"
+
+
+def test_21_5_every_time_is_marked_up_in_utc(get: Callable[[str], Answer]) -> None:
+    times = page_of(get("/nodes/node-1")).all("time")
+    assert times
+    for each in times:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", each.attributes["datetime"])
+        assert each.attributes["title"].endswith(" UTC")
+        assert each.attributes["data-form"] in ("clock", "minute", "day")
+
+
+def test_21_5_dry_run_is_a_banner_on_every_page(views: HandMade, get: Callable[[str], Answer]) -> None:
+    assert all(page_of(get(path)).all("p", class_="banner") == [] for path in PAGES)
+    views.dry_run = True
+    for path in PAGES:
+        [banner] = page_of(get(path)).one("main").all("p", class_="banner")
+        assert banner.text == "Dry run: this daemon plans and records evictions, and evicts nothing."
 
 
 def test_the_page_that_is_shown_is_marked_in_the_navigation(get: Callable[[str], Answer]) -> None:

@@ -1,6 +1,8 @@
-// What pages do besides: tables that are sorted and narrowed, and pages that come again without jumping to their top.
-// Everything is there without it too.
+// What the pages have with scripts: live updates, local time, tables that can be sorted and narrowed. Everything can be
+// read without it too.
 "use strict";
+
+// ---- tables
 
 const MANY = 8; // rows from which on narrowing is worth a field
 
@@ -51,6 +53,7 @@ function narrowable(table) {
   const input = document.createElement("input");
   const said = document.createElement("span");
   label.className = "narrowing";
+  label.dataset.made = "";
   input.type = "search";
   input.autocomplete = "off";
   said.setAttribute("role", "status");
@@ -67,7 +70,37 @@ function narrowable(table) {
   table.before(label);
 }
 
-// On a narrow screen now is in the middle, not a day ago.
+// ---- local time
+
+const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const FORMS = {
+  clock: { hour: "2-digit", minute: "2-digit", second: "2-digit" },
+  minute: { hour: "2-digit", minute: "2-digit" },
+  day: { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit" },
+  date: { day: "2-digit", month: "short" },
+};
+const written = new Map(
+  Object.entries(FORMS).map(([name, form]) => [name, new Intl.DateTimeFormat("en-GB", { ...form, hourCycle: "h23" })]),
+);
+
+// A clock of another day gets its date, and a date that begins at another hour here is a clock.
+function localText(at, form, now) {
+  const sameDay = written.get("date").format(at) === written.get("date").format(now);
+  const midnight = at.getHours() === 0 && at.getMinutes() === 0;
+  const used = form === "clock" && !sameDay ? "day" : form === "date" && !midnight ? "minute" : form;
+  return written.get(used).format(at).replace(",", "");
+}
+
+function localise(within) {
+  const now = new Date(within.querySelector("#shown-at").getAttribute("datetime"));
+  for (const each of within.querySelectorAll("[data-form]")) {
+    const at = new Date(each.getAttribute("datetime") ?? each.dataset.at);
+    each.textContent = localText(at, each.dataset.form, now);
+  }
+  for (const each of within.querySelectorAll(".zone")) each.textContent = ZONE;
+}
+
+// On a narrow screen the chart starts with now in the middle, not a day ago.
 function centred(within) {
   for (const chart of within.querySelectorAll(".scroll > .curve")) {
     const box = chart.parentElement;
@@ -75,64 +108,111 @@ function centred(within) {
   }
 }
 
-function better(within) {
-  centred(within);
-  for (const table of within.querySelectorAll("table[data-more]")) {
+function enhance(within) {
+  for (const table of within.querySelectorAll("table[data-more]:not([data-enhanced])")) {
     if (!table.tHead || !table.tBodies[0] || table.tBodies[0].rows.length < 2) continue;
+    table.dataset.enhanced = "";
     sortable(table);
     if (table.tBodies[0].rows.length >= MANY) narrowable(table);
   }
 }
 
-// What a person has set in the old content holds in the new one.
-function stateOf(within) {
-  return Array.from(within.querySelectorAll("table[data-more]"), (table) => {
-    const cells = table.tHead ? Array.from(table.tHead.rows[0].cells) : [];
-    const sorted = cells.findIndex((cell) => cell.hasAttribute("aria-sort"));
-    const input = table.previousElementSibling?.querySelector?.("input");
-    const direction = sorted >= 0 ? cells[sorted].getAttribute("aria-sort") : "";
-    return { sorted, direction, text: input ? input.value : "" };
-  });
+// ---- live updates
+
+const KEYED = "[id], [data-key]";
+
+function keyOf(element) {
+  return element.nodeType === Node.ELEMENT_NODE && element.matches(KEYED) ? element.dataset.key ?? element.id : "";
 }
 
-function setState(within, states) {
-  Array.from(within.querySelectorAll("table[data-more]")).forEach((table, index) => {
-    const state = states[index];
-    if (!state) return;
-    if (state.sorted >= 0) sortBy(table, state.sorted, state.direction);
-    const input = table.previousElementSibling?.querySelector?.("input");
-    if (input && state.text) {
-      input.value = state.text;
-      input.dispatchEvent(new Event("input"));
+function isMade(node) {
+  return node.nodeType === Node.ELEMENT_NODE && node.dataset.made !== undefined;
+}
+
+function sameKind(one, other) {
+  return one.nodeType === other.nodeType && one.nodeName === other.nodeName && keyOf(one) === keyOf(other);
+}
+
+// A chart is replaced as a whole. Forms hold what a person is entering, and a heading of a table its buttons.
+function update(held, fresh) {
+  if (held.nodeType !== Node.ELEMENT_NODE) {
+    if (held.nodeValue !== fresh.nodeValue) held.nodeValue = fresh.nodeValue;
+    return;
+  }
+  if (held.nodeName === "FORM" || (held.nodeName === "THEAD" && held.querySelector("button"))) return;
+  for (const { name, value } of fresh.attributes) {
+    if (held.getAttribute(name) !== value) held.setAttribute(name, value);
+  }
+  for (const name of held.getAttributeNames()) {
+    if (!fresh.hasAttribute(name) && !["open", "hidden", "data-enhanced"].includes(name)) held.removeAttribute(name);
+  }
+  if (held.nodeName === "svg") held.replaceChildren(...fresh.childNodes);
+  else merge(held, fresh);
+}
+
+// Brings the children of `held` to those of `fresh`, and keeps the elements that are in both: with them focus, scroll
+// position and selection.
+function merge(held, fresh) {
+  const keyed = new Map(Array.from(held.children, (each) => [keyOf(each), each]));
+  let at = held.firstChild;
+  for (const wanted of Array.from(fresh.childNodes)) {
+    while (at && isMade(at)) at = at.nextSibling;
+    const key = keyOf(wanted);
+    const found = key ? keyed.get(key) : at && sameKind(at, wanted) ? at : null;
+    if (!found || !sameKind(found, wanted)) {
+      held.insertBefore(wanted, at);
+      continue;
     }
-  });
-}
-
-async function comeAgain() {
-  const main = document.getElementById("main");
-  // nobody loses the field or link that they are at
-  if (document.hidden || (main.contains(document.activeElement) && document.activeElement !== main)) return;
-  try {
-    const answer = await fetch(location.href, { cache: "no-store", credentials: "same-origin" });
-    if (!answer.ok) return;
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const fresh = page.getElementById("main");
-    if (!fresh) return;
-    const states = stateOf(main);
-    const open = Array.from(main.querySelectorAll("details"), (each) => each.open);
-    main.replaceChildren(...fresh.childNodes);
-    main.querySelectorAll("details").forEach((each, index) => {
-      each.open = Boolean(open[index]);
-    });
-    better(main);
-    setState(main, states);
-    const bottom = page.querySelector("footer.bottom");
-    if (bottom) document.querySelector("footer.bottom").replaceChildren(...bottom.childNodes);
-  } catch {
-    // the server is away for a moment: what is shown says of when it is
+    if (found === at) at = at.nextSibling;
+    else held.insertBefore(found, at);
+    update(found, wanted);
+  }
+  while (at) {
+    const next = at.nextSibling;
+    if (!isMade(at)) at.remove();
+    at = next;
   }
 }
 
-better(document);
+// The rows of a table come in the server's order: they are sorted and narrowed as before.
+function settle(within) {
+  for (const table of within.querySelectorAll("table[data-enhanced]")) {
+    const cells = Array.from(table.tHead.rows[0].cells);
+    const sorted = cells.findIndex((cell) => cell.hasAttribute("aria-sort"));
+    if (sorted >= 0) sortBy(table, sorted, cells[sorted].getAttribute("aria-sort"));
+    table.previousElementSibling?.querySelector?.("input")?.dispatchEvent(new Event("input"));
+  }
+}
+
+let asking = false;
+
+async function refresh() {
+  if (document.hidden || asking) return;
+  asking = true;
+  const missed = document.getElementById("missed");
+  try {
+    const answer = await fetch(location.href, { cache: "no-store", credentials: "same-origin" });
+    if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    localise(page);
+    const focused = document.activeElement;
+    for (const [held, fresh] of ["main", "footer"].map((name) => [document.querySelector(name), page.querySelector(name)])) {
+      if (fresh) merge(held, fresh);
+    }
+    enhance(document);
+    settle(document);
+    if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
+    missed.textContent = "";
+  } catch (problem) {
+    // what is shown stays: the footer says of when it is
+    missed.textContent = `not updated: ${problem.message}`;
+  } finally {
+    asking = false;
+  }
+}
+
+localise(document);
+enhance(document);
+centred(document);
 const seconds = Number(document.body.dataset.refresh);
-if (seconds > 0) setInterval(comeAgain, seconds * 1000);
+if (seconds > 0) setInterval(refresh, seconds * 1000);
