@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rebalancer.forecast.imputation import MissingSteps, impute
 from rebalancer.forecast.load_profiles import ServiceLoadProfiles, sampled
 from rebalancer.forecast.membership import Ints, Members
+from rebalancer.forecast.runs import sums_of_runs
 from rebalancer.forecast.window import Window
 from rebalancer.model.history import SLOTS, DayBlock, Grid
 
@@ -153,7 +154,7 @@ class _Sums:
             self.seen[chunk[incomplete]] |= ~holes.all(axis=1)
             covered |= True if len(incomplete) < len(chunk) else ~holes.all(axis=0)
             starts = np.flatnonzero(np.diff(on, prepend=-1))
-            self.measured[on[starts], at] += np.add.reduceat(values, starts, axis=0)
+            self.measured[on[starts], at] += sums_of_runs(values, starts)
             self.known[on[starts], at] += np.diff(np.append(starts, len(chunk)))[:, None].astype(np.uint16)
             np.subtract.at(self.known[:, at], on[incomplete], holes.astype(np.uint16))
             clipped = np.flatnonzero(ever_full[on])
@@ -209,7 +210,7 @@ class _Sums:
         total = np.zeros((len(members.pools), at.stop - at.start), dtype=np.float32)
         if len(rows):
             starts = np.flatnonzero(np.diff(service[rows], prepend=-1))
-            total += self._pool_shares()[service[rows[starts]]].T @ np.add.reduceat(values, starts, axis=0)
+            total += self._pool_shares()[service[rows[starts]]].T @ sums_of_runs(values, starts)
         total[:, ~self.covered[at]] = np.nan
         self.short_lived[:, at] = total
 

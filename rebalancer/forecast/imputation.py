@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rebalancer.forecast.load_profiles import ServiceLoadProfiles
 from rebalancer.forecast.membership import Ints, Members
+from rebalancer.forecast.runs import any_of_runs, sums_of_runs
 from rebalancer.model.history import SLOTS, Grid
 
 CHUNK_PODS = 2048
@@ -74,8 +75,8 @@ def impute(
         of_pods[sure] = imputed.reshape(len(chunk), -1, SLOTS).sum(axis=2)[np.searchsorted(chunk, sure)]
         on = members.node[chunk]
         starts = np.flatnonzero(np.diff(on, prepend=-1))
-        filled[on[starts]] += np.add.reduceat(imputed, starts, axis=0)
-        by_profile[on[starts]] |= np.logical_or.reduceat(missing & known, starts, axis=0)
+        filled[on[starts]] += sums_of_runs(imputed, starts)
+        by_profile[on[starts]] |= any_of_runs(missing & known, starts)
     return filled, by_profile, of_pods
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.forecast.runs import any_of_runs, sums_of_runs
 from rebalancer.model.history import SLOTS, Grid
 
 Ints = NDArray[np.int32]
@@ -34,7 +35,7 @@ class ServiceLoadProfiles:
         in rising order. Samples from saturated nodes count: they show the hour, if not the demand."""
         if len(samples):
             starts = np.flatnonzero(np.diff(service, prepend=-1))
-            self._sampled[service[starts], at] = np.logical_or.reduceat(samples, starts, axis=0)
+            self._sampled[service[starts], at] = any_of_runs(samples, starts)
 
     def known_days(self) -> NDArray[np.float64]:
         """(services,) known steps, in days."""
@@ -70,7 +71,7 @@ class ServiceLoadProfiles:
         if not len(values):
             return
         starts = np.flatnonzero(np.diff(service, prepend=-1))
-        sums = np.add.reduceat(values, starts, axis=0)
+        sums = sums_of_runs(values, starts)
         many = np.repeat(np.diff(np.append(starts, len(values)))[:, None].astype(np.float32), values.shape[1], axis=1)
         incomplete = np.flatnonzero(missing.any(axis=1))
         if len(incomplete):

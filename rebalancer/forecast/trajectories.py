@@ -14,6 +14,7 @@ from rebalancer.forecast.membership import Ints
 from rebalancer.forecast.percentiles import day_weights, quantile, slot_mean, weighted_mean
 from rebalancer.forecast.predict import Ahead, Group
 from rebalancer.forecast.result import Forecasts
+from rebalancer.forecast.runs import sums_of_runs
 from rebalancer.model.history import SLOTS, Grid
 from rebalancer.policy.schema.forecast import DayWeights
 
@@ -260,7 +261,7 @@ def lay(grid: Grid, shapes: Grid, node: Ints, service: Ints, amount: Floats) -> 
         rows = order[first : first + CHUNK_ROWS]
         values = shapes[service[rows]] * amount[rows, None].astype(np.float32)
         starts = np.flatnonzero(np.diff(node[rows], prepend=-1))
-        grid[node[rows[starts]]] += np.add.reduceat(values, starts, axis=0)
+        grid[node[rows[starts]]] += sums_of_runs(values, starts)
 
 
 def _smooth(profiles: Grid) -> Grid:
