@@ -88,6 +88,8 @@ class _Sums:
         self.short_lived: Grid = np.full((len(members.pools), steps), np.nan, dtype=np.float32)
         self.profiles = ServiceLoadProfiles(len(members.services), steps)
         self.gaps: list[MissingSteps] = []
+        self._service_of_departed: dict[str, int] = {}
+        """Of the day that was added last."""
 
     def add(self, block: DayBlock, columns: slice, at: slice) -> None:
         """Add one day: its steps `columns` are the steps `at` of the window."""
@@ -103,11 +105,18 @@ class _Sums:
         self.left[at] = len(gone) > 0
         service = np.full(len(pod_of_row), -1, dtype=np.int32)
         service[pod_of_row >= 0] = self.members.service[pod_of_row[pod_of_row >= 0]]
-        service[gone] = [self.members.service_of_name(block.pods[row]) for row in gone.tolist()]
+        service[gone] = self._services_of_departed([block.pods[row] for row in gone.tolist()])
         self._without_departed(block, pod_of_row, columns, at)
         self._add_pods(block, pod_of_row, columns, at)
         self._learn(block, pod_of_row, service, columns, at)
         self._add_short_lived(block, pod_of_row, service, columns, at)
+
+    def _services_of_departed(self, pods: list[str]) -> list[int]:
+        """Index of the service of each, -1 if unknown; most were there on the day before."""
+        before, of_name = self._service_of_departed, self.members.service_of_name
+        found = [of_name(pod) if (known := before.get(pod)) is None else known for pod in pods]
+        self._service_of_departed = dict(zip(pods, found, strict=True))
+        return found
 
     def _without_departed(self, block: DayBlock, pod_of_row: Ints, columns: slice, at: slice) -> None:
         """Subtract the usage of departed pods from that of their nodes."""
