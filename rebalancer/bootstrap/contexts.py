@@ -1,9 +1,11 @@
 """The context of one command: to plan, or to evict."""
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rebalancer.bootstrap.adapters import client_of, lease_lock, make_context
 from rebalancer.bootstrap.database import create_database, records_of
@@ -15,8 +17,12 @@ from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.strategies import Need
+from rebalancer.policy.schema.types import format_duration
 from rebalancer.store import SqlRecords, database_exists
 from rebalancer.strategies import needs
+
+if TYPE_CHECKING:
+    from rebalancer.forecasting.loop import ForecastLoop
 
 
 @contextmanager
@@ -101,11 +107,14 @@ def _with_kept_history(
     records: SqlRecords | None,
 ) -> CycleContext:
     """A command reads no history from Prometheus: it uses what the daemon or `rebalancer forecast` has stored here,
-    and the outcomes that the daemon has judged."""
-    mode = policy.forecast.mode
+    and the outcomes that the daemon has judged. A note of the cycle says which, since the plan depends on it."""
+    mode, folder = policy.forecast.mode, Path(settings.history_dir, policy.cluster).absolute()
     used = mode == "Act" or (mode != "Off" and Need.DAYS in needs(policy.strategies))
-    if not used or not Path(settings.history_dir, policy.cluster).is_dir():
+    if not used:
         return context
+    if not folder.is_dir():
+        none = f"planned without a forecast: there is no usage history in {folder}; `rebalancer forecast` reads it"
+        return replace(context, forecast_basis=lambda _now: none)
     from rebalancer.bootstrap.history import history_keepers
     from rebalancer.forecasting.loop import ForecastLoop
     from rebalancer.forecasting.outcomes import OutcomeKeeper
@@ -125,5 +134,18 @@ def _with_kept_history(
         peaks=forecast_loop.peaks,
         service_day_profiles=forecast_loop.service_day_profiles,
         memory_leaks=forecast_loop.memory_leaks,
+        forecast_basis=lambda now: _basis(forecast_loop, folder, now),
         record_usage=forecast_loop.record_usage,
     )
+
+
+def _basis(forecast_loop: "ForecastLoop", folder: Path, now: float) -> str:
+    last = forecast_loop.last
+    if last is None:
+        return ""
+    if math.isinf(last.known_until):
+        return f"planned without a forecast: the usage history in {folder} is empty; `rebalancer forecast` reads it"
+    ends = f"the usage history in {folder} ends {format_duration(max(now - last.known_until, 0.0) // 60 * 60)} ago"
+    if forecast_loop.stale(now):
+        return f"planned without a forecast: {ends}; `rebalancer forecast` reads the rest"
+    return f"planned with a forecast: {ends}"

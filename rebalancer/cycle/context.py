@@ -87,6 +87,8 @@ class CycleContext:
     """Usual days of services; None where unknown."""
     memory_leaks: Callable[[ClusterSnapshot, float], Sequence[MemoryLeak]] = lambda _snapshot, _now: ()
     """Pods of a snapshot with growing memory that will be OOM-killed, the first to be killed first."""
+    forecast_basis: Callable[[float], str] = lambda _now: ""
+    """Which usage history the predicted peaks are from, as a note of a command's cycle; empty for none."""
     effect: EffectRecords | None = None
     """Scheduled outcome assessments; None where evictions are not assessed."""
     feedback: Callable[[], Feedback | None] = lambda: None

@@ -85,7 +85,9 @@ def execute_cycle(
     """The stages in their order. `snapshot` is the cluster where it has been read already."""
     with timed(report, "observe"):
         seen = observe(context, policy, writes=not report.dry_run, snapshot=snapshot)
+    basis = context.forecast_basis(seen.now)
     report.notes += [
+        *([basis] if basis else []),
         *(closed_note(each) for each in seen.ledger_state.closed),
         *seen.usage.notes,
         *resource_notes(seen.snapshot, seen.usage, seen.node_pools),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner.explain.nodes import NodeExplanation, explain_node
-from rebalancer.planner.explain.pods import ExplainContext, PodExplanation, explain_pod, find_pod
+from rebalancer.planner.explain.pods import CHECK_OF, ExplainContext, PodExplanation, explain_pod, find_pod
 from rebalancer.planner.explain.skew import PlacementSkew, placement_skew_of, tail
 from rebalancer.policy.pools import NodePools
 from tests.builders import (
@@ -508,3 +509,40 @@ def test_16_b8_it_says_what_a_landing_counts_and_where_the_figure_is_from() -> N
     assert said("squeezed") == "2000m, as its siblings use on other nodes"
     assert said("rested") == "2000m, as measured"
     assert said("alone").startswith("700m, as it requests: its node is saturated")
+
+
+def contradictions(scene: ExplainContext) -> list[tuple[str, str]]:
+    """(pod, check) of checks that say the opposite of what the plan decided."""
+    out = []
+    for pod in scene.snapshot.pods.names:
+        checks = {each.name: each for each in of_pod(scene, pod).checks}
+        plan = checks["plan"]
+        decided = "landing" if plan.ok else CHECK_OF.get(plan.code.group if plan.code is not None else None, "")
+        if decided in checks and checks[decided].ok != plan.ok:
+            out.append((pod, decided))
+    return out
+
+
+def test_21_1_no_check_says_the_opposite_of_the_plan() -> None:
+    """One pod of web is evicted; by then its service has one in flight, as many as may be."""
+    nodes = [a_node("n1"), a_node("n2")]
+    pods = [*replicas("web", {"n1": 5, "n2": 1}, used=2900.0, cpu=2000.0), *replicas("cart", {"n2": 2}, used=800.0)]
+    scene = scene_of(nodes, pods, policy={"limits": {"service": {"inFlight": 1}}})
+    assert scene.report.evictions
+    assert {each.code.group for each in scene.report.refusals} & CHECK_OF.keys()
+    assert contradictions(scene) == []
+
+
+def test_21_1_the_landing_of_a_pod_that_the_plan_refused_says_what_the_plans_other_evictions_change() -> None:
+    scene = scene_of(*hot_world())
+    evicted = {each.pod for each in scene.report.evictions}
+    assert evicted
+    refused = next(each for each in scene.report.refusals if each.name not in evicted and each.name.startswith("web"))
+    refused = replace(refused, code=Reason.WOULD_RETURN_TO_NODE, message="would come back: 100%")
+    scene.report.refusals[:] = [refused]
+    landing = next(each for each in of_pod(scene, refused.name).checks if each.name == "landing")
+    assert (landing.ok, landing.code) == (False, Reason.WOULD_RETURN_TO_NODE)
+    assert landing.detail == (
+        f"would come back: 100%; without the plan's {len(evicted)} eviction(s): "
+        "kube-scheduler puts the replacement elsewhere"
+    )

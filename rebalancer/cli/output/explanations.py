@@ -77,14 +77,17 @@ def print_pod(console: Console, found: PodExplanation, *, wide: bool, all_nodes:
     where = f"on {pod.node_name} (pool {found.pool or 'none'})" if pod.node >= 0 else "on no node"
     console.print(Text.assemble((f"Pod {pod}", "bold"), f" {where}, service {pod.service or 'none'}"))
     whose = "the pod's replacement" if pod.node >= 0 else "the pod"
-    _print_scored(console, found, f"Feasible nodes for {whose}, best first", wide=wide, all_nodes=all_nodes)
+    without = f", without the plan's {found.planned} eviction(s)" if found.planned else ""
+    _print_scored(console, found, f"Feasible nodes for {whose}, best first{without}", wide=wide, all_nodes=all_nodes)
     _print_failed(console, found, each=all_nodes or len(found.scored) + len(found.failed) <= BEST_SHOWN)
     if found.no_target_node is not None:
-        console.print(Text.assemble(("No target node: ", "bold"), refusal_text(found.no_target_node)))
+        console.print(Text.assemble((f"No target node{without}: ", "bold"), refusal_text(found.no_target_node)))
     elif found.target_nodes:
         shown = ", ".join(f"{node} ({share:.0%})" for node, share in found.target_nodes[:TARGETS_SHOWN])
         more = len(found.target_nodes) - TARGETS_SHOWN
-        console.print(Text.assemble(("Target nodes: ", "bold"), shown + (f" and {more} more" if more > 0 else "")))
+        console.print(
+            Text.assemble((f"Target nodes{without}: ", "bold"), shown + (f" and {more} more" if more > 0 else ""))
+        )
     if found.checks:
         answer = "yes" if found.eviction is not None else "no"
         table = plain_table(f"Would a run evict it now: {answer}", "CHECK", "", "CODE", "REASON")

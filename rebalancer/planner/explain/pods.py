@@ -14,8 +14,8 @@ from rebalancer.forecast.leaks import MemoryLeak
 from rebalancer.forecast.pod_cpu import SOURCES, CpuSource, PodCpu
 from rebalancer.model.autoscaling import HorizontalAutoscaler
 from rebalancer.model.eviction import Eviction, TargetNode
-from rebalancer.model.plan import CycleReport, Finding, Goal
-from rebalancer.model.reason import LIFTED_BY, Reason, Refusal
+from rebalancer.model.plan import CycleReport, Finding, Goal, PodRefusal
+from rebalancer.model.reason import LIFTED_BY, BlockedReason, Code, Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
 from rebalancer.model.usage import Usage
@@ -53,6 +53,16 @@ SOURCE_TEXTS = {
     CpuSource.SIBLINGS: "as its siblings use on other nodes",
     CpuSource.REQUEST: "as it requests: its node is saturated, or it is new, and no sibling shows what it uses",
 }
+
+
+GUARDS, BUDGET, LIMITS, LANDING = "guards, lists, levels, windows", "budget", "limits, pauses, cooldowns", "landing"
+CHECK_OF: Mapping[Code | None, str] = {
+    **dict.fromkeys((BlockedReason.GUARDS, BlockedReason.LISTS, BlockedReason.LEVELS, BlockedReason.WINDOWS), GUARDS),
+    BlockedReason.BUDGETS: BUDGET,
+    **dict.fromkeys((BlockedReason.LIMITS, BlockedReason.COOLDOWNS, BlockedReason.PAUSED), LIMITS),
+    **dict.fromkeys((BlockedReason.NO_TARGET_NODE, BlockedReason.POOL_FULL), LANDING),
+}
+"""Group of a refusal's code -> the check that a refusal by the plan fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +127,8 @@ class PodExplanation:
     """Conditions of an eviction, in the order of their evaluation; empty for a pod that is on no node."""
     eviction: Eviction | None
     """Its planned eviction; None where a run wouldn't evict it."""
+    planned: int
+    """Evictions of the plan. Nodes, scores and target nodes are those without them."""
     unknown: tuple[str, ...]
     """Parts of the scheduler's configuration that are not modelled."""
 
@@ -172,7 +184,8 @@ def explain_pod(scene: ExplainContext, pod: Pod) -> PodExplanation:
         target_nodes=targets,
         no_target_node=refusal,
         checks=_checks(scene, pod, targets, refusal) if pod.node >= 0 else (),
-        eviction=next((each for each in scene.report.evictions if each.pod_index == pod.index), None),
+        eviction=_planned(scene, pod),
+        planned=len(scene.report.evictions),
         unknown=scene.config.unknown,
     )
 
@@ -211,13 +224,13 @@ def _checks(
         strategy="" if finding is None else finding.strategy,
         broken=finding is not None and finding.broken,
     )
-    checks.append(Check.of("guards, lists, levels, windows", stays, fine="not protected, windows open"))
-    checks.append(Check.of("budget", BudgetRoom(scene.snapshot).refuses(pod), fine="no budget, or it allows one"))
+    checks.append(Check.of(GUARDS, stays, fine="not protected, windows open"))
+    checks.append(Check.of(BUDGET, BudgetRoom(scene.snapshot).refuses(pod), fine="no budget, or it allows one"))
     if pod.service is not None:
         due = scene.admission.due(_move(scene, pod, targets, finding))
         wait = "" if isinstance(due, Refusal) or due <= scene.now else f", in {due - scene.now:.0f}s"
         refusal = due if isinstance(due, Refusal) else None
-        checks.append(Check.of("limits, pauses, cooldowns", refusal, fine=f"within limits{wait}"))
+        checks.append(Check.of(LIMITS, refusal, fine=f"within limits{wait}"))
     coming_back = dict(targets).get(pod.node_name, 0.0)
     fine = "kube-scheduler puts the replacement elsewhere"
     if finding is not None and pod.phase in (SUCCEEDED, FAILED):
@@ -227,7 +240,8 @@ def _checks(
             fine = f"its replacement may come back to its node, with a probability of {coming_back:.0%}"
         else:
             no_target_node = Refusal.of(Reason.WOULD_RETURN_TO_NODE, f"with a probability of {coming_back:.0%}")
-    checks.append(Check.of("landing", no_target_node, fine=fine))
+    checks.append(Check.of(LANDING, no_target_node, fine=fine))
+    checks = [_as_planned(each, scene, pod) for each in checks]
     if scene.cpu is not None:
         checks.append(_cpu_elsewhere(scene.cpu, pod.index))
     leaks = [each for each in scene.leaks if each.pod == str(pod)]
@@ -297,15 +311,39 @@ def _found(finding: Finding) -> Check:
     return Check(name="finding", ok=True, detail=finding.reason)
 
 
+def _planned(scene: ExplainContext, pod: Pod) -> Eviction | None:
+    return next((each for each in scene.report.evictions if each.pod_index == pod.index), None)
+
+
+def _refused(scene: ExplainContext, pod: Pod) -> PodRefusal | None:
+    own = (pod.namespace, pod.name)
+    return next((each for each in scene.report.refusals if (each.namespace, each.name) == own), None)
+
+
+def _as_planned(check: Check, scene: ExplainContext, pod: Pod) -> Check:
+    """The check with the plan's other evictions counted, so that none contradicts what the plan decided."""
+    eviction, refusal = _planned(scene, pod), _refused(scene, pod)
+    if eviction is not None and check.name == LANDING and not check.ok:
+        lands = f"{_lands(eviction)}, with the plan's earlier evictions counted"
+        return Check(name=check.name, ok=True, detail=f"kube-scheduler puts the replacement on {lands}")
+    if refusal is None or not check.ok or CHECK_OF.get(refusal.code.group) != check.name:
+        return check
+    others = f"; without the plan's {len(scene.report.evictions)} eviction(s): {check.detail}"
+    detail = refusal.message + (others if scene.report.evictions else "")
+    return Check(name=check.name, ok=False, detail=detail, code=refusal.code)
+
+
+def _lands(eviction: Eviction) -> str:
+    return ", ".join(f"{node} ({share:.0%})" for node, share in eviction.target_nodes[:1])
+
+
 def _by_the_plan(scene: ExplainContext, pod: Pod) -> Check:
-    name = "plan"
-    for eviction in scene.report.evictions:
-        if eviction.pod_index == pod.index:
-            lands = "".join(f", target node {node} ({share:.0%})" for node, share in eviction.target_nodes[:1])
-            return Check(name=name, ok=True, detail=f"a run would evict it now{lands}")
-    for refusal in scene.report.refusals:
-        if (refusal.namespace, refusal.name) == (pod.namespace, pod.name):
-            return Check(name=name, ok=False, detail=refusal.message, code=refusal.code)
+    name, eviction, refusal = "plan", _planned(scene, pod), _refused(scene, pod)
+    if eviction is not None:
+        lands = f", target node {_lands(eviction)}" if eviction.target_nodes else ""
+        return Check(name=name, ok=True, detail=f"a run would evict it now{lands}")
+    if refusal is not None:
+        return Check(name=name, ok=False, detail=refusal.message, code=refusal.code)
     return Check(name=name, ok=False, detail="no strategy selects it")
 
 
