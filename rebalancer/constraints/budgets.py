@@ -14,24 +14,22 @@ class BudgetRoom:
     """Disruptions left in every budget of a snapshot."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
-        self._budgets = snapshot.budgets
-        self._near = snapshot.budgets_near
+        self._snapshot, self._budgets = snapshot, snapshot.budgets
         self._taken = [0] * len(snapshot.budgets)
         self._matching: dict[tuple[str, int], tuple[int, ...]] = {}
-        self._template_of = snapshot.pods.template
 
     def _of(self, pod: Pod) -> tuple[int, ...]:
-        key = (pod.namespace, int(self._template_of[pod.index]))
+        key = (pod.namespace, int(self._snapshot.pods.template[pod.index]))
         found = self._matching.get(key)
         if found is None:
-            labels = pod.template.labels
-            near = [
+            labels, near = pod.template.labels, self._snapshot.budgets_near
+            matching = [
                 index
                 for pair in (None, *labels.items())
-                for index in self._near.get((pod.namespace, pair), ())
+                for index in near.get((pod.namespace, pair), ())
                 if selector_matches(self._budgets[index].selector, labels)
             ]
-            found = self._matching[key] = tuple(sorted(near))
+            found = self._matching[key] = tuple(sorted(matching))
         return found
 
     def shared(self, pod: Pod, other: Pod) -> bool:
