@@ -205,9 +205,10 @@ def faults_page() -> str:
 
 EXPECTED = {
     DURATION_PATTERN: "a duration such as 90s, 5m, 1h30m or 8d",
-    r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$": "a name of lower-case letters, digits, - and .",
-    r"^\d{1,3}%$": "a whole number or a percentage such as 10%",
-    r"^https?://[^\s]+$": "a URL such as http://prometheus.monitoring.svc:9090",
+    r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$": "a name such as prod-eu-1: lower-case letters, digits, - and .",
+    r"^([1-9]\d?|100)%$": "a whole number or a percentage such as 10%",
+    r"^\d{1,3}(\.\d{1,6})?%$": "a number or a percentage such as 75%",
+    r"^https?://\S+$": "a URL such as http://prometheus.monitoring.svc:9090",
 }
 """Pattern of the policy's schema -> what the chart's message names in its place."""
 
@@ -215,9 +216,13 @@ EXPECTED = {
 def chart_policy_schema() -> str:
     """The policy's schema by which the chart's templates check policies.
 
-    Patterns that have words carry them as `expected`; texts that only editors show are left out.
+    Patterns that have words carry them as `expected`; texts that only editors show are left out. Raises ValueError for
+    a pattern that no field has.
     """
-    return json.dumps(_bare(policy_schema()), sort_keys=True, separators=(",", ":")) + "\n"
+    text = json.dumps(_bare(policy_schema()), sort_keys=True, separators=(",", ":")) + "\n"
+    if stale := [pattern for pattern, words in EXPECTED.items() if json.dumps(words) not in text]:
+        raise ValueError(f"EXPECTED: no field of the policy has the pattern {' '.join(stale)}")
+    return text
 
 
 def _bare(schema: Any) -> Any:

@@ -165,7 +165,7 @@ def refused_policy(folder: Path, *, as_file: bool, **changes: object) -> str:
     ("change", "said"),
     [
         ({"pool": []}, "policy.pool: unknown field; known here: alerts,"),
-        ({"cluster": ""}, 'policy.cluster: expected a name of lower-case letters, digits, - and ., got ""'),
+        ({"cluster": ""}, 'policy.cluster: expected a name such as prod-eu-1: lower-case letters, digits, - and ., got ""'),
         ({"cluster": 7}, "policy.cluster: expected string, got 7"),
         ({"pools": []}, "policy.pools: expected at least 1"),
         ({"pools": [{"name": "all", "selector": {}, "thresholds": {"high": 170, "target": 60, "low": 50}}]},
@@ -215,7 +215,7 @@ def test_21_6_every_shipped_policy_is_accepted_as_a_file_and_as_a_map(path: Path
 def test_21_6_a_map_keeps_large_numbers_and_switches(tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
     policy = {**POLICY, "guards": {"priorityBelow": 1000000000}}
-    values.write_text(yaml.safe_dump({"policy": policy}) + "  forecast: {mode: 'Off'}\n")
+    values.write_text(yaml.safe_dump({"policy": policy}) + "  forecast: {mode: Off}\n")
     found = load_policy(policy_text(rendered("--values", str(values))).encode(), source="the map")
     assert (found.guards.priority_below, found.forecast.mode) == (1000000000, "Off")
 
