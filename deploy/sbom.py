@@ -28,7 +28,7 @@ def bill() -> dict[str, Any]:
         # of the lock, so that the same tree gives the same document
         "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, lock)}",
         "version": 1,
-        "metadata": {"component": {**root, "licenses": [{"license": {"id": project["license"]["text"]}}]}},
+        "metadata": {"component": {**root, "licenses": [{"license": {"id": project["license"]}}]}},
         "components": packages,
         "dependencies": [{"ref": root["bom-ref"], "dependsOn": [each["bom-ref"] for each in packages]}],
     }

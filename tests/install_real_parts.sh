@@ -1,22 +1,24 @@
 #!/bin/sh
 # Installs the real servers that tests talk to, from Debian's packages. Without root or apt it only says what is
 # missing; the tests that need it are skipped with a line then. Nothing is started here: each test starts its own.
-# helm is not a package of Debian: it is built with go, for about 150 CPU seconds the first time.
+# helm and actionlint are not packages of Debian: they are built with go, for about 180 CPU seconds the first time.
 set -u
 
 tools=$(dirname "$0")/../.cache/tools
-if ! command -v helm >/dev/null 2>&1 && [ ! -x "$tools/helm" ]; then
-  if command -v go >/dev/null 2>&1; then
-    echo "building helm for the tests"
-    mkdir -p "$tools"
-    # without inlining and symbols it takes half the time
-    GOBIN=$(cd "$tools" && pwd) CGO_ENABLED=0 \
-      go install -gcflags=all=-l -ldflags='-s -w' helm.sh/helm/v3/cmd/helm@v3.18.4 2>/dev/null ||
-      echo "skipped: tests that need helm (its build failed)"
-  else
-    echo "skipped: tests that need helm (go is not there to build it)"
+built() { # NAME MODULE
+  if command -v "$1" >/dev/null 2>&1 || [ -x "$tools/$1" ]; then return; fi
+  if ! command -v go >/dev/null 2>&1; then
+    echo "skipped: tests that need $1 (go is not there to build it)"
+    return
   fi
-fi
+  echo "building $1 for the tests"
+  mkdir -p "$tools"
+  # inlining and symbols would take longer
+  GOBIN=$(cd "$tools" && pwd) CGO_ENABLED=0 go install -gcflags=all=-l -ldflags='-s -w' "$2" 2>/dev/null ||
+    echo "skipped: tests that need $1 (its build failed)"
+}
+built helm helm.sh/helm/v3/cmd/helm@v3.18.4
+built actionlint github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
 
 missing=""
 command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"

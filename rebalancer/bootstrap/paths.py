@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def shipped(name: str) -> Path:
-    """The folder `policies` or `migrations`."""
+    """The folder `policies` or `migrations`, or the file `commit`, which a checkout doesn't have."""
     package = Path(__file__).resolve().parent.parent
     inside = package / "_data" / name
-    return inside if inside.is_dir() else package.parent / name
+    return inside if inside.exists() else package.parent / name

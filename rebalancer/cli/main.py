@@ -11,7 +11,6 @@ from types import FrameType
 
 import typer
 
-from rebalancer import __version__
 from rebalancer.cli.common import Stopped, say
 from rebalancer.cli.registry import CommandGroup
 from rebalancer.model.errors import RebalancerError
@@ -32,13 +31,17 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"rebalancer {__version__}")
+        from rebalancer.cli.commands.version import version_line
+
+        typer.echo(version_line())
         raise typer.Exit
 
 
 @app.callback()
 def root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and the commit."
+    ),
 ) -> None:
     """Rebalances Kubernetes clusters by real and predicted CPU load, and explains every decision."""
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "advise": ("advise:app", "Advise on configuration that makes evictions unnecessary."),
     "policy": ("policy:app", "Validate policy files and import DeschedulerPolicy files."),
     "db": ("database:app", "Manage the database of cycles, evictions and outcomes."),
+    "version": ("version:version", "Print the version, the commit and the version of Python."),
 }
 """name -> (module:function, or module:app of a group; the beginning of its help)"""
 

@@ -1,6 +1,6 @@
-"""Where helm, kubectl, promtool and amtool are found.
+"""Where helm, actionlint, kubectl, promtool and amtool are found.
 
-helm is not a package of Debian: tests/install_real_parts.sh builds it into .cache/tools.
+The first two are not packages of Debian: tests/install_real_parts.sh builds them into .cache/tools.
 """
 
 import os
@@ -14,6 +14,7 @@ import pytest
 
 BUILT = Path(__file__).resolve().parent.parent.parent / ".cache" / "tools"
 NEEDS_HELM = "needs helm on PATH, or go on PATH so that tests/install_real_parts.sh can build it"
+NEEDS_ACTIONLINT = "needs actionlint on PATH, or go on PATH so that tests/install_real_parts.sh can build it"
 NEEDS_KUBECTL = "needs kubectl 1.25 or newer (on PATH or in KUBEBUILDER_ASSETS)"
 OLDEST_KUBECTL = (1, 25)
 
@@ -21,6 +22,11 @@ OLDEST_KUBECTL = (1, 25)
 def helm() -> str:
     """Its path; skips the test where there is none."""
     return _there(_found("helm", BUILT), NEEDS_HELM)
+
+
+def actionlint() -> str:
+    """Its path; skips the test where there is none."""
+    return _there(_found("actionlint", BUILT), NEEDS_ACTIONLINT)
 
 
 def has_helm() -> bool:

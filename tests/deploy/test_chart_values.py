@@ -165,7 +165,7 @@ def refused_policy(folder: Path, *, as_file: bool, **changes: object) -> str:
     ("change", "said"),
     [
         ({"pool": []}, "policy.pool: unknown field; known here: alerts,"),
-        ({"cluster": ""}, 'policy.cluster: expected a name such as prod-eu-1: lower-case letters, digits, - and ., got ""'),
+        ({"cluster": ""}, "policy.cluster: expected a name such as prod-eu-1: lower-case letters, digits, - and ."),
         ({"cluster": 7}, "policy.cluster: expected string, got 7"),
         ({"pools": []}, "policy.pools: expected at least 1"),
         ({"pools": [{"name": "all", "selector": {}, "thresholds": {"high": 170, "target": 60, "low": 50}}]},

@@ -107,7 +107,7 @@ def test_the_closure_follows_every_need_and_no_other() -> None:
 
 def test_all_stages_start_from_one_pinned_python_that_fits() -> None:
     assert {each.text.split()[0] for each in steps() if each.name == "FROM"} == {"${PYTHON_IMAGE}"}
-    (argument,) = [each.text for each in steps() if each.name == "ARG"]
+    argument = next(each.text for each in steps() if each.name == "ARG")
     name, _, tag = argument.removeprefix("PYTHON_IMAGE=").partition(":")
     assert name == "python"
     assert tag == "3.11-slim"

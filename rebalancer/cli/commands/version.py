@@ -1,0 +1,20 @@
+"""`rebalancer version`: the release, the commit it was built from, and Python."""
+
+import platform
+
+import typer
+
+from rebalancer import __version__
+
+
+def version_line() -> str:
+    """`rebalancer 0.1.0 (commit 0123456789ab, Python 3.11.7)`."""
+    from rebalancer.bootstrap.build import commit
+
+    built_from = commit()
+    return f"rebalancer {__version__} (commit {built_from or 'unknown'}, Python {platform.python_version()})"
+
+
+def version() -> None:
+    """Print the version, the commit and the version of Python."""
+    typer.echo(version_line())
