@@ -1,7 +1,6 @@
 """Shared by the commands: exit codes, the policy file, consoles. Imported at every start, so it imports little."""
 
 import signal
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,14 +10,12 @@ import typer
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from rebalancer.cli.output.tables import Screen
     from rebalancer.policy import RebalancerPolicy
 
 UNSAFE_EXIT = 3
 CONNECT_EXIT = 5
 NOT_EMPTY_EXIT = 2
-PIPE_WIDTH = 240
 DEMO_DATABASE = "rebalancer-demo.db"
 
 
@@ -31,10 +28,13 @@ class Stopped(BaseException):
 
 
 class Output(StrEnum):
-    """Values of `--output` for most commands."""
+    """Values of `--output`."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
 
 
 def read_policy(path: Path) -> "RebalancerPolicy":
@@ -71,17 +71,11 @@ def write_file(path: Path, text: str, *, option: str = "") -> None:
         raise ConfigError(f"{named}: {error.strerror or error}: expected a file that can be written") from None
 
 
-def stdout_console(*, markup: bool = True) -> "Console":
-    """A console as wide as the terminal; in a pipe wide enough that tables do not fold."""
-    from rich.console import Console
+def stdout_console(*, markup: bool = True) -> "Screen":
+    """Standard output, for tables and lines."""
+    from rebalancer.cli.output.tables import Screen
 
-    class PipeConsole(Console):
-        """Raises BrokenPipeError (`plan | head -1`), which `main` turns into a silent exit."""
-
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError
-
-    return PipeConsole(markup=markup, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    return Screen(markup=markup)
 
 
 def say(message: str) -> None:

@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -15,16 +17,18 @@ from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from rebalancer.bootstrap.settings import Settings
+    from rebalancer.cli.output.formats import Shown
     from rebalancer.cycle.context import CycleContext
     from rebalancer.policy import RebalancerPolicy
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 NamespaceOption = Annotated[str | None, typer.Option("--namespace", "-n", help="Show only pods of this namespace.")]
 AllNodesOption = Annotated[
-    bool, typer.Option("--all-nodes", "-A", help="Show every node and finding, also unchanged nodes and long lists.")
+    bool, typer.Option("--all-nodes", help="Show every node and finding, also unchanged nodes and long lists.")
 ]
 
-Shared = Literal["policy", "kubeconfig", "context", "database"]
+WATCH_SECONDS = 5.0
+
+Shared = Literal["policy", "kubeconfig", "context", "database", "output", "utc", "watch"]
 SHARED: dict[Shared, Any] = {
     "policy": Annotated[
         Path,
@@ -42,7 +46,18 @@ SHARED: dict[Shared, Any] = {
             "[default: sqlite:///rebalancer.db]",
         ),
     ],
+    "output": Annotated[
+        Output,
+        typer.Option("--output", "-o", help="Output format; wide has all columns, csv the rows of the main table."),
+    ],
+    "utc": Annotated[bool, typer.Option("--utc", help="Show times in UTC instead of local time.")],
+    "watch": Annotated[
+        bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until interrupted.")
+    ],
 }
+DEFAULTS: dict[Shared, Any] = {"policy": inspect.Parameter.empty, "utc": False, "watch": False}
+TABLES: tuple[Shared, ...] = ("output", "utc")
+WATCHED: tuple[Shared, ...] = (*TABLES, "watch")
 CLUSTER: tuple[Shared, ...] = ("policy", "kubeconfig", "context", "database")
 LEDGER: tuple[Shared, ...] = ("policy", "database")
 
@@ -57,7 +72,15 @@ class Invocation:
         kubeconfig: str | None = None,
         context: str | None = None,
         database: str | None = None,
+        output: Output = Output.TABLE,
+        utc: bool = False,
+        watch: bool = False,
     ) -> None:
+        self.output, self._watch = output, watch
+        if utc:
+            from rebalancer.cli.output.times import use_utc
+
+            use_utc()
         self._policy_path = policy
         self._given = {"database": database, "kubeconfig": kubeconfig, "context": context}
 
@@ -96,6 +119,22 @@ class Invocation:
         ):
             yield context
 
+    def show(self, look: "Callable[[], Shown]", *, every: float = WATCH_SECONDS) -> None:
+        """Prints what `look` returns, with --watch again after each change; a terminal has only the newest."""
+        before, live = None, self._watch and sys.stdout.isatty()
+        while True:
+            shown = look()
+            text = shown.text(self.output) if self._watch else None
+            if live:
+                typer.echo("\033[H\033[2J", nl=False)
+            if live or text is None or text != before:
+                shown.print(self.output)
+            if not self._watch:
+                return
+            before = text
+            sys.stdout.flush()
+            time.sleep(every)
+
 
 def settings_for(**given: str | None) -> "Settings":
     """Options over environment variables. Raises ConfigError for an invalid value."""
@@ -116,10 +155,12 @@ def settings_for(**given: str | None) -> "Settings":
 P = ParamSpec("P")
 
 
-def options(*shared: Shared) -> Callable[[Callable[Concatenate[Invocation, P], None]], Callable[..., None]]:
+def options(
+    *shared: Shared, output: Output = Output.TABLE
+) -> Callable[[Callable[Concatenate[Invocation, P], None]], Callable[..., None]]:
     """Adds the shared options to a command and passes their values as its first argument, an Invocation.
 
-    In the help --policy comes first and the others last.
+    In the help --policy comes first and the others last. `output` is the default of --output.
     """
 
     def decorate(command: Callable[Concatenate[Invocation, P], None]) -> Callable[..., None]:
@@ -129,7 +170,7 @@ def options(*shared: Shared) -> Callable[[Callable[Concatenate[Invocation, P], N
             command(Invocation(**given), *arguments, **values)
 
         own = list(inspect.signature(command).parameters.values())[1:]
-        added = {name: _parameter(name) for name in shared}
+        added = {name: _parameter(name, output) for name in shared}
         first = [added.pop("policy")] if "policy" in added else []
         parameters = [*first, *(each.replace(kind=each.KEYWORD_ONLY) for each in own), *added.values()]
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
@@ -139,6 +180,6 @@ def options(*shared: Shared) -> Callable[[Callable[Concatenate[Invocation, P], N
     return decorate
 
 
-def _parameter(name: Shared) -> inspect.Parameter:
-    default = inspect.Parameter.empty if name == "policy" else None
+def _parameter(name: Shared, output: Output) -> inspect.Parameter:
+    default = output if name == "output" else DEFAULTS.get(name)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=SHARED[name])

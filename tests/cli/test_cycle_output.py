@@ -65,9 +65,9 @@ def section(lines: Sequence[str], title: str) -> list[str]:
 def test_the_99th_percentile_is_shown_where_it_differs_from_the_mean() -> None:
     rows = section(tables(a_report(nodes=[a_line("n1", p99=0.66), a_line("n2"), a_line("n3", p99=0.62)])), "Node CPU")
     assert rows == [
-        "n1 general 91.0% -> 62.0% (p99 66.0%) -> -",
-        "n2 general 91.0% -> 62.0% -> -",
-        "n3 general 91.0% -> 62.0% -> -",
+        "n1 general 91.0% -> 62.0% (p99 66.0%)",
+        "n2 general 91.0% -> 62.0%",
+        "n3 general 91.0% -> 62.0%",
     ]
 
 
@@ -79,18 +79,15 @@ def test_json_has_the_mean_and_the_99th_percentile_of_every_node() -> None:
 def test_a_waiting_move_says_what_it_waits_for_and_for_how_long() -> None:
     rows = section(tables(a_report(evictions=[a_waiting_move(), a_waiting_move("cart-9", not_before=None)])), "Waiting")
     assert rows == [
-        "shop/cart-8 shop/cart hot -> cool 1000m the replacement of shop/cart-7 to be Ready 40s",
-        "shop/cart-9 shop/cart hot -> cool 1000m the replacement of shop/cart-7 to be Ready -",
+        "shop/cart-8 40s the replacement of shop/cart-7 to be Ready",
+        "shop/cart-9 - the replacement of shop/cart-7 to be Ready",
     ]
 
 
 def test_a_plan_has_the_moves_that_wait_in_their_order_and_says_which_wait() -> None:
     report = a_report(evictions=[an_eviction(pod="cart-7"), a_waiting_move()])
     lines = tables(report)
-    assert [row.split()[-2:] for row in section(lines, "Planned evictions (dry run)")[:2]] == [
-        ["planned", "hot"],
-        ["waits", "hot"],
-    ]
+    assert [row.split()[-1] for row in section(lines, "Planned evictions (dry run)")[:2]] == ["planned", "waits"]
     assert [row.split()[0] for row in section(lines, "Waiting")] == ["shop/cart-8"]
     assert [each["waitsFor"] for each in cycle_document(report)["evictions"]] == [
         None,
@@ -101,7 +98,7 @@ def test_a_plan_has_the_moves_that_wait_in_their_order_and_says_which_wait() -> 
 def test_a_move_that_was_made_waits_no_longer() -> None:
     lines = tables(a_report(dry_run=False, evictions=[a_waiting_move(outcome=Outcome.EVICTED)]))
     assert "Waiting" not in lines
-    assert ", waits" not in " ".join(lines)
+    assert "waits" not in " ".join(lines)
 
 
 def test_json_says_of_a_move_what_it_waits_for_and_until_when() -> None:

@@ -224,7 +224,7 @@ def test_a_time_is_so_long_ago_or_a_date(tmp_path: Path, empty: str) -> None:
             "--by: expected any of cluster, pool, strategy, trigger, separated by commas, got 'colour'",
         ),
         (["--by", "pool,,trigger"], "--by: expected any of"),
-        (["--file", "report.html"], "--file: expected with -o json, csv or html"),
+        (["--file", "report.html"], "--file: expected with -o json, yaml, csv or html"),
         (["-o", "html", "--file", "none/report.html"], "--file none/report.html: No such file or directory"),
     ],
 )

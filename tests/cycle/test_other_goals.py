@@ -63,7 +63,7 @@ def test_a_pod_that_has_failed_is_evicted_without_a_landing_and_is_not_waited_fo
         assert first.target_nodes == ()
         assert stage.world.ledger is not None
         assert list(stage.world.ledger.open_evictions()) == []
-        assert "none, the pod has finished" in shown(report)
+        assert "none (finished)" in shown(report)
         (eviction,) = encode(cycle_document(report))["evictions"]
         assert (eviction["targetNode"], eviction["targetNodes"]) == (None, [])
         assert len(evicted(stage.lab.log.entries())) == 1
@@ -145,9 +145,9 @@ def test_what_keeps_pods_on_many_nodes_has_one_line_for_all() -> None:
     assert "Not evicted (each node with --all-nodes)" in " ".join(page.split())
     assert ["n05", "BarePod", "1", "shop/api-0", "since", "BarePod"] in lines
     assert ["n06", "NodeNotReady", "1", "(the", "node)", "since", "NodeNotReady"] in lines
-    together = ["11", "nodes", "DrainQueued", "22", "shop/web-0-a,", "shop/web-0-b,", "...", "since", "DrainQueued"]
+    together = ["11", "nodes", "DrainQueued", "22", "shop/web-0-a", "since", "DrainQueued"]
     assert together in lines
-    assert ["11", "nodes", "NodeKept", "11", "k00,", "k01,", "...", "since", "NodeKept"] in lines
+    assert ["11", "nodes", "NodeKept", "11", "k00", "since", "NodeKept"] in lines
     assert len([line for line in lines if "DrainQueued" in line]) == 1
     every = shown(report, all_nodes=True)
     assert len([line for line in every.splitlines() if "DrainQueued" in line]) == 11

@@ -77,9 +77,9 @@ def check(code: int, said: str) -> None:
 
 def moves(said: str, title: str) -> list[tuple[str, str]]:
     """(pod, node -> target node) of each row of a table of evictions."""
-    table = said.partition(f"\n{title} ")[2]
-    rows = table.partition("\nNot evicted")[0].splitlines()[2:]
-    return [(cells[0], cells[2]) for row in rows if len(cells := re.split(r"\s{2,}", row)) > 3]
+    table = said.partition(f"\n{title}\n")[2]
+    rows = table.partition("\nNot evicted")[0].splitlines()[1:]
+    return [(cells[0], f"{cells[1]} -> {cells[2]}") for row in rows if len(cells := re.split(r"\s{2,}", row)) > 3]
 
 
 def test_every_line_of_shell_of_the_section_is_part_of_the_path() -> None:

@@ -9,9 +9,9 @@ from rebalancer.model.errors import RebalancerError
 from tests.programs.cli import Result
 
 
-def run_here(arguments: Sequence[str]) -> Result:
-    """As `rebalancer ARGUMENTS`, but an error's text is all of stderr."""
-    done = CliRunner().invoke(app, list(arguments))
+def run_here(arguments: Sequence[str], *, columns: int | None = None) -> Result:
+    """As `rebalancer ARGUMENTS`, in a pipe or on a terminal of so many columns, but an error's text is all of stderr."""
+    done = CliRunner(env={"COLUMNS": columns and str(columns)}).invoke(app, list(arguments))
     if done.exception is None:
         return Result(code=done.exit_code, out=done.stdout, err=done.stderr)
     if not isinstance(done.exception, RebalancerError):

@@ -1,22 +1,16 @@
 """`rebalancer advise`: configuration of kube-scheduler that suits the observed cluster."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from rebalancer.cli.common import stdout_console
-from rebalancer.cli.invocation import CLUSTER, Invocation, options
+from rebalancer.cli.common import Output
+from rebalancer.cli.invocation import CLUSTER, TABLES, Invocation, options
+
+if TYPE_CHECKING:
+    from rebalancer.cli.output.tables import Screen
 
 app = typer.Typer(help="Advise on configuration that makes evictions unnecessary.", no_args_is_help=True)
-
-
-class Output(StrEnum):
-    """Values of `--output`."""
-
-    YAML = "yaml"
-    JSON = "json"
-    TABLE = "table"
 
 
 @app.callback()
@@ -25,15 +19,13 @@ def root() -> None:
 
 
 @app.command("scheduler")
-@options(*CLUSTER)
-def scheduler(
-    invocation: Invocation,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.YAML,
-) -> None:
-    """Print a KubeSchedulerConfiguration for this cluster, with the measurements behind each change."""
+@options(*CLUSTER, *TABLES, output=Output.YAML)
+def scheduler(invocation: Invocation) -> None:
+    """Print a KubeSchedulerConfiguration for this cluster, with the measurements behind each change. With `-o yaml`
+    that is a file for kube-scheduler; the other formats have the advice behind it."""
     from rebalancer.cli.commands.explain import observed_cluster
     from rebalancer.cli.output.advised import advice_document, advised_yaml
-    from rebalancer.cli.output.json import print_json
+    from rebalancer.cli.output.formats import Shown
     from rebalancer.cli.output.tables import plain_table
     from rebalancer.planner.advice.advice import advise
 
@@ -47,12 +39,14 @@ def scheduler(
             pools=scene.pools,
             now=scene.now,
         )
-    if output is Output.JSON:
-        print_json(advice_document(found))
-    elif output is Output.TABLE:
+    if invocation.output is Output.YAML:
+        typer.echo(advised_yaml(found), nl=False)
+        return
+
+    def draw(screen: "Screen") -> None:
         table = plain_table("Advice", "TOPIC", "SUBJECT", "OBSERVATION", "RECOMMENDATION")
         for each in found.advice:
             table.add_row(str(each.topic), each.subject, each.observation, each.recommendation)
-        stdout_console().print(table)
-    else:
-        typer.echo(advised_yaml(found), nl=False)
+        screen.print(table)
+
+    invocation.show(lambda: Shown(document=advice_document(found), draw=draw, rows="advice"))

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rebalancer.cli.common import Output, read_policy, stdout_console
-from rebalancer.cli.invocation import Invocation, OutputOption, options
+from rebalancer.cli.common import read_policy
+from rebalancer.cli.invocation import TABLES, Invocation, options
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ SEED, DAYS, MOST_DAYS = 1, 15, 30
 PICTURES = (".svg", ".html")
 
 
-@options("kubeconfig", "context")
+@options("kubeconfig", "context", *TABLES)
 def backtest_command(
     invocation: Invocation,
     command: typer.Context,
@@ -48,7 +48,6 @@ def backtest_command(
     resource: Annotated[
         str, typer.Option("--resource", help="With --policy: cpu, memory, or another resource with thresholds.")
     ] = "cpu",
-    output: OutputOption = Output.TABLE,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -76,18 +75,22 @@ def backtest_command(
         raise ConfigError(f"--plot {plot}: expected one --traces folder, got {len(folders)}")
     from rebalancer.cli.output.backtest_plot import write_picture
     from rebalancer.cli.output.backtest_report import document, print_folders, print_report
-    from rebalancer.cli.output.json import print_json
+    from rebalancer.cli.output.formats import Shown
     from rebalancer.policy.schema.forecast import Forecast
 
     if len(folders) > 1:
         compared = [(folder, *_of_traces(folder, seed)) for folder in folders]
-        if output is Output.JSON:
-            documents = [
-                {"traceFolder": str(folder), **document(each, Forecast()), **used} for folder, each, used in compared
-            ]
-            print_json({"traceFolders": documents, "seed": seed})
-        else:
-            print_folders(stdout_console(), [(str(folder), each) for folder, each, _ in compared])
+        documents = [
+            {"traceFolder": str(folder), **document(each, Forecast()), **used} for folder, each, used in compared
+        ]
+        of_folders = [(str(folder), each) for folder, each, _ in compared]
+        invocation.show(
+            lambda: Shown(
+                document={"traceFolders": documents, "seed": seed},
+                draw=lambda screen: print_folders(screen, of_folders),
+                rows="traceFolders",
+            )
+        )
         return
     used: dict[str, Any]
     if policy is not None:
@@ -103,10 +106,13 @@ def backtest_command(
         result, used = _of_traces(folders[0], seed)
     if plot is not None:
         write_picture(result, plot)
-    if output is Output.JSON:
-        print_json({**document(result, section), **used})
-    else:
-        print_report(stdout_console(), result, section, of_traces=policy is None)
+    invocation.show(
+        lambda: Shown(
+            document={**document(result, section), **used},
+            draw=lambda screen: print_report(screen, result, section, of_traces=policy is None),
+            rows="predictors",
+        )
+    )
 
 
 def _of_traces(folder: Path, seed: int) -> "tuple[Backtest, dict[str, Any]]":

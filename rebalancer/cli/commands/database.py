@@ -1,13 +1,16 @@
 """`rebalancer db`: upgrade the schema, show the contents, prune what is no longer needed."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import DEMO_DATABASE, Output, say, stdout_console
-from rebalancer.cli.invocation import CLUSTER, Invocation, OutputOption, options, settings_for
+from rebalancer.cli.common import DEMO_DATABASE, say
+from rebalancer.cli.invocation import CLUSTER, TABLES, Invocation, options, settings_for
 from rebalancer.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rebalancer.cli.output.tables import Screen
 
 app = typer.Typer(help="Manage the database of cycles, evictions and outcomes.", no_args_is_help=True)
 
@@ -23,7 +26,7 @@ def upgrade(invocation: Invocation) -> None:
 
 
 @app.command()
-@options("database")
+@options("database", *TABLES)
 def prune(
     invocation: Invocation,
     older_than: Annotated[
@@ -35,7 +38,6 @@ def prune(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the records.")] = False,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """Drop ledger records that no limit counts any more, and old details. The daemon does this once an hour.
 
@@ -44,8 +46,9 @@ def prune(
     outcomes for 90 days.
     """
     from rebalancer.bootstrap.database import database_prune, database_shown
-    from rebalancer.cli.output.json import pick, print_json
-    from rebalancer.constraints.limits import clock_time
+    from rebalancer.cli.output.formats import Shown
+    from rebalancer.cli.output.json import pick
+    from rebalancer.cli.output.times import moment
     from rebalancer.policy.schema.types import parse_duration
 
     try:
@@ -53,17 +56,18 @@ def prune(
     except ValueError as error:
         raise ConfigError(f"--older-than: {error}, got {older_than!r}") from None
     found = database_prune(invocation.settings, older_than=seconds, dry_run=dry_run)
-    if output is Output.JSON:
-        counts = pick(found, "before", "entries", "scopes", "clusters", "forecasts", "forecast_outcomes", "details")
-        print_json({"dryRun": dry_run, **counts}, version="1")
-        return
-    clusters = f", ready reports of {', '.join(found.clusters)}" if found.clusters else ""
-    details = ", ".join(f"{rows} {table}" for table, rows in found.details.items()) or "none"
-    say(
-        f"{database_shown(invocation.settings)}: {'would drop' if dry_run else 'dropped'} {found.entries} entries from "
-        f"before {clock_time(found.before)}, {found.scopes} scopes, {found.forecasts} forecasts, "
-        f"{found.forecast_outcomes} periods of forecast outcomes{clusters}; details: {details}"
-    )
+    names = ("before", "entries", "scopes", "clusters", "forecasts", "forecast_outcomes", "details")
+
+    def draw(screen: "Screen") -> None:
+        clusters = f", ready reports of {', '.join(found.clusters)}" if found.clusters else ""
+        details = ", ".join(f"{rows} {table}" for table, rows in found.details.items()) or "none"
+        say(
+            f"{database_shown(invocation.settings)}: {'would drop' if dry_run else 'dropped'} {found.entries} entries "
+            f"from before {moment(found.before)}, {found.scopes} scopes, {found.forecasts} forecasts, "
+            f"{found.forecast_outcomes} periods of forecast outcomes{clusters}; details: {details}"
+        )
+
+    invocation.show(lambda: Shown(document={"dryRun": dry_run, **pick(found, *names)}, draw=draw, version="1"))
 
 
 @app.command("accept-restore")
@@ -77,14 +81,14 @@ def accept_restore(invocation: Invocation) -> None:
     evictions in the cluster are paused for the longest limit window; `rebalancer resume` ends the pause.
     """
     from rebalancer.bootstrap.restore import accept_restore
-    from rebalancer.constraints.limits import clock_time
+    from rebalancer.cli.output.times import ahead
 
     accepted = accept_restore(invocation.policy, invocation.settings)
     if accepted.problem:
         say(f"Events can't be read: {accepted.problem}")
     for each in accepted.counted:
         say(f"{each.full_name} from {each.node or 'a node that is not known'}: {each.reason}")
-    pause = "" if accepted.paused_until is None else f" Paused until {clock_time(accepted.paused_until)}"
+    pause = "" if accepted.paused_until is None else f" The pause ends {ahead(accepted.paused_until)}"
     say(
         f"accepted: the database has {accepted.had} evictions, {accepted.missing} are missing, "
         f"{len(accepted.counted)} of them are counted again.{pause}"
@@ -92,34 +96,40 @@ def accept_restore(invocation: Invocation) -> None:
 
 
 @app.command()
-@options("database")
-def status(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
+@options("database", *TABLES)
+def status(invocation: Invocation) -> None:
     """Show the schema revision, row counts, the last cycle, and evictions whose outcome is unknown.
 
     Without a database in this folder, the database of the last demo here is shown.
     """
     from rebalancer.bootstrap.database import database_exists, database_status
-    from rebalancer.cli.output.json import pick, print_json
-    from rebalancer.cli.output.tables import plain_table
+    from rebalancer.cli.output.formats import Shown
+    from rebalancer.cli.output.json import pick
+    from rebalancer.cli.output.tables import plain_table, print_paragraph
 
     settings = invocation.settings
     unnamed = "database" not in settings.model_fields_set
     if unnamed and not database_exists(settings) and Path(DEMO_DATABASE).exists():
         settings = settings_for(database=f"sqlite:///{DEMO_DATABASE}")
     found = database_status(settings)
-    if output is Output.JSON:
-        names = ("revision", "head", "current", "rows", "last_cycle")
-        print_json({"url": found.url_shown, **pick(found, *names), "unreconciled": found.unreconciled})
-        return
-    console = stdout_console(markup=False)
-    state = "up to date" if found.current else f"newest is {found.head}: run `rebalancer db upgrade`"
-    console.print(f"{found.url_shown}: revision {found.revision or 'none'}, {state}")
-    table = plain_table("", "TABLE", "ROWS")
-    for name, rows in found.rows.items():
-        table.add_row(name, str(rows))
-    console.print(table)
-    if found.last_cycle is not None:
-        shown = ", ".join(f"{key} {value}" for key, value in found.last_cycle.items() if value not in (None, "", []))
-        console.print(f"Last cycle: {shown}")
-    if found.unreconciled:
-        console.print(f"{found.unreconciled} eviction(s) with an unknown outcome; the next run reconciles them.")
+    names = ("revision", "head", "current", "rows", "last_cycle")
+
+    def draw(screen: "Screen") -> None:
+        state = "up to date" if found.current else f"newest is {found.head}: run `rebalancer db upgrade`"
+        print_paragraph(screen, f"{found.url_shown}:", f"revision {found.revision or 'none'}, {state}")
+        table = plain_table("", "TABLE", "ROWS")
+        for name, rows in found.rows.items():
+            table.add_row(name, str(rows))
+        screen.print(table)
+        if found.last_cycle is not None:
+            shown = ", ".join(
+                f"{key} {value}" for key, value in found.last_cycle.items() if value not in (None, "", [])
+            )
+            print_paragraph(screen, "Last cycle:", shown)
+        if found.unreconciled:
+            print_paragraph(
+                screen, f"{found.unreconciled} eviction(s)", "with an unknown outcome; the next run reconciles them."
+            )
+
+    document = {"url": found.url_shown, **pick(found, *names), "unreconciled": found.unreconciled}
+    invocation.show(lambda: Shown(document=document, draw=draw))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import DEMO_DATABASE, UNSAFE_EXIT, Output, read_file, say, stdout_console
-from rebalancer.cli.invocation import Invocation, OutputOption, options, settings_for
+from rebalancer.cli.common import DEMO_DATABASE, UNSAFE_EXIT, Output, read_file, say
+from rebalancer.cli.invocation import TABLES, Invocation, options, settings_for
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 CYCLES_AT_MOST = 6
 
 
-@options("database")
+@options("database", *TABLES)
 def demo(
     invocation: Invocation,
-    output: OutputOption = Output.TABLE,
     speed: Annotated[
         float, typer.Option("--speed", min=1, max=120, help="Speed of the practice cluster's clock, in real time.")
     ] = 60.0,
@@ -32,14 +31,14 @@ def demo(
 ) -> None:
     """Cool the hot nodes of a practice cluster, with the real client over HTTP and a real database. Your own clusters
     are not contacted."""
-    from rich.console import Console
-
     from rebalancer.bootstrap.database import database_shown
     from rebalancer.cli.output.cycle import merged_document
-    from rebalancer.cli.output.json import print_json
+    from rebalancer.cli.output.formats import Shown
+    from rebalancer.cli.output.tables import Screen
     from rebalancer.lab import Lab
 
-    console = stdout_console() if output is Output.TABLE else Console(stderr=True, quiet=True)
+    as_tables = invocation.output in (Output.TABLE, Output.WIDE)
+    console = Screen(wide=invocation.output is Output.WIDE, quiet=not as_tables)
     database = invocation.database
     if database is None and not os.environ.get("REBALANCER_DATABASE"):
         # the lab's clock runs ahead, so the rows of an earlier demo lie in this one's future
@@ -52,11 +51,12 @@ def demo(
         console.print(f"Practice cluster at {lab.url}; its clock runs at {speed:g} times real time.\n")
         reports = _cycles(lab, policy, settings, console)
         hot = lab.truth.hot(_high(policy))
-    if output is Output.JSON:
-        print_json(merged_document(reports))
-    else:
+
+    def draw(_: Screen) -> None:
         console.print()
         _summary(console, reports, sorted(hot), database_shown(settings))
+
+    invocation.show(lambda: Shown(document=merged_document(reports), draw=draw, rows="evictions"))
     if hot:
         say(f"still hot, measured by the practice cluster: {', '.join(sorted(hot))}")
         raise typer.Exit(UNSAFE_EXIT)

@@ -4,40 +4,45 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rebalancer.cli.common import Output, stdout_console
-from rebalancer.cli.invocation import CLUSTER, Invocation, OutputOption, options
+from rebalancer.cli.invocation import CLUSTER, TABLES, Invocation, options
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from rebalancer.bootstrap.doctor import Check
+    from rebalancer.cli.output.tables import Screen
 
 
-@options(*CLUSTER)
-def doctor(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
+@options(*CLUSTER, *TABLES)
+def doctor(invocation: Invocation) -> None:
     """Check the database, the API server, permissions, the Lease and usage data.
 
     The exit code is that of the first failed check. A warning is not a failure.
     """
     policy, settings = invocation.policy, invocation.settings
-    from rich.text import Text
-
     from rebalancer.bootstrap.doctor import diagnose
-    from rebalancer.cli.output.json import pick, print_json
+    from rebalancer.cli.output.formats import Shown
+    from rebalancer.cli.output.json import pick
 
     checks = list(diagnose(policy, settings))
-    if output is Output.JSON:
-        shown = [pick(each, "name", "ok", "warning", "detail", "fix") for each in checks]
-        print_json({"checks": shown}, version="1")
-    else:
-        console = stdout_console()
-        for check in checks:
-            console.print(Text.assemble(_mark(check), f" {check.name}: {check.detail}"))
-            if check.fix:
-                console.print(Text(f"     fix: {check.fix}"))
+    document = {"checks": [pick(each, "name", "ok", "warning", "detail", "fix") for each in checks]}
+    invocation.show(
+        lambda: Shown(document=document, draw=lambda screen: _draw(screen, checks), rows="checks", version="1")
+    )
     failed = next((check for check in checks if not check.ok), None)
     if failed is not None:
         raise typer.Exit(failed.exit_code)
+
+
+def _draw(screen: "Screen", checks: "list[Check]") -> None:
+    from rich.text import Text
+
+    from rebalancer.cli.output.tables import print_paragraph
+
+    for check in checks:
+        print_paragraph(screen, Text.assemble(_mark(check), f" {check.name}:"), check.detail)
+        if check.fix:
+            print_paragraph(screen, Text("    fix:"), check.fix)
 
 
 def _mark(check: "Check") -> "Text":

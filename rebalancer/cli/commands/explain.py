@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import stdout_console
-from rebalancer.cli.invocation import CLUSTER, Invocation, options
+from rebalancer.cli.invocation import CLUSTER, TABLES, Invocation, options
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,15 +17,6 @@ app = typer.Typer(
 )
 
 
-class Output(StrEnum):
-    """Values of `--output`."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-
-
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 AllOption = Annotated[bool, typer.Option("--all", help="Show all nodes or pods instead of the first of a long list.")]
 
 
@@ -59,12 +48,11 @@ def observed_cluster(invocation: Invocation) -> "Iterator[ExplainContext]":
 
 
 @app.command("pod")
-@options(*CLUSTER)
+@options(*CLUSTER, *TABLES)
 def pod(
     invocation: Invocation,
     name: Annotated[str, typer.Argument(metavar="[NAMESPACE/]NAME", help="Name of the pod.")],
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace of the pod.")] = None,
-    output: OutputOption = Output.TABLE,
     all_nodes: AllOption = False,
 ) -> None:
     """Explain a pod: for each node the filter that rejects it or its scores, its target nodes, and whether a run would
@@ -75,39 +63,44 @@ def pod(
     space = space or namespace or "default"
     with observed_cluster(invocation) as scene:
         from rebalancer.cli.output.explanations import pod_document, print_pod
-        from rebalancer.cli.output.json import print_json
+        from rebalancer.cli.output.formats import Shown
         from rebalancer.planner.explain.pods import explain_pod, find_pod
 
         found = find_pod(scene.snapshot, space, short)
         if found is None:
             raise ConfigError(f"pod {space}/{short}: expected a pod of the cluster (see kubectl get pods -n {space})")
         explained = explain_pod(scene, found)
-    if output is Output.JSON:
-        print_json(pod_document(explained))
-    else:
-        print_pod(stdout_console(), explained, wide=output is Output.WIDE, all_nodes=all_nodes)
+    invocation.show(
+        lambda: Shown(
+            document=pod_document(explained),
+            draw=lambda screen: print_pod(screen, explained, wide=screen.wide, all_nodes=all_nodes),
+            rows="nodes",
+        )
+    )
 
 
 @app.command("node")
-@options(*CLUSTER)
+@options(*CLUSTER, *TABLES)
 def node(
     invocation: Invocation,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the node.")],
-    output: OutputOption = Output.TABLE,
     all_pods: AllOption = False,
 ) -> None:
     """Explain a node: whether and why it is hot, which pods may be evicted and why the others may not, and why pods are
     scheduled to it."""
     with observed_cluster(invocation) as scene:
         from rebalancer.cli.output.explanations import node_document, print_node
-        from rebalancer.cli.output.json import print_json
+        from rebalancer.cli.output.formats import Shown
         from rebalancer.planner.explain.nodes import explain_node
 
         index = scene.snapshot.node_index.get(name)
         if index is None:
             raise ConfigError(f"node {name}: expected a node of the cluster (see kubectl get nodes)")
         explained = explain_node(scene, index, strategies=[each.name for each in invocation.policy.strategies])
-    if output is Output.JSON:
-        print_json(node_document(explained))
-    else:
-        print_node(stdout_console(), explained, wide=output is Output.WIDE, all_pods=all_pods)
+    invocation.show(
+        lambda: Shown(
+            document=node_document(explained),
+            draw=lambda screen: print_node(screen, explained, wide=screen.wide, all_pods=all_pods),
+            rows="pods",
+        )
+    )

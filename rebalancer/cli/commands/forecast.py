@@ -1,18 +1,21 @@
 """`rebalancer forecast`: predicted CPU peaks of the next 24 hours, or the accuracy of past forecasts."""
 
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import Output, stdout_console
-from rebalancer.cli.invocation import CLUSTER, Invocation, OutputOption, options
+from rebalancer.cli.invocation import CLUSTER, WATCHED, Invocation, options
 from rebalancer.model.errors import ConfigError
 
+if TYPE_CHECKING:
+    from rebalancer.cli.output.formats import Shown
+
 SINCE = "30d"
+WATCH_SECONDS = 60.0
 
 
-@options(*CLUSTER)
+@options(*CLUSTER, *WATCHED)
 def forecast(
     invocation: Invocation,
     node: Annotated[
@@ -27,7 +30,6 @@ def forecast(
         str | None,
         typer.Option("--since", help="With --accuracy: age of the oldest forecasts, at most 90d. [default: 30d]"),
     ] = None,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the predicted CPU peak of each node in the next 24 hours: the past CPU of the pods that are on it now,
     summed at each time, plus a margin; and the same of memory and of other resources with thresholds. Show the pods
@@ -38,15 +40,19 @@ def forecast(
             raise ConfigError("--node and --explain: expected without --accuracy")
         from rebalancer.cli.output.accuracy import show_accuracy
 
-        show_accuracy(invocation, since=SINCE if since is None else since, output=output)
+        show_accuracy(invocation, since=SINCE if since is None else since)
         return
     if since is not None:
         raise ConfigError("--since: expected with --accuracy")
+    invocation.show(lambda: _forecasts(invocation, node or [], explain=explain), every=WATCH_SECONDS)
+
+
+def _forecasts(invocation: Invocation, node: list[str], *, explain: bool) -> "Shown":
     policy, settings = invocation.policy, invocation.settings
     from rebalancer.bootstrap.contexts import planning_context
     from rebalancer.bootstrap.history import history_keepers, kept_outcomes
     from rebalancer.cli.output.forecasts import forecast_document, print_forecasts
-    from rebalancer.cli.output.json import print_json
+    from rebalancer.cli.output.formats import Shown
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.cycle.isolation import isolated
     from rebalancer.forecast.leaks import find_leaks
@@ -85,7 +91,8 @@ def forecast(
         found = [each for each in found if each.forecast.node in node]
         leaks = tuple(each for each in leaks if each.node in node)
         of = {name: ([each for each in some if each.forecast.node in node], rest) for name, (some, rest) in of.items()}
-    if output is Output.JSON:
-        print_json(forecast_document(found, forecasts, of, leaks))
-    else:
-        print_forecasts(stdout_console(), found, forecasts, of, leaks, explain=explain)
+    return Shown(
+        document=forecast_document(found, forecasts, of, leaks),
+        draw=lambda screen: print_forecasts(screen, found, forecasts, of, leaks, explain=explain),
+        rows="nodes",
+    )

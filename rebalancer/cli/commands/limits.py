@@ -1,56 +1,65 @@
 """`rebalancer limits` and `windows`: how many evictions are left in each scope, and when evictions are allowed."""
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import Output, say, stdout_console
-from rebalancer.cli.invocation import CLUSTER, Invocation, OutputOption, options
+from rebalancer.cli.common import say
+from rebalancer.cli.invocation import CLUSTER, TABLES, WATCHED, Invocation, options
 from rebalancer.model.errors import ConfigError
 
+if TYPE_CHECKING:
+    from rebalancer.cli.output.formats import Shown
+    from rebalancer.cli.output.tables import Screen
 
-@options(*CLUSTER)
-def limits(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
+
+@options(*CLUSTER, *WATCHED)
+def limits(invocation: Invocation) -> None:
     """Show the limits of every scope: used, left, and when the next eviction is possible."""
+    invocation.show(lambda: _limits(invocation))
+
+
+def _limits(invocation: Invocation) -> "Shown":
     policy, settings = invocation.policy, invocation.settings
     from rebalancer.bootstrap.ledger_view import ledger_view
-    from rebalancer.cli.output.json import pick, print_json
+    from rebalancer.cli.output.formats import Shown
+    from rebalancer.cli.output.json import pick
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.cli.output.tables import plain_table
-    from rebalancer.constraints.limits import clock_time
+    from rebalancer.cli.output.times import ahead
     from rebalancer.cycle.limits_overview import limit_lines
     from rebalancer.policy.schema.limits import format_bytes
 
     with ledger_view(policy, settings) as view, TerminalProgress() as progress:
         lines = limit_lines(view.snapshot(progress), view.ledger, policy, now=view.now())
-    if output is Output.JSON:
-        found = [
-            {
-                "scope": line.scope.kind,
-                "key": line.scope.key,
-                "limit": line.what,
-                "unit": "bytes" if line.in_bytes else "evictions",
-                **pick(line, "used", "left", "next_at"),
-            }
-            for line in lines
-        ]
-        print_json({"limits": found}, version="1")
-        return
-    table = plain_table("Limits", "SCOPE", "LIMIT", "USED", "LEFT", "NEXT")
-    for line in lines:
-        amount = format_bytes if line.in_bytes else str
-        following = "when a replacement is Ready" if line.next_at is None else clock_time(line.next_at)
-        table.add_row(
-            str(line.scope), line.what, amount(line.used), amount(line.left), "now" if line.left else following
-        )
-    stdout_console().print(table)
+    found = [
+        {
+            "scope": line.scope.kind,
+            "key": line.scope.key,
+            "limit": line.what,
+            "unit": "bytes" if line.in_bytes else "evictions",
+            **pick(line, "used", "left", "next_at"),
+        }
+        for line in lines
+    ]
+
+    def draw(screen: "Screen") -> None:
+        table = plain_table("Limits", "SCOPE", "LIMIT", "USED", "LEFT", "NEXT")
+        for line in lines:
+            amount = format_bytes if line.in_bytes else str
+            following = "when one is Ready" if line.next_at is None else ahead(line.next_at)
+            table.add_row(
+                str(line.scope), line.what, amount(line.used), amount(line.left), "now" if line.left else following
+            )
+        screen.print(table)
+
+    return Shown(document={"limits": found}, draw=draw, rows="limits", version="1")
 
 
-@options("policy", "kubeconfig", "context")
+@options("policy", "kubeconfig", "context", *TABLES)
 def windows(
     invocation: Invocation,
-    output: OutputOption = Output.TABLE,
     services: Annotated[
         bool,
         typer.Option("--services", help="Also show change windows in annotations of services; lists the pods."),
@@ -68,9 +77,10 @@ def windows(
         raise ConfigError("-n and -A: expected one of them")
     if not services and (namespace is not None or all_namespaces):
         raise ConfigError("-n and -A: expected with --services; windows of the policy have no namespace")
-    from rebalancer.cli.output.json import pick, print_json
+    from rebalancer.cli.output.formats import Shown
+    from rebalancer.cli.output.json import pick
     from rebalancer.cli.output.tables import UNKNOWN, plain_table
-    from rebalancer.constraints.limits import clock_time
+    from rebalancer.cli.output.times import ahead
     from rebalancer.constraints.windows import ChangeWindows
     from rebalancer.cycle.limits_overview import service_windows, window_lines
 
@@ -84,24 +94,25 @@ def windows(
         with TerminalProgress() as progress:
             snapshot = read_cluster(invocation.settings, progress=progress)
         lines += service_windows(snapshot, book, namespace=namespace, now=now)
-    if output is Output.JSON:
-        found = [
-            {
-                "scope": scope.kind,
-                "key": scope.key,
-                **pick(state, "open", "until", "next_open"),
-                "reason": state.because,
-            }
-            for scope, state, _ in lines
-        ]
-        print_json({"windows": found})
-        return
-    if not lines:
-        hint = "" if services else " (--services also shows those in annotations of services)"
-        say(f"no change windows: evictions are allowed at any time{hint}")
-        return
-    table = plain_table("Change windows", "SCOPE", "NOW", "NEXT OPENING", "REASON")
-    for scope, state, text in lines:
-        following = UNKNOWN if state.open else ("never" if state.next_open is None else clock_time(state.next_open))
-        table.add_row(str(scope), text, following, state.because)
-    stdout_console().print(table)
+    found = [
+        {
+            "scope": scope.kind,
+            "key": scope.key,
+            **pick(state, "open", "until", "next_open"),
+            "reason": state.because,
+        }
+        for scope, state, _ in lines
+    ]
+
+    def draw(screen: "Screen") -> None:
+        if not lines:
+            hint = "" if services else " (--services also shows those in annotations of services)"
+            say(f"no change windows: evictions are allowed at any time{hint}")
+            return
+        table = plain_table("Change windows", "SCOPE", "NOW", "NEXT OPENING", "REASON")
+        for scope, state, text in lines:
+            following = UNKNOWN if state.open else ("never" if state.next_open is None else ahead(state.next_open))
+            table.add_row(str(scope), text, following, state.because)
+        screen.print(table)
+
+    invocation.show(lambda: Shown(document={"windows": found}, draw=draw, rows="windows"))

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import Output, say, stdout_console
-from rebalancer.cli.invocation import CLUSTER, LEDGER, Invocation, OutputOption, options
+from rebalancer.cli.common import say
+from rebalancer.cli.invocation import CLUSTER, LEDGER, WATCHED, Invocation, options
 from rebalancer.model.errors import ConfigError, RebalancerError
 from rebalancer.model.limits import SCOPE_SYNTAX, Scope
 
 if TYPE_CHECKING:
     from rebalancer.bootstrap.ledger_view import LedgerView
+    from rebalancer.cli.output.formats import Shown
     from rebalancer.model.eviction import Eviction
     from rebalancer.policy import RebalancerPolicy
 
@@ -82,67 +83,22 @@ def resolve_eviction(
     say(f"closed: the eviction of {found.full_name} from {found.node}")
 
 
-@options(*CLUSTER)
-def status(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
+@options(*CLUSTER, *WATCHED)
+def status(invocation: Invocation) -> None:
     """Show pauses, backoffs and evictions in flight. Whether replacements are Ready is read from the cluster; without
     it evictions are shown as the last cycle recorded them."""
+    invocation.show(lambda: _status(invocation))
+
+
+def _status(invocation: Invocation) -> "Shown":
     from rebalancer.bootstrap.ledger_view import ledger_view
-    from rebalancer.cli.output.json import pick, print_json
-    from rebalancer.cli.output.tables import plain_table, print_notes
-    from rebalancer.constraints.limits import clock_time
+    from rebalancer.cli.output.operator_state import shown_state
 
     with ledger_view(invocation.policy, invocation.settings) as view:
         ledger = view.ledger
         pauses, backoffs = (ledger.pauses(), ledger.backoffs()) if ledger is not None else ((), ())
         in_flight, notes = _in_flight(view, invocation.policy)
-    if output is Output.JSON:
-        print_json(
-            {
-                "pauses": [
-                    {"scope": each.scope.kind, "key": each.scope.key, **pick(each, "reason", "created_by", "until")}
-                    for each in pauses
-                ],
-                "backoffs": [
-                    {"service": each.service_identity, **pick(each, "node", "until", "count", "reason")}
-                    for each in backoffs
-                ],
-                "inFlight": [
-                    {
-                        "id": each.record,
-                        **pick(each, "namespace", "pod", "node"),
-                        "at": each.planned_at,
-                        "late": each.late,
-                    }
-                    for each in in_flight
-                ],
-                "notes": notes,
-            }
-        )
-        return
-    console = stdout_console()
-    if not (pauses or backoffs or in_flight):
-        console.print("No pauses, no backoffs, no evictions in flight.")
-    if pauses:
-        table = plain_table("Pauses", "SCOPE", "UNTIL", "CREATED BY", "REASON")
-        for each in pauses:
-            until = "resumed" if each.until is None else clock_time(each.until)
-            table.add_row(str(each.scope), until, each.created_by, each.reason)
-        console.print(table)
-    if backoffs:
-        table = plain_table("Backoffs", "SERVICE", "NODE", "UNTIL", "TIMES", "REASON")
-        for entry in backoffs:
-            until = clock_time(entry.until)
-            table.add_row(entry.service_identity, entry.node or "every node", until, str(entry.count), entry.reason)
-        console.print(table)
-    if in_flight:
-        table = plain_table("In flight", "ID", "POD", "FROM", "SINCE", "DEADLINE", "")
-        for eviction in in_flight:
-            since, deadline = clock_time(eviction.planned_at), clock_time(eviction.deadline_at)
-            pod = f"{eviction.namespace}/{eviction.pod}"
-            state = "late" if eviction.late else "in the background" if eviction.in_background else ""
-            table.add_row(str(eviction.record), pod, eviction.node, since, deadline, state)
-        console.print(table)
-    print_notes(console, notes)
+    return shown_state(pauses, backoffs, in_flight, notes)
 
 
 def _in_flight(view: "LedgerView", policy: "RebalancerPolicy") -> "tuple[Sequence[Eviction], list[str]]":

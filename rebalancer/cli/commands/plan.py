@@ -4,24 +4,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import CONNECT_EXIT, NOT_EMPTY_EXIT, UNSAFE_EXIT, Output, stdout_console
-from rebalancer.cli.invocation import (
-    CLUSTER,
-    AllNodesOption,
-    Invocation,
-    NamespaceOption,
-    OutputOption,
-    options,
-)
+from rebalancer.cli.common import CONNECT_EXIT, NOT_EMPTY_EXIT, UNSAFE_EXIT
+from rebalancer.cli.invocation import CLUSTER, TABLES, AllNodesOption, Invocation, NamespaceOption, options
 
 if TYPE_CHECKING:
     from rebalancer.model.plan import CycleReport
 
 
-@options(*CLUSTER)
+@options(*CLUSTER, *TABLES)
 def plan(
     invocation: Invocation,
-    output: OutputOption = Output.TABLE,
     namespace: NamespaceOption = None,
     all_nodes: AllNodesOption = False,
     wait: Annotated[
@@ -46,7 +38,7 @@ def plan(
         from rebalancer.model.eviction import Outcome
 
         report = run_cycle(context, invocation.policy, dry_run=True, server_dry_run=server_dry_run).report
-    show(report, output=output, namespace=namespace, all_nodes=all_nodes)
+    show(invocation, report, namespace=namespace, all_nodes=all_nodes)
     if (code := exit_code(report)) != 0:
         raise typer.Exit(code)
     if detailed_exitcode and any(each.outcome is Outcome.PLANNED for each in report.evictions):
@@ -62,12 +54,15 @@ def exit_code(report: "CycleReport") -> int:
     return UNSAFE_EXIT if report.stopped is not None or report.interrupted is not None else 0
 
 
-def show(report: "CycleReport", *, output: Output, namespace: str | None, all_nodes: bool) -> None:
+def show(invocation: Invocation, report: "CycleReport", *, namespace: str | None, all_nodes: bool) -> None:
     """Print a cycle; `namespace` filters the printed pods, not the plan."""
     from rebalancer.cli.output.cycle import cycle_document, of_namespace, print_cycle
-    from rebalancer.cli.output.json import print_json
+    from rebalancer.cli.output.formats import Shown
 
-    if output is Output.JSON:
-        print_json(cycle_document(report if namespace is None else of_namespace(report, namespace)))
-    else:
-        print_cycle(stdout_console(), report, all_nodes=all_nodes, namespace=namespace)
+    invocation.show(
+        lambda: Shown(
+            document=cycle_document(report if namespace is None else of_namespace(report, namespace)),
+            draw=lambda screen: print_cycle(screen, report, all_nodes=all_nodes, namespace=namespace),
+            rows="evictions",
+        )
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import stdout_console, write_file
+from rebalancer.cli.common import write_file
 from rebalancer.cli.invocation import LEDGER, Invocation, options
 from rebalancer.model.document import DIMENSIONS, Dimension
 from rebalancer.model.errors import ConfigError
@@ -22,12 +22,17 @@ class ReportOutput(StrEnum):
     """Values of `--output`."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
+    YAML = "yaml"
     CSV = "csv"
     HTML = "html"
 
 
-@options(*LEDGER)
+TABLES = (ReportOutput.TABLE, ReportOutput.WIDE)
+
+
+@options(*LEDGER, "utc")
 def report(
     invocation: Invocation,
     since: Annotated[
@@ -46,7 +51,7 @@ def report(
         ReportOutput, typer.Option("--output", "-o", help="Output format; csv contains only the rates.")
     ] = ReportOutput.TABLE,
     file: Annotated[
-        Path | None, typer.Option("--file", help="File to write instead of stdout; with -o json, csv or html.")
+        Path | None, typer.Option("--file", help="File to write instead of stdout; with -o json, yaml, csv or html.")
     ] = None,
 ) -> None:
     """Show whether evictions helped: which hot nodes were discovered, had pods evicted, and cooled (the discovery,
@@ -58,8 +63,8 @@ def report(
     end = min(now if until is None else _moment("--until", until, now), now)
     if start >= end:
         raise ConfigError(f"--since {since}: expected a time before {'now' if end == now else f'--until {until}'}")
-    if file is not None and output is ReportOutput.TABLE:
-        raise ConfigError("--file: expected with -o json, csv or html")
+    if file is not None and output in TABLES:
+        raise ConfigError("--file: expected with -o json, yaml, csv or html")
     from rebalancer.bootstrap.database import database_shown, kept_records
     from rebalancer.evaluation.reporting import gather, sources_of
 
@@ -70,10 +75,11 @@ def report(
         sources = sources_of(records, invocation.policy, all_clusters=all_clusters)
         made = gather(sources, since=start, until=end, by=dimensions, now=now)
     clusters = [each.cluster for each in sources]
-    if output is ReportOutput.TABLE:
+    if output in TABLES:
         from rebalancer.cli.output.report_tables import print_report
+        from rebalancer.cli.output.tables import Screen
 
-        print_report(stdout_console(), made, clusters=clusters)
+        print_report(Screen(wide=output is ReportOutput.WIDE), made, clusters=clusters)
         return
     text = _text(made, output, clusters, now)
     if file is None:
@@ -87,9 +93,14 @@ def _text(report: "Report", output: ReportOutput, clusters: list[str], now: floa
         from rebalancer.web.report_page import render_report
 
         return render_report(report, cluster=", ".join(clusters), now=now)
-    from rebalancer.cli.output.report_document import csv_text, json_text
+    from rebalancer.cli.output.formats import yaml_text
+    from rebalancer.cli.output.report_document import csv_text, json_text, report_document
 
-    return csv_text(report) if output is ReportOutput.CSV else json_text(report, clusters)
+    if output is ReportOutput.CSV:
+        return csv_text(report)
+    if output is ReportOutput.YAML:
+        return yaml_text(report_document(report, clusters))
+    return json_text(report, clusters)
 
 
 def _dimensions(text: str) -> list[Dimension]:

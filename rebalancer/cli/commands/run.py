@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rebalancer.cli.commands.plan import exit_code, show
-from rebalancer.cli.common import Output, parse_policy, read_file
-from rebalancer.cli.invocation import CLUSTER, AllNodesOption, Invocation, NamespaceOption, OutputOption, options
+from rebalancer.cli.common import parse_policy, read_file
+from rebalancer.cli.invocation import CLUSTER, TABLES, AllNodesOption, Invocation, NamespaceOption, options
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ COLLECTIONS = (10_000, 10, 100)
 with Python's own thresholds one or two came in each cycle."""
 
 
-@options(*CLUSTER)
+@options(*CLUSTER, *TABLES)
 def run(
     invocation: Invocation,
     once: Annotated[bool, typer.Option("--once", help="Run one cycle and exit.")] = False,
@@ -48,7 +48,6 @@ def run(
             "--lab", metavar="SCENARIO", help="Run the daemon on a practice cluster: a scenario's name or its file."
         ),
     ] = None,
-    output: OutputOption = Output.TABLE,
     namespace: NamespaceOption = None,
     all_nodes: AllNodesOption = False,
 ) -> None:
@@ -81,9 +80,9 @@ def run(
             # evictions that happened are printed whatever failed afterwards
             if report.evictions:
                 report.notes.append(f"ended early: {error or type(error).__name__}")
-                show(report, output=output, namespace=namespace, all_nodes=all_nodes)
+                show(invocation, report, namespace=namespace, all_nodes=all_nodes)
             raise
-    show(report, output=output, namespace=namespace, all_nodes=all_nodes)
+    show(invocation, report, namespace=namespace, all_nodes=all_nodes)
     if (code := exit_code(report)) != 0:
         raise typer.Exit(code)
 

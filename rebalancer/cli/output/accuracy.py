@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from rebalancer.bootstrap.database import kept_records
-from rebalancer.cli.common import Output, stdout_console
 from rebalancer.cli.invocation import Invocation
-from rebalancer.cli.output.json import at, print_json
+from rebalancer.cli.output.formats import Shown
+from rebalancer.cli.output.json import at
 from rebalancer.cli.output.tables import UNKNOWN, number, plain_table, share
 from rebalancer.forecast.accuracy import LEAST, LOOKS_BACK_SECONDS, Accuracy, Scores, accuracy
 from rebalancer.model.errors import ConfigError
@@ -18,23 +18,29 @@ from rebalancer.model.forecasts import Verdict
 from rebalancer.policy.schema.types import parse_duration
 
 ALL = "(all)"
+WATCH_SECONDS = 60.0
 
 
-def show_accuracy(invocation: Invocation, *, since: str, output: Output) -> None:
+def show_accuracy(invocation: Invocation, *, since: str) -> None:
     """Prints the accuracy. Raises ConfigError, also for an invalid duration `since`, and ConnectError."""
     try:
         seconds = parse_duration(since)
     except ValueError as error:
         raise ConfigError(f"--since: {error}, got {since!r}") from None
+    invocation.show(lambda: _shown(invocation, seconds), every=WATCH_SECONDS)
+
+
+def _shown(invocation: Invocation, seconds: float) -> Shown:
     now = time.time()
     start = max(now - seconds, 0.0)
     with kept_records(invocation.policy, invocation.settings) as records:
         verified = records.forecasts().judged(min(start, now - LOOKS_BACK_SECONDS)) if records is not None else ()
     found = accuracy(verified, since=start, now=now)
-    if output is Output.JSON:
-        print_json(document(found, since=start))
-    else:
-        print_accuracy(stdout_console(), found, since=start)
+    return Shown(
+        document=document(found, since=start),
+        draw=lambda screen: print_accuracy(screen, found, since=start),
+        rows="pools",
+    )
 
 
 def document(found: Accuracy, *, since: float) -> dict[str, Any]:

@@ -22,17 +22,27 @@ from rich.console import Console
 from rich.text import Text
 
 from rebalancer.cli.output.json import SCHEMA_VERSION, at, pick
-from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, print_notes, refusal_text, share
-from rebalancer.model.eviction import COLUMNS, DOCUMENT_FIELDS, Eviction, Outcome
+from rebalancer.cli.output.tables import (
+    UNKNOWN,
+    millicores,
+    plain_table,
+    print_notes,
+    print_paragraph,
+    refusal_text,
+    share,
+)
+from rebalancer.effect.messages import counted
+from rebalancer.model.eviction import COLUMNS, DID_NOT_HAPPEN, DOCUMENT_FIELDS, Eviction, Outcome
 from rebalancer.model.plan import CycleReport, Goal, NodeLine
 from rebalancer.model.reason import Reason, particulars
 from rebalancer.model.usage import CPU
 from rebalancer.policy.schema.strategies import LowNodeUtilization
 from rebalancer.policy.schema.types import format_duration
 
-EXAMPLES = 2
 MOST_FINDINGS = 30
 """Rows of a table of findings without --all-nodes."""
+MOST_STAYING = 3
+"""Nodes of the summary that stay hot."""
 MOST_NODES = 10
 """Nodes named in one line; a refusal on more nodes has one row for all of them."""
 OUTCOME_STYLE = {
@@ -52,10 +62,11 @@ def print_cycle(
     if namespace is not None:
         report = of_namespace(report, namespace)
     if report.stopped is not None:
-        console.print(Text.assemble(("Nothing was planned:", "bold red"), f" {refusal_text(report.stopped)}"))
+        print_paragraph(console, Text("Nothing was planned:", style="bold red"), refusal_text(report.stopped))
+    _print_summary(console, whole)
     _print_findings(console, report, each=all_nodes)
     if report.findings and not report.evictions:
-        console.print(_without_evictions(whole, report, namespace))
+        print_paragraph(console, "", _without_evictions(whole, report, namespace))
     tainted = [f"{node} ({reason})" for node, reason in report.soft_tainted.items()]
     _print_nodes_in_a_line(console, "Soft taints:", tainted, each=all_nodes)
     _print_cordons(console, report, each=all_nodes)
@@ -72,7 +83,7 @@ def _print_findings(console: Console, report: CycleReport, *, each: bool) -> Non
         if report.stopped is None:
             over = sum(line.hot for line in report.nodes)
             some = f"{over} node(s) above the high threshold, none of them to be relieved now{_reasons(report)}."
-            console.print(some if over else "No hot nodes and no other findings.")
+            print_paragraph(console, "", some if over else "No hot nodes and no other findings.")
         return
     hot, others = [], []
     for finding, node in report.findings:
@@ -108,7 +119,27 @@ def _print_nodes_in_a_line(console: Console, title: str, nodes: list[str], *, ea
         return
     shown = nodes if each else nodes[:MOST_NODES]
     more = f" and {len(nodes) - len(shown)} more (--all-nodes)" if len(shown) < len(nodes) else ""
-    console.print(Text.assemble((title, "bold"), f" {', '.join(shown)}{more}"))
+    print_paragraph(console, title, f"{', '.join(shown)}{more}")
+
+
+def _print_summary(console: Console, report: CycleReport) -> None:
+    """`6 evictions cool 2 of 3 hot nodes; gen-5 stays at 84.0%: ...`"""
+    targets = {node: finding.target for finding, node in report.findings if finding.goal is Goal.COOL}
+    if not targets:
+        return
+    moves = sum(each.outcome not in DID_NOT_HAPPEN for each in report.evictions)
+    after = {line.name: line.cpu_after for line in report.nodes if line.cpu_after is not None}
+    planned = {each.name: f"stays at {share(each.share_planned)}: {each.message}" for each in report.remaining}
+    stay = {
+        node: f"is at {share(after[node])}" if node in after else planned[node]
+        for node, target in targets.items()
+        if (after[node] > target if node in after else node in planned)
+    }
+    cooled = f"{counted(moves, 'eviction')} cool{'s' if moves == 1 else ''} {len(targets) - len(stay)} of "
+    begins = f"{cooled}{counted(len(targets), 'hot node')}{'' if stay else '.'}"
+    shown = [f"{node} {why}" for node, why in list(stay.items())[:MOST_STAYING]]
+    more = [f"{len(stay) - len(shown)} more stay hot"] if len(stay) > len(shown) else []
+    print_paragraph(console, begins + (";" if stay else ""), "; ".join([*shown, *more]))
 
 
 def of_namespace(report: CycleReport, namespace: str) -> CycleReport:
@@ -135,18 +166,19 @@ def _print_evictions(console: Console, report: CycleReport) -> None:
     if not report.evictions:
         return
     title = "Planned evictions (dry run)" if report.dry_run else "Evictions"
-    table = plain_table(
-        title, "POD", "SERVICE", "FROM -> TARGET NODE", "CPU", "OUTCOME", *(each.title.upper() for each in COLUMNS)
-    )
+    reasons = [each.title.upper() for each in COLUMNS]
+    columns = ("POD", "SERVICE", "FROM", "TO", "CPU", "OUTCOME", "DETAIL", *reasons)
+    table = plain_table(title, *columns, wide=("SERVICE", *reasons))
     for eviction in report.evictions:
-        waits = ", waits" if _still_waits(eviction) else ""
-        outcome = Text(f"{eviction.outcome}{waits}", style=OUTCOME_STYLE[eviction.outcome])
+        outcome = "waits" if _still_waits(eviction) else str(eviction.outcome)
         table.add_row(
             eviction.full_name,
             str(eviction.service),
-            f"{eviction.node} -> {_target(eviction)}",
+            eviction.node,
+            _target(eviction),
             millicores(eviction.cpu_millicores, unknown="?"),
-            outcome,
+            Text(outcome, style=OUTCOME_STYLE[eviction.outcome]),
+            eviction.detail,
             *(each.text(eviction) for each in COLUMNS),
         )
     console.print(table)
@@ -156,16 +188,9 @@ def _print_waiting(console: Console, report: CycleReport) -> None:
     moves = [each for each in report.evictions if _still_waits(each)]
     if not moves:
         return
-    table = plain_table("Waiting", "POD", "SERVICE", "FROM -> TARGET NODE", "CPU", "WAITS FOR", "EXPECTED IN")
+    table = plain_table("Waiting", "POD", "EXPECTED IN", "WAITS FOR")
     for move in moves:
-        table.add_row(
-            move.full_name,
-            str(move.service),
-            f"{move.node} -> {_target(move)}",
-            millicores(move.cpu_millicores, unknown="?"),
-            move.waits_for,
-            _expected_in(move, report),
-        )
+        table.add_row(move.full_name, _expected_in(move, report), move.waits_for)
     console.print(table)
 
 
@@ -202,8 +227,13 @@ def _print_remaining(console: Console, report: CycleReport, *, each: bool) -> No
 
 def _target(eviction: Eviction) -> str:
     if not eviction.target_nodes:
-        return "none, the pod has finished"
-    node, probability = eviction.target_nodes[0]
+        return "none (finished)"
+    return target_text(eviction.target_nodes[0])
+
+
+def target_text(target: tuple[str, float]) -> str:
+    """A target node, with its probability unless it is certain."""
+    node, probability = target
     return node if probability > 0.995 else f"{node} ({probability:.0%})"
 
 
@@ -218,11 +248,10 @@ def _print_refusals(console: Console, report: CycleReport, *, each: bool) -> Non
     nodes_of = Counter(code for _, code in groups)
     many = {code: count for code, count in sorted(nodes_of.items()) if count > MOST_NODES and not each}
     title = "Not evicted (each node with --all-nodes)" if many else "Not evicted"
-    table = plain_table(title, "NODE", "CODE", "COUNT", "EXAMPLES", "REASON")
+    table = plain_table(title, "NODE", "CODE", "COUNT", "EXAMPLE", "REASON", legend="CODE")
 
     def row(where: str, code: str, members: list[tuple[str, str]]) -> None:
-        shown = ", ".join(name for name, _ in members[:EXAMPLES]) + (", ..." if len(members) > EXAMPLES else "")
-        table.add_row(where, code, str(len(members)), shown, _reason_of_all(code, members))
+        table.add_row(where, code, str(len(members)), members[0][0], _reason_of_all(code, members))
 
     ranked = sorted(groups.items())
     for (node, code), members in ranked:
@@ -248,10 +277,12 @@ def print_nodes(console: Console, lines: Iterable[NodeLine], *, all_nodes: bool)
     shown = [line for line in lines if all_nodes or line.hot or _changes(line)]
     if not shown:
         return
+    measured = any(line.cpu_after is not None for line in shown)
     table = plain_table("Node CPU", "NODE", "POOL", "BEFORE", "", "PLANNED", "", "MEASURED")
     for line in shown:
         name = Text(line.name, style="bold red" if line.hot else "")
-        cells = (share(line.cpu_before), "->", _planned(line), "->", share(line.cpu_after))
+        after = ("->", share(line.cpu_after)) if measured else ("", "")
+        cells = (share(line.cpu_before), "->", _planned(line), *after)
         table.add_row(name, line.pool or UNKNOWN, *cells)
     console.print(table)
     for resource in dict.fromkeys(each.resource for line in shown for each in line.resources):

@@ -5,9 +5,18 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rebalancer.cli.output.cycle import target_nodes
+from rebalancer.cli.output.cycle import target_nodes, target_text
 from rebalancer.cli.output.json import pick
-from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, refusal_text, share, size
+from rebalancer.cli.output.tables import (
+    FIGURES,
+    UNKNOWN,
+    millicores,
+    plain_table,
+    print_paragraph,
+    refusal_text,
+    share,
+    size,
+)
 from rebalancer.model.reason import Refusal
 from rebalancer.planner.explain.nodes import NodeExplanation
 from rebalancer.planner.explain.pods import PodExplanation, ScoredNode
@@ -75,19 +84,17 @@ def print_pod(console: Console, found: PodExplanation, *, wide: bool, all_nodes:
     """`explain pod`"""
     pod = found.pod
     where = f"on {pod.node_name} (pool {found.pool or 'none'})" if pod.node >= 0 else "on no node"
-    console.print(Text.assemble((f"Pod {pod}", "bold"), f" {where}, service {pod.service or 'none'}"))
+    print_paragraph(console, f"Pod {pod}", f"{where}, service {pod.service or 'none'}")
     whose = "the pod's replacement" if pod.node >= 0 else "the pod"
     without = f", without the plan's {found.planned} eviction(s)" if found.planned else ""
     _print_scored(console, found, f"Feasible nodes for {whose}, best first{without}", wide=wide, all_nodes=all_nodes)
     _print_failed(console, found, each=all_nodes or len(found.scored) + len(found.failed) <= BEST_SHOWN)
     if found.no_target_node is not None:
-        console.print(Text.assemble((f"No target node{without}: ", "bold"), refusal_text(found.no_target_node)))
+        print_paragraph(console, f"No target node{without}:", refusal_text(found.no_target_node))
     elif found.target_nodes:
         shown = ", ".join(f"{node} ({share:.0%})" for node, share in found.target_nodes[:TARGETS_SHOWN])
         more = len(found.target_nodes) - TARGETS_SHOWN
-        console.print(
-            Text.assemble((f"Target nodes{without}: ", "bold"), shown + (f" and {more} more" if more > 0 else ""))
-        )
+        print_paragraph(console, f"Target nodes{without}:", shown + (f" and {more} more" if more > 0 else ""))
     if found.checks:
         answer = "yes" if found.eviction is not None else "no"
         table = plain_table(f"Would a run evict it now: {answer}", "CHECK", "", "CODE", "REASON")
@@ -96,7 +103,7 @@ def print_pod(console: Console, found: PodExplanation, *, wide: bool, all_nodes:
             table.add_row(check.name, mark, str(check.code or ""), check.detail)
         console.print(table)
         for code, lifted_by in {check.code: check.lifted_by for check in found.checks if not check.ok}.items():
-            console.print(Text.assemble((f"{code} is lifted by: ", "bold"), lifted_by))
+            print_paragraph(console, f"{code} is lifted by:", lifted_by)
     _print_unknown(console, found.unknown)
 
 
@@ -218,9 +225,9 @@ def placement_skew_document(each: PlacementSkew) -> dict[str, Any]:
 
 def print_node(console: Console, found: NodeExplanation, *, wide: bool, all_pods: bool) -> None:
     """`explain node`"""
-    console.print(Text.assemble((f"Node {found.name}", "bold"), f" (pool {found.pool or 'none'})"))
+    print_paragraph(console, f"Node {found.name}", f"(pool {found.pool or 'none'})")
     if found.stopped is not None:
-        console.print(Text.assemble(("No decisions: ", "bold red"), refusal_text(found.stopped)))
+        print_paragraph(console, Text("No decisions:", style="bold red"), refusal_text(found.stopped))
     shares = ("MEASURED", "LOAD", "LOW", "TARGET", "HIGH")
     table = plain_table("Is it hot?", "STRATEGY", "RESOURCE", *shares, "", "REASON")
     others = plain_table("Other findings", "STRATEGY", "REASON")
@@ -250,16 +257,19 @@ def _print_pods(console: Console, found: NodeExplanation, *, wide: bool, all_pod
         title += f" ({len(shown)} of {len(found.pods)}, all with --all)"
     wider = ("SERVICE", "REQUEST") if wide else ()
     resources = [f"OF {name.upper()}" for name in shown[0].resource_shares]
-    table = plain_table(title, "POD", *wider, "CPU", "OF NODE", *resources, "", "REASON")
+    columns = ("POD", *wider, "CPU", "OF NODE", *resources, "DECISION", "TARGET NODE", "REASON")
+    table = plain_table(title, *columns, right=(*FIGURES, *resources), legend="DECISION")
     for pod in shown:
         cpu = millicores(pod.cpu_millicores, unknown="?")
         if pod.target_node is not None:
-            verdict, because = Text("evict", style="cyan"), f"-> {pod.target_node[0]} ({pod.target_node[1]:.0%})"
+            verdict, target, because = Text("evict", style="cyan"), target_text(pod.target_node), ""
         else:
-            verdict, because = Text(str(pod.code or "keep")), pod.message
+            verdict, target, because = Text(str(pod.code or "keep")), "", pod.message
         extra = (pod.service or "-", f"{pod.cpu_request_millicores:.0f}m") if wide else ()
         others = map(share, pod.resource_shares.values())
-        table.add_row(f"{pod.namespace}/{pod.name}", *extra, cpu, share(pod.cpu_share), *others, verdict, because)
+        table.add_row(
+            f"{pod.namespace}/{pod.name}", *extra, cpu, share(pod.cpu_share), *others, verdict, target, because
+        )
     console.print(table)
 
 
@@ -314,4 +324,4 @@ def _refusal(refusal: Refusal | None) -> dict[str, Any] | None:
 
 def _print_unknown(console: Console, unknown: tuple[str, ...]) -> None:
     if unknown:
-        console.print(Text.assemble(("Not modelled: ", "yellow"), ", ".join(unknown)))
+        print_paragraph(console, Text("Not modelled:", style="yellow"), ", ".join(unknown))

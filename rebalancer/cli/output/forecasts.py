@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -10,8 +9,9 @@ from rich.text import Text
 
 from rebalancer.cli.output.json import at
 from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, print_notes, share
+from rebalancer.cli.output.times import ahead, local, moment, zone
 from rebalancer.forecast import Forecasts
-from rebalancer.forecast.leaks import MemoryLeak, utc
+from rebalancer.forecast.leaks import MemoryLeak
 from rebalancer.forecasting.node_forecasts import PooledForecast
 from rebalancer.model.usage import MEMORY
 
@@ -140,7 +140,8 @@ def print_forecasts(
 
 
 def _print_peaks(console: Console, title: str, found: Sequence[PooledForecast]) -> None:
-    table = plain_table(title, "NODE", "POOL", "PEAK", "HIGH", "AT (UTC)", "BETWEEN", "DAYS", "CONFIDENCE", "")
+    columns = ("NODE", "POOL", "PEAK", "HIGH", f"AT ({zone()})", "BETWEEN", "CONFIDENCE", "DAYS", "")
+    table = plain_table(title, *columns, wide=("DAYS",))
     for each in found:
         one = each.forecast
         table.add_row(
@@ -150,27 +151,28 @@ def _print_peaks(console: Console, title: str, found: Sequence[PooledForecast]) 
             share(each.high, digits=0),
             _weekday(one.peak_at),
             _clock(one.peak_from, one.peak_until),
-            str(one.days_used),
             share(one.confidence, digits=0),
+            str(one.days_used),
             Text("will be hot", style="bold red") if each.hot else "",
         )
     console.print(table)
 
 
 def _print_leaks(console: Console, leaks: Sequence[MemoryLeak]) -> None:
-    columns = ("POD", "NODE", "MEMORY", "AN HOUR", "LIMIT", "OOM KILL (UTC)", "EARLIEST", "LATEST", "BEFORE")
-    table = plain_table("Memory leaks", *columns, right=("MEMORY", "AN HOUR", "LIMIT"))
+    columns = ("POD", "NODE", "MEMORY", "AN HOUR", "LIMIT", "OOM KILL", "EARLIEST", "LATEST", "BEFORE")
+    wide = ("LIMIT", "EARLIEST", "LATEST", "BEFORE")
+    table = plain_table("Memory leaks", *columns, right=("MEMORY", "AN HOUR", "LIMIT"), wide=wide)
     for each in leaks:
         limit = "of the node" if each.limit_mebibytes is None else _mebibytes(each.limit_mebibytes)
-        latest = UNKNOWN if math.isinf(each.kill_until) else utc(each.kill_until)
+        latest = UNKNOWN if math.isinf(each.kill_until) else moment(each.kill_until)
         table.add_row(
             each.pod,
             each.node,
             _mebibytes(each.mebibytes),
             f"+{_mebibytes(each.mebibytes_per_hour)}",
             limit,
-            utc(each.kill_at),
-            utc(each.kill_from),
+            ahead(each.kill_at),
+            moment(each.kill_from),
             latest,
             str(each.ended_before or UNKNOWN),
         )
@@ -199,10 +201,10 @@ def _print_components(console: Console, each: PooledForecast) -> None:
 
 
 def _weekday(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%a %H:%M}" if math.isfinite(seconds) else UNKNOWN
+    return f"{local(seconds):%a %H:%M}" if math.isfinite(seconds) else UNKNOWN
 
 
 def _clock(begin: float, end: float) -> str:
     """`09:10-11:05`"""
-    times = [f"{datetime.fromtimestamp(each, UTC):%H:%M}" for each in (begin, end) if math.isfinite(each)]
+    times = [f"{local(each):%H:%M}" for each in (begin, end) if math.isfinite(each)]
     return "-".join(times) or UNKNOWN

@@ -26,9 +26,14 @@ class ReportDocument:
 
 
 def json_text(report: Report, clusters: Sequence[str]) -> str:
-    """The JSON document. Its schema is docs/reference/report.schema.json."""
+    """The document as JSON."""
+    return as_text(report_document(report, clusters))
+
+
+def report_document(report: Report, clusters: Sequence[str]) -> dict[str, Any]:
+    """The document of JSON and YAML. Its schema is docs/reference/report.schema.json."""
     document = ReportDocument(report=report, clusters=tuple(clusters))
-    return as_text({"schemaVersion": SCHEMA_VERSION, **encode(document)})
+    return {"schemaVersion": SCHEMA_VERSION, **encode(document)}
 
 
 def report_schema() -> dict[str, Any]:

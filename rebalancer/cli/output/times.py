@@ -1,0 +1,77 @@
+"""Times as kubectl shows them: ages, and the local time of the machine (`--utc`: UTC)."""
+
+import math
+import os
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+UNKNOWN: Final = "-"
+IN_MESSAGES: Final = re.compile(r"\b(\d{4}-\d\d-\d\d|Mon|Tue|Wed|Thu|Fri|Sat|Sun) (\d\d:\d\d) UTC\b")
+"""The times of messages, which are also recorded: a date, or the next day of that name."""
+UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+
+
+def use_utc() -> None:
+    """From here on local time is UTC, in this process."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+
+
+def moment(at: float | None) -> str:
+    """`14:05 CET`, with its date unless that is today; `-` for an unknown time."""
+    if at is None or not math.isfinite(at):
+        return UNKNOWN
+    today = local(at).date() == local(time.time()).date()
+    return local(at).strftime("%H:%M %Z" if today else "%Y-%m-%d %H:%M %Z")
+
+
+def local(at: float) -> datetime:
+    """A time in the zone of the machine, from seconds since the epoch."""
+    return datetime.fromtimestamp(at, UTC).astimezone()
+
+
+def zone() -> str:
+    """Abbreviation of the local time zone, of now."""
+    return local(time.time()).strftime("%Z")
+
+
+def age(seconds: float) -> str:
+    """`45s`, `2m30s`, `5h12m`, `3d4h`: at most two units, the second where it matters."""
+    left = max(round(seconds), 0)
+    parts: list[str] = []
+    for name, size in UNITS:
+        if left >= size or (name == "s" and not parts):
+            parts.append(f"{left // size}{name}")
+            left %= size
+        elif parts:
+            break
+    return "".join(parts[:2])
+
+
+def ago(at: float | None) -> str:
+    """The age of a time that has passed."""
+    return UNKNOWN if at is None or not math.isfinite(at) else age(time.time() - at)
+
+
+def ahead(at: float | None) -> str:
+    """`in 12m (14:05 CET)`; `now` for a time that has passed."""
+    if at is None or not math.isfinite(at):
+        return UNKNOWN
+    left = at - time.time()
+    return "now" if left <= 0 else f"in {age(left)} ({moment(at)})"
+
+
+def localised(text: str) -> str:
+    """A message with its times in local time."""
+    return IN_MESSAGES.sub(lambda found: _localised(found[1], found[2]), text)
+
+
+def _localised(day: str, clock: str) -> str:
+    if "-" in day:
+        return moment(datetime.strptime(f"{day} {clock}", "%Y-%m-%d %H:%M").replace(tzinfo=UTC).timestamp())
+    hour, minute = clock.split(":")
+    first = datetime.now(UTC).replace(hour=int(hour), minute=int(minute))
+    days = (first + timedelta(days=each) for each in range(7))
+    return next(f"{local(each.timestamp()):%a %H:%M %Z}" for each in days if f"{each:%a}" == day)
