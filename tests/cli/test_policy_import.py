@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_the_policy_is_on_stdout_and_what_differs_on_stderr(path: Path) -> None:
-    result = CliRunner().invoke(app, ["policy", "import", str(path), "--cluster", "blue"])
+    result = CliRunner(env={"COLUMNS": None}).invoke(app, ["policy", "import", str(path), "--cluster", "blue"])
     assert result.exit_code == 0
     policy = load_policy(result.stdout.encode(), source="stdout")
     assert (policy.cluster, [each.name for each in policy.strategies]) == ("blue", ["PodLifeTime"])

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rebalancer.cli.output.json import at
 from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, print_notes, share
-from rebalancer.cli.output.times import ahead, local, moment, zone
+from rebalancer.cli.output.times import local, moment, until, zone
 from rebalancer.forecast import Forecasts
 from rebalancer.forecast.leaks import MemoryLeak
 from rebalancer.forecasting.node_forecasts import PooledForecast
@@ -160,7 +160,7 @@ def _print_peaks(console: Console, title: str, found: Sequence[PooledForecast]) 
 
 def _print_leaks(console: Console, leaks: Sequence[MemoryLeak]) -> None:
     columns = ("POD", "NODE", "MEMORY", "AN HOUR", "LIMIT", "OOM KILL", "EARLIEST", "LATEST", "BEFORE")
-    wide = ("LIMIT", "EARLIEST", "LATEST", "BEFORE")
+    wide = ("EARLIEST", "LATEST", "BEFORE")
     table = plain_table("Memory leaks", *columns, right=("MEMORY", "AN HOUR", "LIMIT"), wide=wide)
     for each in leaks:
         limit = "of the node" if each.limit_mebibytes is None else _mebibytes(each.limit_mebibytes)
@@ -171,7 +171,7 @@ def _print_leaks(console: Console, leaks: Sequence[MemoryLeak]) -> None:
             _mebibytes(each.mebibytes),
             f"+{_mebibytes(each.mebibytes_per_hour)}",
             limit,
-            ahead(each.kill_at),
+            until(each.kill_at),
             moment(each.kill_from),
             latest,
             str(each.ended_before or UNKNOWN),

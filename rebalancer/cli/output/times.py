@@ -59,8 +59,15 @@ def ahead(at: float | None) -> str:
     """`in 12m (14:05 CET)`; `now` for a time that has passed."""
     if at is None or not math.isfinite(at):
         return UNKNOWN
+    return until(at) if at <= time.time() else f"{until(at)} ({moment(at)})"
+
+
+def until(at: float | None) -> str:
+    """`in 12m`; `now` for a time that has passed."""
+    if at is None or not math.isfinite(at):
+        return UNKNOWN
     left = at - time.time()
-    return "now" if left <= 0 else f"in {age(left)} ({moment(at)})"
+    return "now" if left <= 0 else f"in {age(left)}"
 
 
 def localised(text: str) -> str:
