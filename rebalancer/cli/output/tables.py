@@ -43,7 +43,8 @@ class Screen(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """A name that is longer than a line is not cut."""
-        super().print(*objects, **{"crop": False, **options})
+        options.setdefault("crop", False)
+        super().print(*objects, **options)
 
     def on_broken_pipe(self) -> None:
         """Raises BrokenPipeError (`plan | head -1`), which `main` turns into a silent exit."""
