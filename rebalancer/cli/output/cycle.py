@@ -166,9 +166,10 @@ def _print_evictions(console: Console, report: CycleReport) -> None:
     if not report.evictions:
         return
     title = "Planned evictions (dry run)" if report.dry_run else "Evictions"
-    reasons = [each.title.upper() for each in COLUMNS]
-    columns = ("POD", "SERVICE", "FROM", "TO", "CPU", "OUTCOME", "DETAIL", *reasons)
-    table = plain_table(title, *columns, wide=("SERVICE", *reasons))
+    others = (each.title.upper() for each in COLUMNS)
+    # the reason is that of the node, which the findings have
+    columns = ("POD", "SERVICE", "FROM", "TO", "CPU", "OUTCOME", "DETAIL", *others)
+    table = plain_table(title, *columns, wide=("SERVICE", "REASON"))
     for eviction in report.evictions:
         outcome = "waits" if _still_waits(eviction) else str(eviction.outcome)
         table.add_row(
