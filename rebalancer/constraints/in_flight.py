@@ -237,3 +237,10 @@ class LateEvictions:
         if service in self._services:
             return Refusal.of(Reason.REPLACEMENT_LATE, service)
         return None
+
+    def open_breakers(self, pools: Sequence[str]) -> dict[str, Refusal]:
+        """Scope (`the cluster`, or `pool NAME`) -> the refusal of its circuit breaker, for those that are open."""
+        found = {pool: refusal for pool in pools if (refusal := self.refuses(pool=pool, service=""))}
+        if found and self._total >= self._breaker.late_in_cluster:
+            return {"the cluster": next(iter(found.values()))}
+        return {f"pool {pool}": refusal for pool, refusal in found.items()}

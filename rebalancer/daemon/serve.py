@@ -25,6 +25,7 @@ from rebalancer.cycle.isolation import isolated
 from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.daemon import telemetry
 from rebalancer.daemon.memory import release_free_memory
+from rebalancer.daemon.notifying import Notifier
 from rebalancer.daemon.reload import PolicyFile
 from rebalancer.daemon.supervisor import Supervisor
 from rebalancer.daemon.triggers import Timer, TriggerQueue
@@ -35,6 +36,7 @@ from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.ports import Clock
 from rebalancer.model.snapshot import ClusterSnapshot, Owner
 from rebalancer.model.usage import Usage
+from rebalancer.notifications.outbox import Outbox
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.web import Auth, Metrics, WebPorts, WebServer, make_app, make_health_app
 from rebalancer.web.app import ReadyCheck
@@ -138,6 +140,7 @@ class Daemon:
             supervisor.start("gauges", threads.export_gauges)
             supervisor.start("forecast", threads.run_forecasts)
             supervisor.start("effect", threads.run_evaluation)
+            supervisor.start("notifications", threads.send_notifications)
             LOG.info(
                 "started", cluster=policy.cluster, address=web.url, health=health and health.url, dry_run=self.dry_run
             )
@@ -193,6 +196,13 @@ class _Threads:
         )
         self._active = self._build(daemon.policy_file.policy)
         self._retired: Active | None = None
+        self._outbox = Outbox(
+            lambda: self._active.policy.notifications.receivers,
+            lambda receiver, result: metrics.notifications.labels(receiver=receiver, result=result).inc(),
+        )
+        self._notifier = Notifier(
+            self._outbox, active=lambda: self._active, ledger=resources.ledger, effect=resources.effect
+        )
 
     # ---- cycles
 
@@ -229,6 +239,7 @@ class _Threads:
         self._cycle_due_since = time.monotonic()
         telemetry.count(self._metrics, report, seconds)
         telemetry.publish_events(self._resources.events, report)
+        self._notifier.cycle_done(report)
         self._views.done(report)
         release_free_memory()
 
@@ -268,13 +279,20 @@ class _Threads:
             evaluation = self._active.evaluation
             if evaluation is None or not self._leads():
                 exported.reset()
+                self._notifier.forget()
                 continue
-            evaluation.turn()
+            self._notifier.assessed(evaluation.turn())
+            self._notifier.look(time.monotonic())
             release_free_memory()
             try:
                 exported.update(evaluation.days(telemetry.EffectTelemetry.DAYS))
             except RebalancerError as error:
                 LOG.warning("effect not exported", error=str(error))
+
+    def send_notifications(self) -> None:
+        """Thread: send the notifications that wait."""
+        while not self._supervisor.stopping.is_set():
+            self._outbox.send_waiting(POLL_SECONDS)
 
     # ---- policy and gauges
 

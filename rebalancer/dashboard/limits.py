@@ -1,6 +1,7 @@
 """The dashboard's page of limits: remaining evictions, change windows, and everything that stops evictions."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from rebalancer.bootstrap.active import Active
 from rebalancer.constraints.in_flight import LateEvictions
@@ -9,6 +10,7 @@ from rebalancer.cycle.ledger_state import evictions_in_flight, longest_window
 from rebalancer.cycle.limits_overview import limit_lines, service_windows, window_lines
 from rebalancer.effect.feedback import open_breakers
 from rebalancer.model.effect import EffectRecords
+from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.limits import LedgerEntry
@@ -41,26 +43,36 @@ def limits_page(current: Active, ledger: Ledger, effect: EffectRecords) -> Limit
             for scope, state, words in windows
         ),
         pauses=tuple(ledger.pauses()),
-        open_breakers=open_breaker_messages(policy, flying, effect, now=now),
+        open_breakers=tuple(open_breaker_reasons(policy, flying, effect, now=now).values()),
         cooldowns=cooldowns(policy, ledger.entries(longest_window(policy)), now=now),
         backoffs=tuple(ledger.backoffs()),
         open_evictions=flying,
     )
 
 
-def open_breaker_messages(
+def open_breaker_reasons(
     policy: RebalancerPolicy, flying: Sequence[Eviction], effect: EffectRecords, *, now: float
-) -> tuple[str, ...]:
-    """Reasons of open circuit breakers, one sentence each: late replacements, and pools with ineffective evictions."""
+) -> dict[str, str]:
+    """Scope (`the cluster`, `pool NAME`) -> why its circuit breaker is open, one sentence each: late replacements, and
+    pools with ineffective evictions."""
     late = LateEvictions([each for each in flying if each.late], policy.safety.circuit_breaker)
-    refusals = [late.refuses(pool=pool.name, service="") for pool in policy.pools]
+    found = {
+        scope: refusal.message for scope, refusal in late.open_breakers([pool.name for pool in policy.pools]).items()
+    }
     assessed = effect.assessments(now - BREAKER_LOOKBACK_SECONDS, now + 1)
-    ineffective = open_breakers(assessed, policy.safety.circuit_breaker.effect, now=now)
-    messages = [
-        *(each.message for each in refusals if each is not None),
-        *(each.reason for each in ineffective.values()),
-    ]
-    return tuple(dict.fromkeys(messages))
+    for pool, each in open_breakers(assessed, policy.safety.circuit_breaker.effect, now=now).items():
+        scope = f"pool {pool}"
+        found[scope] = f"{found[scope]}; {each.reason}" if scope in found else each.reason
+    return found
+
+
+def open_breakers_now(current: Active, ledger: Ledger, effect: EffectRecords) -> dict[str, str]:
+    """`open_breaker_reasons` by the ledger, now. Raises ConnectError."""
+    flying: Sequence[Eviction] = ledger.open_evictions()
+    if flying:
+        with suppress(UnsafeDataError):  # before the cluster was read
+            flying = evictions_in_flight(ledger, current.policy, current.context.cluster.snapshot())
+    return open_breaker_reasons(current.policy, flying, effect, now=ledger.now())
 
 
 def cooldowns(policy: RebalancerPolicy, entries: Sequence[LedgerEntry], *, now: float) -> tuple[Cooldown, ...]:

@@ -4,7 +4,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -12,8 +11,7 @@ import numpy as np
 
 from rebalancer import __version__
 from rebalancer.bootstrap.active import Active
-from rebalancer.cycle.ledger_state import evictions_in_flight
-from rebalancer.dashboard.limits import limits_page, open_breaker_messages
+from rebalancer.dashboard.limits import limits_page, open_breakers_now
 from rebalancer.dashboard.nodes import NodeView, NodeViewCache, StoredPeaks, known
 from rebalancer.evaluation.reporting import Source, gather
 from rebalancer.model.cycles import (
@@ -25,7 +23,7 @@ from rebalancer.model.cycles import (
 )
 from rebalancer.model.document import Dimension
 from rebalancer.model.effect import EffectRecords
-from rebalancer.model.errors import RebalancerError, UnsafeDataError
+from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS
@@ -283,12 +281,7 @@ class LiveViews:
         return due
 
     def _open_breakers(self) -> tuple[str, ...]:
-        flying: Sequence[Eviction] = self._from.ledger.open_evictions()
-        if flying:
-            with suppress(UnsafeDataError):  # before the cluster was read
-                snapshot = self._from.current().context.cluster.snapshot()
-                flying = evictions_in_flight(self._from.ledger, self._policy, snapshot)
-        return open_breaker_messages(self._policy, flying, self._from.effect, now=self._now)
+        return tuple(open_breakers_now(self._from.current(), self._from.ledger, self._from.effect).values())
 
     # -- cycles -------------------------------------------------------------------------------------------------------
 

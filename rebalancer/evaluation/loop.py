@@ -48,9 +48,10 @@ class EvaluationLoop:
     _read_at: float = float("-inf")
     _told: set[str] = field(default_factory=set)
 
-    def turn(self) -> None:
-        """One pass over everything that is due. Never raises for an unavailable cluster, database or Prometheus."""
-        now = self.clock.now()
+    def turn(self) -> Sequence[Assessment]:
+        """One pass over everything that is due; the assessments made. Never raises for an unavailable cluster, database
+        or Prometheus."""
+        now, made = self.clock.now(), tuple[Assessment, ...]()
         try:
             made = self._assess(now)
             if made or now - self._learned_at >= FEEDBACK_EVERY_SECONDS:
@@ -62,6 +63,7 @@ class EvaluationLoop:
                 self._evaluate_slo(now)
         except RebalancerError as error:
             self._tell([f"evictions are not assessed: {error}"])
+        return made
 
     def days(self, count: int) -> Sequence[DayRow]:
         """Counts of the last days, today included. Raises ConnectError."""

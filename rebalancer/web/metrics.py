@@ -36,8 +36,7 @@ class Metrics:
     """All metrics, in their own registry. Thread-safe."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.described: list[Described] = []
+        self.registry, self.described = CollectorRegistry(), list[Described]()
 
         self.cycles = self._counter("cycles", "Cycles by trigger and result.", "trigger", "result")
         self.cycle_duration = self._histogram("cycle_duration_seconds", "Duration of cycles.", _CYCLE_BUCKETS)
@@ -73,6 +72,10 @@ class Metrics:
         self.watch_events = self._counter("watch_events", "Events delivered by watches.", "kind")
         self.watch_relists = self._counter("watch_relists", "Lists read again after a watch was lost.", "kind")
         self.watch_restarts = self._counter("watch_restarts", "Watches opened again.", "kind")
+
+        self.notifications = self._counter(
+            "notifications", "Notifications by receiver and result: sent, failed, dropped.", "receiver", "result"
+        )
 
         self.forecast_duration = self._histogram(
             "forecast_duration_seconds", "Duration of a forecast run.", _CYCLE_BUCKETS

@@ -13,6 +13,7 @@ from rebalancer.policy.schema.guards import Guards
 from rebalancer.policy.schema.levels import ServiceLevels
 from rebalancer.policy.schema.limits import CountOrPercent, Limits, ScopeLimits
 from rebalancer.policy.schema.lists import Lists
+from rebalancer.policy.schema.notifications import Notifications
 from rebalancer.policy.schema.safety import Safety
 from rebalancer.policy.schema.strategies import HighNodeUtilization, Need, Strategy
 from rebalancer.policy.schema.types import (
@@ -251,6 +252,8 @@ class RebalancerPolicy(Section):
     """Predicted peaks of nodes."""
     effect: Effect = Effect()
     """Evaluation after the fact."""
+    notifications: Notifications = Notifications()
+    """Messages about evictions, circuit breakers and their effect; off by default."""
 
     @field_validator("pools")
     @classmethod

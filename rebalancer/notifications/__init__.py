@@ -1,0 +1,1 @@
+"""Notifications out: messages, their rendering for Slack and Alertmanager, and the queue that sends them."""

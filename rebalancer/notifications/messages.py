@@ -1,0 +1,118 @@
+"""Notifications of a cycle, of assessments and of circuit breakers. Pure: records in, notifications out."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from rebalancer.model.effect import Assessment, Outcome, Step
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.eviction import Outcome as Answer
+from rebalancer.model.notifications import Event, Notification
+from rebalancer.model.plan import CycleReport
+from rebalancer.model.usage import CPU
+
+SHOWN = 10
+"""Most nodes, and most pods of a node, in one message."""
+EVICTIONS_FIRE_SECONDS = 300.0
+NOT_EFFECTIVE_FIRES_SECONDS = 3600.0
+BREAKER_FIRES_SECONDS = 900.0
+"""An alert of an open circuit breaker is sent again before this time has passed."""
+
+
+def evictions(report: CycleReport) -> list[Notification]:
+    """One notification for the evictions of a cycle; none for a dry run or without evictions."""
+    made: dict[str, list[Eviction]] = defaultdict(list)
+    for each in report.evictions:
+        if each.outcome is Answer.EVICTED:
+            made[each.node].append(each)
+    if report.dry_run or not made:
+        return []
+    lines = {line.name: line for line in report.nodes}
+    text = []
+    for node, moved in list(made.items())[:SHOWN]:
+        line = lines.get(node)
+        change = ""
+        if line is not None and line.cpu_before is not None and line.cpu_planned is not None:
+            change = f" ({line.cpu_before:.0%} -> {line.cpu_planned:.0%} planned)"
+        text.append(f"{node}{change}: {_some([f'{each.namespace}/{each.pod}' for each in moved])}")
+    if len(made) > SHOWN:
+        text.append(f"and {len(made) - SHOWN} more nodes")
+    count = sum(map(len, made.values()))
+    at = report.finished_at or report.started_at
+    return [
+        Notification(
+            event=Event.EVICTIONS,
+            cluster=report.cluster,
+            title=f"{report.cluster}: {_count(count, 'pod')} evicted from {_count(len(made), 'node')}",
+            text="\n".join(text),
+            at=at,
+            labels={"trigger": str(report.trigger)},
+            ends_at=at + EVICTIONS_FIRE_SECONDS,
+        )
+    ]
+
+
+def not_effective(cluster: str, assessments: Sequence[Assessment]) -> list[Notification]:
+    """One notification for each node that its evictions did not cool, after the settling time.
+
+    Late assessments, and those of which the usage isn't known, are left out.
+    """
+    return [
+        Notification(
+            event=Event.NOT_EFFECTIVE,
+            cluster=cluster,
+            title=f"{cluster}: node {each.node} was not cooled by its evictions: {_share(each)}",
+            text=each.detail,
+            at=each.assessed_at or each.due_at,
+            labels={"node": each.node, "pool": each.pool, "resource": each.resource},
+            ends_at=(each.assessed_at or each.due_at) + NOT_EFFECTIVE_FIRES_SECONDS,
+        )
+        for each in assessments
+        if each.step is Step.SETTLED
+        and not each.late
+        and each.before_share > each.high
+        and each.outcome not in (None, Outcome.COOLED, Outcome.UNKNOWN)
+    ]
+
+
+def circuit_breakers(
+    cluster: str, before: Mapping[str, str], now_open: Mapping[str, str], *, now: float
+) -> list[Notification]:
+    """Changes of open circuit breakers (scope -> reason) since the last look. One that is still open is repeated."""
+    out = [
+        _breaker(cluster, scope, f"{cluster}: circuit breaker of {scope} open", reason, now, scope in before)
+        for scope, reason in now_open.items()
+    ]
+    for scope in before.keys() - now_open.keys():
+        title = f"{cluster}: circuit breaker of {scope} closed"
+        out.append(_breaker(cluster, scope, title, "", now, False, ended=True))
+    return out
+
+
+def _breaker(
+    cluster: str, scope: str, title: str, reason: str, now: float, repeated: bool, *, ended: bool = False
+) -> Notification:
+    return Notification(
+        event=Event.CIRCUIT_BREAKER,
+        cluster=cluster,
+        title=title,
+        text=reason,
+        at=now,
+        labels={"scope": scope},
+        ends_at=now if ended else now + BREAKER_FIRES_SECONDS,
+        repeated=repeated,
+    )
+
+
+def _share(assessment: Assessment) -> str:
+    after = "unknown" if assessment.after_share is None else f"{assessment.after_share:.0%}"
+    resource = "" if assessment.resource == CPU else f" of {assessment.resource}"
+    return f"{after}{resource}, target {assessment.target:.0%}"
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:SHOWN])
+    return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

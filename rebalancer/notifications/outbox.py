@@ -1,0 +1,64 @@
+"""The queue of notifications: filled by the daemon's threads, sent by one of its own."""
+
+import queue
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+
+from rebalancer.model.errors import RebalancerError
+from rebalancer.model.notifications import Notification
+from rebalancer.notifications.sending import send
+from rebalancer.policy.schema.notifications import Receiver
+
+LOG = structlog.get_logger("rebalancer")
+MAX_WAITING = 100
+SENT, FAILED, DROPPED = "sent", "failed", "dropped"
+
+
+class Outbox:
+    """Notifications that wait for their receivers, so that a slow one never delays a cycle. Of more than `MAX_WAITING`
+    the oldest is dropped."""
+
+    def __init__(self, receivers: Callable[[], Sequence[Receiver]], count: Callable[[str, str], None]) -> None:
+        """`receivers` of the active policy; `count` takes a receiver's name and a result."""
+        self._receivers = receivers
+        self._count = count
+        self._waiting: queue.Queue[tuple[Receiver, Notification]] = queue.Queue(MAX_WAITING)
+
+    def put(self, notifications: Iterable[Notification]) -> None:
+        """Queue notifications for the receivers that want them. Never waits."""
+        for each in notifications:
+            for receiver in self._receivers():
+                if each.event in receiver.events and not (each.repeated and receiver.alertmanager is None):
+                    self._put(receiver, each)
+
+    def send_waiting(self, seconds: float) -> None:
+        """Wait up to `seconds` for a notification, then send all that wait. Never raises for a receiver."""
+        try:
+            receiver, notification = self._waiting.get(timeout=seconds)
+            while True:
+                self._send(receiver, notification)
+                receiver, notification = self._waiting.get_nowait()
+        except queue.Empty:
+            return
+
+    def _put(self, receiver: Receiver, notification: Notification) -> None:
+        while True:
+            try:
+                self._waiting.put_nowait((receiver, notification))
+                return
+            except queue.Full:
+                try:
+                    oldest, _ = self._waiting.get_nowait()
+                except queue.Empty:
+                    continue
+                self._count(oldest.name, DROPPED)
+
+    def _send(self, receiver: Receiver, notification: Notification) -> None:
+        try:
+            send(receiver, notification)
+        except RebalancerError as error:
+            LOG.warning("notification not sent", title=notification.title, error=str(error))
+            self._count(receiver.name, FAILED)
+        else:
+            self._count(receiver.name, SENT)
