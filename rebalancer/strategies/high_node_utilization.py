@@ -93,7 +93,7 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     patience = view.strategy.memory_seconds
     stuck = {node for node, since in begun.items() if left[node] and view.now - since >= patience}
     begun = {node: since for node, since in begun.items() if node not in stuck}
-    emptied, kept = _to_empty(view, shares, begun, whole=whole)
+    emptied, kept = _to_empty(view, shares, begun, args)
     emptied[list(stuck)] = False
     # still a low node for the landings of others
     waiting = {node: each for node, each in view.in_vain.items() if emptied[node] and node not in begun}
@@ -140,13 +140,18 @@ def _in_vain(drained: InVain) -> Refusal:
 
 
 def _to_empty(
-    view: StrategyView, shares: _Shares, begun: Mapping[int, float], *, whole: bool
+    view: StrategyView, shares: _Shares, begun: Mapping[int, float], args: HighNodeUtilizationArgs
 ) -> tuple[Bools, dict[int, str]]:
     """(nodes,) nodes to drain, empty ones included; and why other low nodes are kept."""
-    mine = view.in_chosen_pools
-    emptied = shares.under & mine & view.snapshot.nodes.ready
+    ready, mine = view.snapshot.nodes.ready, view.in_chosen_pools
+    emptied = shares.under & mine & ready
     emptied[list(begun)] = False
-    kept = {node: why for node in np.flatnonzero(emptied).tolist() if (why := _kept(view, node, whole=whole))}
+    low, whole = np.flatnonzero(emptied).tolist(), args.whole_nodes
+    kept = {node: why for node in low if (why := _kept(view, node, whole=whole))}
+    for index, _ in () if args.drain_when_all_low else view.chosen_pools:
+        members = ready & (view.node_pools.of_node == index)
+        if shares.under[members].all():
+            kept |= dict.fromkeys(np.flatnonzero(emptied & members).tolist(), "all nodes of its pool are low")
     emptied[list(kept)] = False
     emptied[list(begun)] = True
     return emptied, kept

@@ -20,9 +20,9 @@ ARGUMENTS: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
      {"reasons": ["OutOfcpu", "CreateContainerConfigError"], "includingInitContainers": True, "excludeOwnerKinds": ["Job"], "minPodLifetime": "1h"}, []),
     ("RemoveFailedPods", {"reasons": ["NodeAffinity"], "exitCodes": [1], **PODS}, {"reasons": ["NodeAffinity"], "exitCodes": [1], **PODS}, []),
     ("RemoveFailedPods", {}, {}, []),
-    ("HighNodeUtilization", {"thresholds": {"memory": 20}}, {"source": "Requests"}, ["args", "args.thresholds"]),
-    ("HighNodeUtilization", {"thresholds": {"cpu": 20, "memory": 20, "pods": 20}, "evictableNamespaces": {"exclude": ["kube-system", "namespace1"]}, "evictionModes": ["OnlyThresholdingResources"]},
-     {"source": "Requests"}, ["args", "args.evictableNamespaces.exclude", "args.evictionModes", "args.thresholds"]),
+    ("HighNodeUtilization", {"thresholds": {"memory": 20}}, {"source": "Requests", "drainWhenAllLow": False}, ["args", "args.thresholds"]),
+    ("HighNodeUtilization", {"thresholds": {"cpu": 20, "memory": 20, "pods": 20}, "evictableNamespaces": {"exclude": ["kube-system", "namespace1"]}},
+     {"source": "Requests", "drainWhenAllLow": False}, ["args", "args.evictableNamespaces.exclude", "args.thresholds"]),
     ("LowNodeUtilization", {"thresholds": {"memory": 20}, "targetThresholds": {"memory": 70}}, {"source": "Requests"}, ["args.targetThresholds"]),
     ("LowNodeUtilization", {"thresholds": {"cpu": 20, "memory": 20, "pods": 20}, "targetThresholds": {"cpu": 50, "memory": 50, "pods": 50}, "evictionLimits": {"node": 5}},
      {"source": "Requests"}, ["args.evictionLimits.node", "args.targetThresholds"]),
@@ -87,9 +87,8 @@ def test_marks_are_kept_with_a_target_a_little_under_high(low: float, high: floa
 
 
 def test_high_node_utilization_keeps_its_mark_and_fills_no_node_to_the_brim() -> None:
-    _, pool, differences = of_strategy("HighNodeUtilization", {"thresholds": {"cpu": 20}, "numberOfNodes": 3})
+    _, pool, differences = of_strategy("HighNodeUtilization", {"thresholds": {"cpu": 20}})
     assert pool["requestThresholds"] == {"high": {"cpu": 100.0}, "target": {"cpu": 95.0}, "low": {"cpu": 20.0}}
-    assert told(differences, "args.numberOfNodes").kind == "not supported"
     assert "wholeNodes" in told(differences, "args").why
 
 
@@ -192,3 +191,45 @@ def test_deviation_thresholds_of_requests_become_those_of_real_cpu_and_it_is_tol
     whys = [each.why for each in differences if each.field.endswith("useDeviationThresholds")]
     assert any("real CPU instead" in why for why in whys)
     assert any("is never hot" in why for why in whys)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "evictor", "field"),
+    [
+        ("HighNodeUtilization", {"thresholds": {"cpu": 20}, "evictionModes": ["OnlyThresholdingResources"]}, None, "evictionModes"),
+        ("HighNodeUtilization", {"thresholds": {"cpu": 20}, "numberOfNodes": 3}, None, "numberOfNodes"),
+        ("LowNodeUtilization", {**NEEDED["LowNodeUtilization"], "numberOfNodes": 3}, None, "numberOfNodes"),
+        ("RemoveFailedPods", {}, {"nodeFit": True}, "enabled[0]"),
+        ("PodLifeTime", {"maxPodLifeTimeSeconds": 86400, "states": ["Succeeded"]}, {"nodeFit": True}, "enabled[0]"),
+    ],
+)  # fmt: skip
+def test_21_3_what_would_evict_more_than_the_original_is_not_enabled(
+    name: str, args: dict[str, Any], evictor: dict[str, Any] | None, field: str
+) -> None:
+    why = f"without it more pods would be evicted, so {name} is not enabled"
+    [alone] = refused(theirs((name, args), evictor=evictor))
+    assert why in alone
+    # beside another strategy, whose import goes on
+    ours, differences = imported(theirs((name, args), ("RemoveDuplicates", {}), evictor=evictor))
+    assert [each.name for each in ours.strategies] == ["RemoveDuplicates"]
+    [listed] = [each for each in differences if why in each.why]
+    assert (listed.kind, listed.field.endswith(field)) == ("not supported", True)
+
+
+def test_21_3_without_node_fit_or_for_running_pods_nothing_is_lost() -> None:
+    failed, _ = imported(theirs(("RemoveFailedPods", {}), evictor={"nodeFit": False}))
+    old, _ = imported(theirs(("PodLifeTime", NEEDED["PodLifeTime"]), evictor={"nodeFit": True}))
+    assert [each.name for each in (*failed.strategies, *old.strategies)] == ["RemoveFailedPods", "PodLifeTime"]
+
+
+def test_21_3_what_differs_is_noted() -> None:
+    _, differences = imported(
+        theirs(
+            ("LowNodeUtilization", NEEDED["LowNodeUtilization"]),
+            ("RemovePodsViolatingTopologySpreadConstraint", {}),
+        )
+    )
+    noted = [each.why for each in differences]
+    assert "a node that is at its low threshold is not low; in the descheduler it is" in noted
+    assert "only pods that carry a topology spread constraint are evicted, not others that its selector counts" in noted
+    assert any("descheduler.alpha.kubernetes.io/evict lifts no protection" in each for each in noted)

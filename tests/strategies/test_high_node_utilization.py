@@ -49,6 +49,16 @@ def test_low_nodes_are_found_emptiest_first_with_the_numbers() -> None:
     assert found.cordons == {}
 
 
+def test_21_3_where_all_nodes_of_the_pool_are_low_none_is_drained_unless_the_policy_says_so() -> None:
+    low, busy = [a_node("a", used=1e3), a_node("b", used=2e3)], a_node("c", used=9e3)
+    pods, keep = pods_on(a=1, b=1, c=1), {"drainWhenAllLow": False}
+    assert drain(low, pods[:2]).nodes == ["a", "b"]
+    kept = drain(low, pods[:2], args=keep)
+    assert kept.nodes == []
+    assert kept.skipped == dict.fromkeys("ab", "low, but not to be drained: all nodes of its pool are low")
+    assert drain([*low, busy], pods, args=keep).nodes == ["a", "b"]
+
+
 @pytest.mark.parametrize(("used", "low"), [(7_999.9, True), (8_000.0, False), (0.0, True)])
 def test_low_is_strictly_under_low(used: float, low: bool) -> None:
     assert bool(drain([a_node("n", used=used), a_node("m", used=9e3)], pods_on(n=1, m=1)).nodes) is low

@@ -87,7 +87,7 @@ def print_pod(console: Console, found: PodExplanation, *, wide: bool, all_nodes:
     print_paragraph(console, f"Pod {pod}", f"{where}, service {pod.service or 'none'}")
     whose = "the pod's replacement" if pod.node >= 0 else "the pod"
     without = f", without the plan's {found.planned} eviction(s)" if found.planned else ""
-    _print_scored(console, found, f"Feasible nodes for {whose}, best first{without}", wide=wide, all_nodes=all_nodes)
+    _print_scored(console, found, f"Feasible nodes for {whose}, best first", wide=wide, all_nodes=all_nodes)
     _print_failed(console, found, each=all_nodes or len(found.scored) + len(found.failed) <= BEST_SHOWN)
     if found.no_target_node is not None:
         print_paragraph(console, f"No target node{without}:", refusal_text(found.no_target_node))

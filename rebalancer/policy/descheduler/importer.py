@@ -13,7 +13,7 @@ from rebalancer.model.errors import ConfigError
 from rebalancer.policy.descheduler.document import API_VERSION, ARGS, KIND, DeschedulerPolicy
 from rebalancer.policy.descheduler.guards import node_selector, read_guards, together
 from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, Difference, FieldPath, Keys, Notes
-from rebalancer.policy.descheduler.strategies import Made, make_strategy
+from rebalancer.policy.descheduler.strategies import FINISHED, Made, make_strategy
 from rebalancer.policy.descheduler.utilization import ImportedThresholds
 from rebalancer.policy.document import Document
 from rebalancer.policy.loader import load_policy
@@ -24,6 +24,11 @@ CYCLE = "5m"
 """The descheduler's default interval: its limits per run become limits per window of this length."""
 ALWAYS = (
     ("guards", "pods that are not Ready, in a rollout, or without allowed disruptions are not evicted"),
+    (
+        "guards",
+        "a pod's annotation descheduler.alpha.kubernetes.io/evict lifts no protection; with any value but true it "
+        "forbids the eviction",
+    ),
     ("guards.jobPods", "pods of Jobs are not evicted"),
     ("guards.namespaces", "pods of kube-system are not evicted"),
     ("limits", "limits that are not set have defaults, counted in the database across restarts"),
@@ -137,6 +142,7 @@ class _Import:
     def _profile(self, profile: Keys, pool: str, labels: dict[str, Any]) -> None:
         name = str(profile.get("name", ""))
         switched_on = self._switched_on(profile)
+        fits = bool(self._evictor(profile).peek("nodeFit", False))
         for index, config in enumerate(profile.peek("pluginConfig", [])):
             if config["name"] not in switched_on and config["name"] != EVICTOR:
                 at: FieldPath = (*profile.at, "pluginConfig", index)
@@ -149,6 +155,13 @@ class _Import:
             if args is None:
                 self._document.checked(ARGS[plugin], {}, at)
                 args = Keys({}, at, self._notes)
+            if fits and _of_finished_pods(plugin, args):
+                why = (
+                    "nodeFit keeps finished pods that fit on no other node: without it more pods would be evicted, so "
+                    f"{plugin} is not enabled"
+                )
+                self._notes.add(at, UNSUPPORTED, why)
+                continue
             made = make_strategy(plugin, args, self._notes, self._thresholds[pool])
             if made is not None:
                 self._add(made, at, name, pool, labels)
@@ -320,6 +333,12 @@ class _Import:
             last = profile
             out += "".join(f"  {line}\n" for line in _yaml([entry]).splitlines())
         return out
+
+
+def _of_finished_pods(plugin: str, args: Keys) -> bool:
+    """Whether the strategy selects finished pods. They have no target node here, so no room is looked for."""
+    states = set(args.peek("states", [])) if plugin == "PodLifeTime" else set()
+    return plugin == "RemoveFailedPods" or bool(states & FINISHED)
 
 
 def _yaml(value: Any) -> str:

@@ -51,6 +51,9 @@ def make_strategy(name: str, args: Keys, notes: Notes, thresholds: ImportedThres
         args.get("topologyBalanceNodeFit")
         why = "a pod is only ever evicted if its target nodes are known"
         notes.add((*args.at, "topologyBalanceNodeFit"), DIFFERENT, why)
+    if name == "RemovePodsViolatingTopologySpreadConstraint":
+        why = "only pods that carry a topology spread constraint are evicted, not others that its selector counts"
+        notes.add((), DIFFERENT, why, f"strategies[].{name}")
     if name == "RemovePodsViolatingNodeAffinity" and any("preferred" in each for each in made["nodeAffinityType"]):
         why = "for a preferred rule a pod is evicted only if a better node is certain to take it"
         notes.add((*args.at, "nodeAffinityType"), DIFFERENT, why, "strategies[].args.nodeAffinityType")
@@ -77,8 +80,9 @@ def _utilization(name: str, args: Keys, notes: Notes, thresholds: ImportedThresh
     read = low_node_utilization if name == "LowNodeUtilization" else high_node_utilization
     made = read(args, notes, thresholds)
     if args.get("numberOfNodes"):
-        why = "it starts with the first low node, without a minimum number"
+        why = f"without it more pods would be evicted, so {name} is not enabled"
         notes.add((*args.at, "numberOfNodes"), UNSUPPORTED, why)
+        made = None
     spaces = args.section("evictableNamespaces")
     namespaces = [
         ((*spaces.at, key), key, list(chosen)) for key in ("include", "exclude") if (chosen := spaces.get(key, []))

@@ -52,6 +52,10 @@ def low_node_utilization(args: Keys, notes: Notes, thresholds: ImportedThreshold
 
 def high_node_utilization(args: Keys, notes: Notes, thresholds: ImportedThresholds) -> dict[str, Any] | None:
     """The same for HighNodeUtilization, which uses requests."""
+    if args.get("evictionModes"):
+        why = "without it more pods would be evicted, so HighNodeUtilization is not enabled"
+        notes.add((*args.at, "evictionModes"), UNSUPPORTED, why)
+        return None
     low = _requested(dict(args.get("thresholds")), (*args.at, "thresholds"), notes)
     if not low:
         return None
@@ -70,10 +74,8 @@ def high_node_utilization(args: Keys, notes: Notes, thresholds: ImportedThreshol
         notes.add((*args.at, "thresholds"), DIFFERENT, why, "pools[].requestThresholds.target")
     why = "a node is left alone unless all its pods fit elsewhere (wholeNodes: false evicts those that fit)"
     notes.add(args.at, DIFFERENT, why, "strategies[].args.wholeNodes")
-    if args.get("evictionModes"):
-        why = "a low node is drained of all its pods"
-        notes.add((*args.at, "evictionModes"), UNSUPPORTED, why)
-    return {"source": "Requests"}
+    _note_low(notes, "requestThresholds")
+    return {"source": "Requests", "drainWhenAllLow": False}
 
 
 def _by_requests(
@@ -92,6 +94,7 @@ def _by_requests(
         notes.add(args.at, UNSUPPORTED, "a pool has one set of thresholds, which HighNodeUtilization sets: not enabled")
         return None
     thresholds.requests = made
+    _note_low(notes, "requestThresholds")
     return {"source": "Requests"}
 
 
@@ -138,6 +141,7 @@ def _by_cpu(
     if by_memory:
         top, target, bottom = _apart(high[MEMORY], low[MEMORY], args, notes)
         thresholds.cpu["resources"] = {MEMORY: {"high": top, "target": target, "low": bottom}}
+    _note_low(notes, "thresholds")
     return {"source": "CPU"}
 
 
@@ -150,6 +154,11 @@ def _apart(high: float, low: float, args: Keys, notes: Notes) -> tuple[float, fl
     if (top, bottom) != (high, low):
         notes.add((*args.at, "thresholds"), DIFFERENT, "thresholds are at least 1 %, and low is below high", "pools[]")
     return top, target, bottom
+
+
+def _note_low(notes: Notes, ours: str) -> None:
+    why = "a node that is at its low threshold is not low; in the descheduler it is"
+    notes.add((), DIFFERENT, why, f"pools[].{ours}.low")
 
 
 def _note_target(args: Keys, notes: Notes) -> None:

@@ -73,6 +73,9 @@ class HighNodeUtilizationArgs(Section):
     """Drain drains low nodes. Release evicts pods from nodes that are full by requests and idle by usage."""
     whole_nodes: bool = True
     """Drain: whether a node is left alone unless all its pods fit elsewhere. false: pods that fit are evicted."""
+    drain_when_all_low: bool = True
+    """Drain: whether nodes are drained while all nodes of their pool are low; then fuller low nodes take the pods.
+    false: no node is, as in the community's descheduler."""
     max_concurrent_nodes: Annotated[int, Field(ge=1)] = 1
     """Drain: maximum number of nodes of the cluster at a time. Each is cordoned until it is drained, or uncordoned if
     that fails."""
