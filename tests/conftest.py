@@ -14,7 +14,7 @@ settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
 MAY_BE_SKIPPED = ("KUBEBUILDER_ASSETS", "the right to mount")
-SLOW_FIRST = ("e2e", "store", "stories", "prometheus", "lab")
+SLOW_FIRST = ("deploy", "e2e", "store", "stories", "prometheus", "lab")
 """Folders whose files take longest: begun last, one of them would be what all wait for in the end."""
 
 

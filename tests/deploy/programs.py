@@ -15,7 +15,7 @@ import pytest
 BUILT = Path(__file__).resolve().parent.parent.parent / ".cache" / "tools"
 NEEDS_HELM = "needs helm on PATH, or go on PATH so that tests/install_real_parts.sh can build it"
 NEEDS_ACTIONLINT = "needs actionlint on PATH, or go on PATH so that tests/install_real_parts.sh can build it"
-NEEDS_KUBECTL = "needs kubectl 1.25 or newer (on PATH or in KUBEBUILDER_ASSETS)"
+NEEDS_KUBECTL = "needs kubectl 1.25 or newer on PATH"
 OLDEST_KUBECTL = (1, 25)
 
 

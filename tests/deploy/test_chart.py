@@ -33,7 +33,7 @@ from tests.deploy.readers.manifests import (
 )
 from tests.deploy.test_prometheus_rules import ALERTS
 
-GIVEN = ("--kube-version", OLDEST_KUBERNETES, "--set", "image.repository=rebalancer")
+GIVEN = ("--kube-version", OLDEST_KUBERNETES, "--values", str(CHART / "ci" / "default-values.yaml"))
 
 
 def rendered(*flags: str, release: str = "rebalancer", namespace: str = NAMESPACE) -> list[Object]:

@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 import rebalancer
-from tests.deploy.programs import actionlint, helm, run
+from tests.conftest import MAY_BE_SKIPPED
+from tests.deploy.programs import NEEDS_ACTIONLINT, NEEDS_HELM, NEEDS_KUBECTL, actionlint, helm, run
 from tests.deploy.readers.manifests import CHART, DEPLOY, ROOT
 from tests.programs.cli import rebalancer as program
 
@@ -256,3 +257,18 @@ def test_21_7_an_installed_program_knows_the_commit_that_it_was_built_from(tmp_p
     (tmp_path / "rebalancer" / "_data").mkdir()
     (tmp_path / "rebalancer" / "_data" / "commit").write_text("0123456789abcdef\n")
     assert "(commit 0123456789abcdef, " in said()
+
+
+# ---- what CI runs
+
+
+def test_21_7_ci_skips_only_what_needs_the_api_servers_binaries() -> None:
+    allowed = ("KUBEBUILDER_ASSETS", "the right to mount")
+    assert allowed == MAY_BE_SKIPPED
+    for reason in (NEEDS_HELM, NEEDS_ACTIONLINT, NEEDS_KUBECTL):
+        assert not any(each in reason for each in allowed), reason
+    script = (ROOT / "tests" / "install_real_parts.sh").read_text()
+    assert "go install" in script
+    assert {"helm", "actionlint"} <= set(re.findall(r"^built (\S+) ", script, re.M))
+    for page in ("test_docs_newcomer.py", "test_image_runs.py"):
+        assert "skipif" not in (ROOT / "tests" / "deploy" / page).read_text()
