@@ -219,7 +219,7 @@ def chart_policy_schema() -> str:
     Patterns that have words carry them as `expected`; texts that only editors show are left out. Raises ValueError for
     a pattern that no field has.
     """
-    text = json.dumps(_bare(policy_schema()), sort_keys=True, separators=(",", ":")) + "\n"
+    text = json.dumps(_bare(policy_schema()), indent=1, sort_keys=True) + "\n"
     if stale := [pattern for pattern, words in EXPECTED.items() if json.dumps(words) not in text]:
         raise ValueError(f"EXPECTED: no field of the policy has the pattern {' '.join(stale)}")
     return text

@@ -253,6 +253,7 @@ def test_every_other_value_arrives() -> None:
         assert given[name].items() < daemon[name].items()
     for each in objects:
         assert each["metadata"]["labels"]["example.com/cost"] == "platform", each["kind"]
+    assert volumes["notifications"]["secret"]["secretName"] == "slack"
     template = find(objects, "Deployment")["spec"]["template"]["metadata"]
     assert template["labels"]["example.com/cost"] == "platform"
     assert template["annotations"]["example.com/team"] == "platform"

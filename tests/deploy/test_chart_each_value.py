@@ -21,6 +21,8 @@ DASHBOARD = {"monitoring": {"dashboard": {"enabled": True}}}
 NAMED = [{"name": "extra", "value": "1"}]
 POLICY = {**yaml.safe_load((CHART / "files" / "policy.yaml").read_text()), "cluster": "other"}
 
+NOTIFYING = {**POLICY, "notifications": {"receivers": [{"name": "a", "alertmanager": {"url": "http://am:9093"}}]}}
+
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "admissionPolicy.enabled": (False, {}),
     "affinity": ({"podAntiAffinity": {}}, {}),
@@ -71,12 +73,14 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "monitoring.serviceMonitor.labels": ({"a": "b"}, MONITOR),
     "monitoring.serviceMonitor.tlsConfig": ({"insecureSkipVerify": True}, MONITOR),
     "nameOverride": ("other", {}),
+    "networkPolicy.alertmanagerPorts": ([9094], {"policy": NOTIFYING}),
     "networkPolicy.apiServerPorts": ([16443], {}),
     "networkPolicy.databasePorts": ([6432], SEVERAL),
     "networkPolicy.enabled": (False, {}),
     "networkPolicy.ingressFrom": ([], {}),
     "networkPolicy.prometheusPorts": ([9091], {}),
     "nodeSelector": ({"a": "b"}, {}),
+    "notificationsSecretName": ("slack", {}),
     "podAnnotations": ({"a": "b"}, {}),
     "podDisruptionBudget.enabled": (False, SEVERAL),
     "podDisruptionBudget.maxUnavailable": ("50%", SEVERAL),

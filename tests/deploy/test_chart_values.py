@@ -244,6 +244,18 @@ def test_21_6_the_chart_knows_every_keyword_of_the_policys_schema() -> None:
     assert keywords(policy_schema()) <= known
 
 
+def test_21_6_alertmanager_is_reached_where_the_policy_notifies_it(tmp_path: Path) -> None:
+    def ports(*receivers: dict[str, object]) -> set[int]:
+        values = tmp_path / "values.yaml"
+        values.write_text(yaml.safe_dump({"policy": {**POLICY, "notifications": {"receivers": list(receivers)}}}))
+        rules = find(rendered("--values", str(values)), "NetworkPolicy")["spec"]["egress"]
+        return {port["port"] for rule in rules for port in rule["ports"]}
+
+    slack = {"name": "chat", "slack": {"urlFile": "/run/rebalancer/notifications/url"}}
+    assert ports(slack) == ports()
+    assert ports(slack, {"name": "am", "alertmanager": {"url": "http://alertmanager:9093"}}) == ports() | {9093}
+
+
 # ---- as a CronJob
 
 

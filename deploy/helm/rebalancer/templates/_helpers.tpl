@@ -53,6 +53,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if eq "MetricsServer" (toString (dig "usage" "source" "Prometheus" $policy)) }}true{{ end }}
 {{- end }}
 
+{{/* Empty unless a receiver of notifications is Alertmanager. */}}
+{{- define "rebalancer.notifiesAlertmanager" -}}
+{{- $policy := fromJson (include "rebalancer.policyData" .) }}
+{{- range dig "notifications" "receivers" list $policy }}{{ if .alertmanager }}true{{ end }}{{ end }}
+{{- end }}
+
 {{- define "rebalancer.scheme" -}}
 {{ ternary "HTTPS" "HTTP" (ne .Values.webhook.tlsSecretName "") }}
 {{- end }}

@@ -132,6 +132,9 @@ spec:
         {{- if .Values.prometheusSecretName }}
         - {name: prometheus, mountPath: /run/rebalancer/prometheus, readOnly: true}
         {{- end }}
+        {{- if .Values.notificationsSecretName }}
+        - {name: notifications, mountPath: /run/rebalancer/notifications, readOnly: true}
+        {{- end }}
         {{- with .Values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -161,6 +164,10 @@ spec:
     {{- end }}
     {{- with .Values.prometheusSecretName }}
     - name: prometheus
+      secret: {secretName: {{ . | quote }}, defaultMode: 288}
+    {{- end }}
+    {{- with .Values.notificationsSecretName }}
+    - name: notifications
       secret: {secretName: {{ . | quote }}, defaultMode: 288}
     {{- end }}
     {{- with .Values.extraVolumes }}
