@@ -31,6 +31,7 @@ from rebalancer.model.plan import CycleReport
 from rebalancer.model.ports import Clock, Inbox, Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import CPU, Usage
+from rebalancer.planner.ahead import PredictedHotNode
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.web import views
@@ -248,11 +249,24 @@ class LiveViews:
 
     def _coming(self) -> tuple[list[views.Due], int]:
         """Upcoming proactive relief that is shown, and the number of further nodes."""
-        forecast_loop = self._from.current().forecast_loop
-        last = forecast_loop.last if forecast_loop is not None else None
-        coming = last.coming if last is not None else ()
-        shown = [views.Due(at=each.start_by, what=each.why, node=each.node_name) for each in coming[:DUE_AT_ONCE]]
+        coming = self._relief()
+        shown = [views.Due(at=each.start_by, what=why, node=each.node_name) for each, why in coming[:DUE_AT_ONCE]]
         return shown, max(len(coming) - DUE_AT_ONCE, 0)
+
+    def _relief(self) -> list[tuple[PredictedHotNode, str]]:
+        """Nodes that the last forecast run expected to be hot, in a sentence with the figures of the node view: its
+        pods may have left since. Those that are no longer expected to be are left out."""
+        forecast_loop, node_view, now = self._from.current().forecast_loop, self._node_views.latest(), self._now
+        last = forecast_loop.last if forecast_loop is not None else None
+        out = []
+        for each in last.coming if last is not None else ():
+            line = node_view.by_name.get(each.node_name) if node_view is not None else None
+            if each.resource != CPU or line is None or line.peak_share is None or line.peak_at is None:
+                out.append((each, each.why))
+            elif line.hot_from is not None:
+                hot_from = line.hot_from if line.hot_from > now else line.peak_at
+                out.append((each, each.sentence(line.peak_share, line.peak_at, hot_from)))
+        return out
 
     def _leaks(self) -> list[views.Due]:
         """Expected OOM kills, the first one first."""
@@ -261,9 +275,7 @@ class LiveViews:
         return [views.Due(at=each.kill_at, what=f"{each.pod} {each.sentence}", node=each.node) for each in leaks]
 
     def _plan(self, node: str) -> str:
-        forecast_loop = self._from.current().forecast_loop
-        last = forecast_loop.last if forecast_loop is not None else None
-        return next((each.why for each in last.coming if each.node_name == node), "") if last is not None else ""
+        return next((why for each, why in self._relief() if each.node_name == node), "")
 
     def _alerts_due(self) -> tuple[views.Due, ...]:
         at = self._from.inbox.next_at()

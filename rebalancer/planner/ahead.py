@@ -50,9 +50,24 @@ class PredictedHotNode:
     target: float
     start_by: float | None
     """The latest start; None where no window opens in time, or no pod that would help may be moved."""
-    why: str
-    """One sentence with the numbers, on the wall clock of the window that decides (UTC where none does)."""
+    start_why: str
+    """Reason of `start_by`."""
+    zone: str = "UTC"
+    """Time zone of the window that decides `start_by`; UTC where none does."""
     resource: str = CPU
+
+    @property
+    def why(self) -> str:
+        """One sentence with the numbers, on the wall clock of `zone`."""
+        return self.sentence(self.peak_share, self.peak_at, self.hot_from)
+
+    def sentence(self, peak_share: float, peak_at: float, hot_from: float) -> str:
+        """The same with the figures of a later snapshot."""
+        of, zone = "" if self.resource == CPU else f"{self.resource} ", self.zone
+        return (
+            f"{of}peak {peak_share * 100:.0f} % expected at {_clock(peak_at, zone)} {zone}, "
+            f"over {self.high * 100:.0f} % from {_clock(hot_from, zone)}; {self.start_why}"
+        )
 
     def due(self, now: float, every: float) -> bool:
         """Whether the relief must start before the next forecast, `every` seconds after this one."""
@@ -89,7 +104,7 @@ def predicted_hot_nodes(
     search = _StartSearch(
         snapshot=snapshot, peaks=peaks, policy=policy, admission=admission, start_up=start_up, now=now
     )
-    found, of = [], "" if resource == CPU else f"{resource} "
+    found = []
     for node in nodes.tolist():
         pool, peak_at = node_pools.names[node], float(peaks.node_at[node])
         share, top = float(peaks.node_millicores[node] / room[node]), float(high[node])
@@ -106,8 +121,8 @@ def predicted_hot_nodes(
             target=float(target[node]),
             start_by=start.at,
             resource=resource,
-            why=f"{of}peak {share * 100:.0f} % expected at {_clock(peak_at, start.zone)} {start.zone}, "
-            f"over {top * 100:.0f} % from {_clock(first, start.zone)}; {start.why}",
+            start_why=start.why,
+            zone=start.zone,
         )
         found.append(each)
     return sorted(found, key=_order)

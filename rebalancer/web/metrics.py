@@ -56,7 +56,9 @@ class Metrics:
         )
         self.refusals = self._counter("refusals", "Pods and nodes left alone, by reason code.", "code")
         self.limit_left = self._gauge(
-            "limit_left_evictions", "Evictions left in the tightest limit of each kind of scope.", "scope"
+            "limit_left_evictions",
+            "Evictions left in the tightest limit of each kind of scope, after the last cycle.",
+            "scope",
         )
         self.soft_tainted_nodes = self._gauge("soft_tainted_nodes", "Nodes that carry rebalancer's soft taint.")
         self.cordoned_nodes = self._gauge("cordoned_nodes", "Nodes cordoned by rebalancer.", "reason")
@@ -86,7 +88,7 @@ class Metrics:
         self.forecast_nodes = self._gauge(
             "forecast_nodes",
             "Nodes with a forecast (known), expected to become hot (hot), and of these, without a permitted eviction "
-            "in time (blocked).",
+            "in time (blocked), at the last forecast run.",
             "state",
         )
 

@@ -353,6 +353,24 @@ def test_a_node_that_will_be_hot_is_shown_with_its_peak_and_what_is_due(night: S
     assert "to be relieved by" in page.due[0].what
 
 
+def test_21_1_what_is_scheduled_has_the_figures_of_the_tiles(night: Shown) -> None:
+    """The forecast run expected more of node-1, and node-2 to be hot as well; pods have left them since."""
+    assert night.lookout is not None
+    assert night.lookout.last is not None
+    last = night.lookout.last
+    [first] = last.coming
+    higher, gone = replace(first, peak_share=0.99), replace(first, node_name="node-2")
+    night.lookout.last = replace(last, coming=(higher, gone))
+    page, one = LiveViews(night.sources).overview(ANY), LiveViews(night.sources).node("node-1")
+    night.lookout.last = last
+    tile = page.map.nodes[0]
+    assert tile.peak_share is not None
+    assert [each.node for each in page.due if each.node] == ["node-1"]
+    assert page.due[0].what.startswith(f"peak {tile.peak_share * 100:.0f} % expected at ")
+    assert one is not None
+    assert one.plan == page.due[0].what
+
+
 def test_19_4_leak_is_on_the_first_page_with_its_time(night: Shown) -> None:
     assert night.lookout is not None
     assert night.lookout.last is not None

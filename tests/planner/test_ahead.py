@@ -47,9 +47,10 @@ def test_without_windows_a_node_is_relieved_as_late_as_draining_and_starting_all
             high=0.75,
             target=0.65,
             start_by=utc("2027-01-15 09:18"),
-            why=HEAD + "to be relieved by 09:18",
+            start_why="to be relieved by 09:18",
         )
     ]
+    assert seen(WEB, ENOUGH)[0].why == HEAD + "to be relieved by 09:18"
 
 
 def test_the_slowest_candidate_and_the_policys_margin_and_lead_make_the_deadline() -> None:
