@@ -6,7 +6,7 @@ from details, which are kept for a shorter time. Fields and docstrings are those
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Final
 
@@ -123,6 +123,8 @@ class Report:
     until: Instant
     """Not included."""
     by: tuple[Dimension, ...]
+    evictions: Count
+    """Of all services and nodes; the rates and their counts have those that are assessed."""
     total: RateLine | None
     """null: nothing is recorded of these days."""
     lines: tuple[RateLine, ...]
@@ -156,6 +158,7 @@ def make_report(
     days: Sequence[DayRow],
     episodes: Sequence[HotEpisode] = (),
     assessments: Sequence[Assessment] = (),
+    evicted: Mapping[str, int] | None = None,
     moved: Sequence[Eviction] = (),
     hours: Sequence[PoolHour] = (),
     accuracy: Sequence[AccuracyLine] = (),
@@ -164,20 +167,24 @@ def make_report(
 ) -> Report:
     """The report of the days that overlap [since, until).
 
-    `hours` begin a week before `since`, for the comparison. `details_since`: start of the episodes and assessments that
+    `evicted`: node -> evictions; None: as in `moved`, which has at least those of the services that are shown. `hours`
+    begin a week before `since`, for the comparison. `details_since`: start of the episodes and assessments that
     are kept; None = all of the time.
     """
     counted_days = [row for row in days if day_of(since) <= row.day < math.ceil(until / DAY_SECONDS)]
     episodes = [each for each in episodes if each.started_at < until and (each.ended_at or math.inf) >= since]
     settled = [each for each in assessments if each.step is Step.SETTLED and since <= each.last_eviction_at < until]
     in_time = [each for each in settled if not each.late]
-    nodes = _nodes(episodes, settled, since=since, until=until)
+    evicted = Counter(each.node for each in moved) if evicted is None else evicted
+    evictions = sum(evicted.values())
+    nodes = _nodes(episodes, settled, evicted, since=since, until=until)
     total = next(iter(rates(counted_days, ())), None)
     breakdown = _breakdown(in_time)
     return Report(
         since=since,
         until=until,
         by=tuple(by),
+        evictions=evictions,
         total=total,
         lines=tuple(rates(counted_days, by)),
         reasons=() if total is None else tuple(_reasons(total, episodes, in_time)),
@@ -191,7 +198,10 @@ def make_report(
         resources=tuple(_resources(total, in_time)),
         accuracy=tuple(accuracy),
         comparison=comparison,
-        notes=tuple(_notes(total, episodes, settled, breakdown, accuracy, since=since, details_since=details_since)),
+        notes=(
+            *_notes(total, episodes, settled, breakdown, accuracy, since=since, details_since=details_since),
+            *_not_assessed(total, evictions),
+        ),
     )
 
 
@@ -250,12 +260,16 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def _nodes(
-    episodes: Sequence[HotEpisode], settled: Sequence[Assessment], *, since: float, until: float
+    episodes: Sequence[HotEpisode],
+    settled: Sequence[Assessment],
+    evicted: Mapping[str, int],
+    *,
+    since: float,
+    until: float,
 ) -> list[NodeRow]:
     minutes: Counter[str] = Counter()
     hot: dict[str, float] = defaultdict(float)
     pools: dict[str, str] = {}
-    evictions: Counter[str] = Counter()
     ineffective: Counter[str] = Counter()
     for episode in episodes:
         begin, end = max(episode.started_at, since), min(episode.ended_at or until, until)
@@ -263,18 +277,16 @@ def _nodes(
         hot[episode.node] += max(end - begin, 0.0) / 60.0
         pools[episode.node] = episode.pool
     for made in settled:
-        count = _evicted(made)
-        evictions[made.node] += count
         pools[made.node] = made.pool
         if not made.late and made.outcome not in (None, Outcome.COOLED, Outcome.UNKNOWN):
-            ineffective[made.node] += count
+            ineffective[made.node] += _evicted(made)
     return [
         NodeRow(
             node=node,
             pool=pool,
             episodes=minutes[node],
             hot_minutes=hot[node],
-            evictions=evictions[node],
+            evictions=evicted.get(node, 0),
             ineffective_evictions=ineffective[node],
         )
         for node, pool in pools.items()
@@ -321,6 +333,13 @@ def _breakdown(settled: Sequence[Assessment]) -> ChangeBreakdown | None:
 
 def _evicted(assessment: Assessment) -> int:
     return sum(each.evicted for each in assessment.pods)
+
+
+def _not_assessed(total: RateLine | None, evictions: int) -> Iterable[str]:
+    assessed = 0 if total is None else total.counts.evictions
+    if assessed < evictions:
+        all_of_them = counted(evictions, "eviction")
+        yield f"{all_of_them}, {assessed} of them assessed: the rates count these; nodes and services, all"
 
 
 def _notes(

@@ -98,6 +98,9 @@ def gather(sources: Sequence[Source], *, since: float, until: float, by: Sequenc
     hours = [hour for each in read for hour in each.hours(earlier, until)]
     kept = [now - each.keep_details for each in sources if each.keep_details is not None]
     comparison, notes = _compared(read, days, hours, since=since)
+    evicted: Counter[tuple[str, str]] = Counter()
+    for one in read:
+        evicted.update(one.evicted(since, until))
     report = make_report(
         since=since,
         until=until,
@@ -105,7 +108,8 @@ def gather(sources: Sequence[Source], *, since: float, until: float, by: Sequenc
         days=[row for _, row in days],
         episodes=[one for each in read for one in each.episodes(since, until)],
         assessments=[one for each in read for one in each.assessments(since, until)],
-        moved=_moved(read, since=since, until=until),
+        evicted=_of(evicted, 1),
+        moved=_moved(read, _of(evicted, 0), since=since, until=until),
         hours=hours,
         accuracy=_accuracy(read, since=since, until=until),
         comparison=comparison,
@@ -147,8 +151,9 @@ class _Reader:
             return found
         return [replace(each, pool=self._named(each.pool), node=self._named(each.node)) for each in found]
 
-    def services(self, since: float, until: float) -> Mapping[str, int]:
-        return self._effect.services(since, until)
+    def evicted(self, since: float, until: float) -> dict[tuple[str, str], int]:
+        found = self._effect.evicted(since, until).items()
+        return {(service, self._named(node)): count for (service, node), count in found}
 
     def moved(self, since: float, until: float, services: Collection[str]) -> Iterable[Eviction]:
         found = self._effect.moved(since, until, services=services)
@@ -169,11 +174,16 @@ class _Reader:
         return [each.model_copy(update={"pools": pools}) for each, pools in touched if pools]
 
 
-def _moved(read: Sequence[_Reader], *, since: float, until: float) -> list[Eviction]:
-    """Evictions of the services that the report shows, no others."""
-    evictions: Counter[str] = Counter()
-    for each in read:
-        evictions.update(each.services(since, until))
+def _of(evicted: Mapping[tuple[str, str], int], part: int) -> Counter[str]:
+    """Evictions by one part of their key."""
+    out: Counter[str] = Counter()
+    for key, count in evicted.items():
+        out[key[part]] += count
+    return out
+
+
+def _moved(read: Sequence[_Reader], evictions: Mapping[str, int], *, since: float, until: float) -> list[Eviction]:
+    """Evictions of the services that the report shows, no others. `evictions`: of all services."""
     shown = heapq.nsmallest(SHOWN, evictions, key=lambda service: (-evictions[service], service))
     return [one for each in read for one in each.moved(since, until, shown)]
 

@@ -318,8 +318,8 @@ class EffectRecords(Protocol):
         """Nodes emptied at or after `since`, oldest first."""
         ...
 
-    def services(self, since: float, until: float) -> Mapping[str, int]:
-        """Identity of a service -> evictions that were planned in the span."""
+    def evicted(self, since: float, until: float) -> Mapping[tuple[str, str], int]:
+        """(identity of a service, node that was left) -> evictions that were planned in the span."""
         ...
 
     def moved(self, since: float, until: float, *, services: Collection[str] | None = None) -> "Sequence[Eviction]":

@@ -146,10 +146,11 @@ class SqlEffect:
         """Nodes emptied at or after `since`, oldest first."""
         return drains_since(self._engine, self._cluster, since)
 
-    def services(self, since: float, until: float) -> dict[str, int]:
-        """Identity of a service -> its evictions that `moved` has."""
-        query = select(_IDENTITY, func.count()).where(*self._happened(since, until)).group_by(_IDENTITY)
-        return {row[0]: row[1] for row in read(self._engine, lambda c: c.execute(query).all())}
+    def evicted(self, since: float, until: float) -> dict[tuple[str, str], int]:
+        """(identity of a service, node) -> evictions that `moved` has."""
+        node = EVICTIONS.c.node
+        query = select(_IDENTITY, node, func.count()).where(*self._happened(since, until)).group_by(_IDENTITY, node)
+        return {(row[0], row[1]): row[2] for row in read(self._engine, lambda c: c.execute(query).all())}
 
     def moved(self, since: float, until: float, *, services: Collection[str] | None = None) -> list[Eviction]:
         """Evictions that happened or may have, planned from `since` up to, not including, `until`, oldest first; of

@@ -123,7 +123,7 @@ def test_the_table_tells_rates_reasons_nodes_services_and_what_moved_besides(tmp
     result = run(tmp_path, url, *WEEK, "--by", "trigger")
     assert result.code == 0, result.err
     lines = [re.split(r" {2,}", line.strip()) for line in result.out.splitlines()]
-    assert lines[0] == ["Effect of evictions: cluster test, 2024-10-04 00:00 to 2024-10-11 00:00 UTC"]
+    assert lines[0] == ["Effect of evictions: cluster test, 2024-10-04 00:00 to 2024-10-11 00:00 UTC, 3 evictions"]
     assert ["alert", "2", "2 of 4 (50 %)", "2 of 2 (100 %)", "1 of 2 (50 %)", "3", "2.4", "1.5", "150"] in lines
     # a rate of nothing
     assert ["(not discovered)", "1", "-", "-", "-", "0", "0", "0", "45"] in lines

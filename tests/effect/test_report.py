@@ -139,6 +139,22 @@ def test_reasons_have_a_sentence_a_share_and_the_newest_example(report: Report) 
     assert report.reasons[1].sentence == "limits were used up"
 
 
+def test_21_1_nodes_and_services_count_the_same_evictions_and_the_report_says_which_of_them_the_rates_count(
+    report: Report,
+) -> None:
+    """Four evictions: one from node-9, which is not assessed, and two from node-3."""
+    assert report.evictions == sum(each.evictions for each in report.services) == 4
+    assert {each.node: each.evictions for each in report.hottest} == {
+        "node-1": 0,
+        "node-2": 0,
+        "node-3": 2,
+        "node-4": 1,
+    }
+    assert report.total is not None
+    note = "4 evictions, {} of them assessed: the rates count these; nodes and services, all"
+    assert note.format(report.total.counts.evictions) in report.notes
+
+
 def test_the_hottest_and_the_most_uselessly_relieved_nodes_come_first(report: Report) -> None:
     assert [(row.node, row.episodes, row.hot_minutes) for row in report.hottest] == [
         ("node-2", 1, 90.0),
@@ -175,6 +191,7 @@ def test_notes_say_what_makes_the_figures_doubtful(report: Report) -> None:
     assert report.notes == (
         "insufficient data: 5 episodes, rates need at least 20",
         "1 node still hot: their figures may change",
+        "4 evictions, 3 of them assessed: the rates count these; nodes and services, all",
     )
     made = [
         an_assessment(minute=5, late=True, outcome=Outcome.REMAINING_PODS_GREW, breakdown=an_account(unexplained=900)),

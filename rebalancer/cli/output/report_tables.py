@@ -9,7 +9,7 @@ from rich.text import Text
 from rebalancer.cli.output.json import date
 from rebalancer.cli.output.tables import plain_table, print_notes
 from rebalancer.effect.cluster import PoolSummary
-from rebalancer.effect.messages import NOTHING, cores, percent, shown
+from rebalancer.effect.messages import NOTHING, cores, counted, percent, shown
 from rebalancer.effect.rates import RateLine
 from rebalancer.effect.report import NodeRow, Report
 from rebalancer.model.effect import ChangeBreakdown
@@ -37,7 +37,8 @@ def print_report(console: Console, report: Report, *, clusters: list[str]) -> No
     if not (report.total or report.pools or report.services or report.hottest or report.accuracy):
         console.print(f"No records of {of}, {time}.", highlight=False, markup=False)
         return
-    console.print(Text.assemble(("Effect of evictions:", "bold"), f" {of}, {time}"))
+    evictions = f", {counted(report.evictions, 'eviction')}"
+    console.print(Text.assemble(("Effect of evictions:", "bold"), f" {of}, {time}{evictions}"))
     _print_rates(console, report)
     _print_reasons(console, report)
     _print_resources(console, report)
