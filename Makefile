@@ -7,7 +7,7 @@ ARGS   ?=
 ONLY   ?=
 WORKERS ?= $(shell expr 2 \* `nproc 2>/dev/null || echo 2`)
 
-.PHONY: help demo test faults soak lint bench sbom audit docs lock
+.PHONY: help demo test faults soak lint bench sbom audit docs site lock
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -61,6 +61,9 @@ audit: $(READY) ## known vulnerabilities of the locked packages; ADVISORIES=FILE
 
 docs: $(READY) ## write the generated references under docs/reference
 	@$(BIN)/python docs/generate.py
+
+site: $(READY) ## the pages as a site, dist/site; strict: a page or a link that is not there ends it
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --config-file docs/site/mkdocs.yml $(ARGS)
 
 lock: $(READY) ## write requirements.lock anew (needs pip-tools)
 	@$(BIN)/python -m piptools compile --quiet --extra dev --generate-hashes --strip-extras --allow-unsafe \
