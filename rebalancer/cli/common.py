@@ -1,7 +1,10 @@
 """Shared by the commands: exit codes, the policy file, consoles. Imported at every start, so it imports little."""
 
 import signal
+import sys
+from collections.abc import Collection
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
 UNSAFE_EXIT = 3
 CONNECT_EXIT = 5
 NOT_EMPTY_EXIT = 2
+COMPLETION = "_REBALANCER_COMPLETE"
+"""Environment variable of a shell that asks for completions."""
+STDIN = Path("-")
 DEMO_DATABASE = "rebalancer-demo.db"
 
 
@@ -43,21 +49,37 @@ def read_policy(path: Path) -> "RebalancerPolicy":
 
 
 def parse_policy(data: bytes, *, path: Path) -> "RebalancerPolicy":
-    """The policy in `data`; the files it names are relative to `path`. Raises ConfigError."""
+    """The policy in `data`, which may be a ConfigMap or Helm values; the files it names are relative to `path`.
+
+    Raises ConfigError.
+    """
     from rebalancer.policy import load_policy
+    from rebalancer.policy.source import policy_in
     from rebalancer.strategies.plugins import args_of
 
-    policy = load_policy(data, source=str(path), args_of=args_of)
+    source = shown_path(path)
+    policy = load_policy(policy_in(data, source=source), source=source, args_of=args_of)
     if policy.scheduler.config_file is None:
         return policy
     beside = str(path.parent / policy.scheduler.config_file)
     return policy.model_copy(update={"scheduler": policy.scheduler.model_copy(update={"config_file": beside})})
 
 
+def shown_path(path: Path) -> str:
+    """The path in messages."""
+    return "stdin" if path == STDIN else str(path)
+
+
+@cache
+def _stdin() -> bytes:
+    """All of standard input, which can be read once."""
+    return sys.stdin.buffer.read()
+
+
 def read_file(path: Path) -> bytes:
-    """Raises ConfigError for an unreadable file."""
+    """The file, or standard input for `-`. Raises ConfigError for an unreadable file."""
     try:
-        return path.read_bytes()
+        return _stdin() if path == STDIN else path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}: expected a readable file") from None
 
@@ -81,3 +103,18 @@ def stdout_console(*, markup: bool = True) -> "Screen":
 def say(message: str) -> None:
     """A message on stderr."""
     typer.echo(message, err=True)
+
+
+def unknown(what: str, name: str, known: Collection[str], *, shown: int = 10) -> ConfigError:
+    """The error of a name that is not there, with those that are: the most similar first."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=3)
+    names = [*near, *(each for each in sorted(known) if each not in near)]
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ConfigError(f"{what} {name}: not found; expected one of {', '.join(names[:shown])}{more}")
+
+
+def plain_name(kind: str, text: str) -> str:
+    """`node/NAME` as NAME, as kubectl takes it."""
+    return text.removeprefix(f"{kind}/").removeprefix(f"{kind}s/")

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rebalancer.bootstrap.settings import Settings
     from rebalancer.cli.output.formats import Shown
     from rebalancer.cycle.context import CycleContext
+    from rebalancer.model.snapshot import ClusterSnapshot
     from rebalancer.policy import RebalancerPolicy
 
 NamespaceOption = Annotated[str | None, typer.Option("--namespace", "-n", help="Show only pods of this namespace.")]
@@ -26,13 +28,25 @@ AllNodesOption = Annotated[
     bool, typer.Option("--all-nodes", help="Show every node and finding, also unchanged nodes and long lists.")
 ]
 
-WATCH_SECONDS = 5.0
+SelectorOption = Annotated[
+    str | None,
+    typer.Option("--selector", "-l", help="Show only nodes with these labels, for example pool=web,zone!=a."),
+]
 
-Shared = Literal["policy", "kubeconfig", "context", "database", "output", "utc", "watch"]
+WATCH_SECONDS = 5.0
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+Shared = Literal["policy", "kubeconfig", "context", "database", "verbose", "output", "utc", "watch"]
 SHARED: dict[Shared, Any] = {
     "policy": Annotated[
         Path,
-        typer.Option("--policy", "-f", envvar="REBALANCER_POLICY", help="Path to the policy file.", show_default=False),
+        typer.Option(
+            "--policy",
+            "-f",
+            envvar="REBALANCER_POLICY",
+            help="Path to the policy file, a ConfigMap or Helm values with one; - for stdin.",
+            show_default=False,
+        ),
     ],
     "kubeconfig": Annotated[
         str | None, typer.Option("--kubeconfig", help="Path to the kubeconfig file; the default is that of kubectl.")
@@ -46,6 +60,10 @@ SHARED: dict[Shared, Any] = {
             "[default: sqlite:///rebalancer.db]",
         ),
     ],
+    "verbose": Annotated[
+        int,
+        typer.Option("--verbose", "-v", count=True, help="Log to stderr; -vv also each request.", show_default=False),
+    ],
     "output": Annotated[
         Output,
         typer.Option("--output", "-o", help="Output format; wide has all columns, csv the rows of the main table."),
@@ -55,11 +73,11 @@ SHARED: dict[Shared, Any] = {
         bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until interrupted.")
     ],
 }
-DEFAULTS: dict[Shared, Any] = {"policy": inspect.Parameter.empty, "utc": False, "watch": False}
+DEFAULTS: dict[Shared, Any] = {"policy": inspect.Parameter.empty, "verbose": 0, "utc": False, "watch": False}
 TABLES: tuple[Shared, ...] = ("output", "utc")
 WATCHED: tuple[Shared, ...] = (*TABLES, "watch")
-CLUSTER: tuple[Shared, ...] = ("policy", "kubeconfig", "context", "database")
-LEDGER: tuple[Shared, ...] = ("policy", "database")
+CLUSTER: tuple[Shared, ...] = ("policy", "kubeconfig", "context", "database", "verbose")
+LEDGER: tuple[Shared, ...] = ("policy", "database", "verbose")
 
 
 class Invocation:
@@ -72,11 +90,14 @@ class Invocation:
         kubeconfig: str | None = None,
         context: str | None = None,
         database: str | None = None,
+        verbose: int = 0,
         output: Output = Output.TABLE,
         utc: bool = False,
         watch: bool = False,
     ) -> None:
         self.output, self._watch = output, watch
+        if verbose:
+            logging.basicConfig(level=logging.INFO if verbose == 1 else logging.DEBUG, format=LOG_FORMAT)
         if utc:
             from rebalancer.cli.output.times import use_utc
 
@@ -150,6 +171,22 @@ def settings_for(**given: str | None) -> "Settings":
         wrong = error.errors(include_url=False)[0]
         what = str(wrong["msg"]).replace("Input should be", "expected")
         raise ConfigError(f"REBALANCER_{str(wrong['loc'][0]).upper()}: {what}, got {wrong['input']!r}") from None
+
+
+def selected(snapshot: "ClusterSnapshot", selector: str | None) -> list[str]:
+    """Names of the nodes that a label selector selects; None selects all. Raises ConfigError for an invalid one."""
+    from pydantic import ValidationError
+
+    from rebalancer.model.match import selector_matches
+    from rebalancer.policy.label_selector import parse_selector
+    from rebalancer.policy.schema.types import Selector
+
+    try:
+        compiled = Selector.model_validate(parse_selector(selector or "")).compiled()
+    except (ValidationError, ValueError):
+        raise ConfigError(f"-l {selector}: expected a label selector such as pool=web,zone!=a") from None
+    nodes = snapshot.nodes
+    return [name for name, labels in zip(nodes.names, nodes.labels, strict=True) if selector_matches(compiled, labels)]
 
 
 P = ParamSpec("P")

@@ -11,7 +11,7 @@ from types import FrameType
 
 import typer
 
-from rebalancer.cli.common import Stopped, say
+from rebalancer.cli.common import COMPLETION, Stopped, say
 from rebalancer.cli.registry import CommandGroup
 from rebalancer.model.errors import RebalancerError
 
@@ -24,6 +24,7 @@ app = typer.Typer(
     help="Rebalances Kubernetes clusters by real and predicted CPU load, and explains every decision.",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -54,6 +55,10 @@ def main() -> None:
     """The entry point of the `rebalancer` script."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _stop)  # releases the Lease and removes temporary files
+    if COMPLETION in os.environ:  # a shell asks for the words that may follow
+        from typer.completion import completion_init  # type: ignore[attr-defined]
+
+        completion_init()
     try:
         sys.exit(typer.main.get_command(app).main(standalone_mode=False))
     except UsageError as error:

@@ -28,8 +28,9 @@ COMMANDS = {
     "lab": ("lab:lab", "Serve a practice cluster on the loopback interface until interrupted."),
     "explain": ("explain:app", "Explain the decisions about a pod or a node, with the scheduler's scores."),
     "advise": ("advise:app", "Advise on configuration that makes evictions unnecessary."),
-    "policy": ("policy:app", "Validate policy files and import DeschedulerPolicy files."),
+    "policy": ("policy:app", "Validate, show, write and import policy files."),
     "db": ("database:app", "Manage the database of cycles, evictions and outcomes."),
+    "completion": ("completion:completion", "Print the completion script of a shell."),
     "version": ("version:version", "Print the version, the commit and the version of Python."),
 }
 """name -> (module:function, or module:app of a group; the beginning of its help)"""

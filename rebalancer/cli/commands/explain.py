@@ -2,18 +2,37 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from rebalancer.cli.common import plain_name, unknown
 from rebalancer.cli.invocation import CLUSTER, TABLES, Invocation, options
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rebalancer.model.snapshot import ClusterSnapshot
     from rebalancer.planner.explain.pods import ExplainContext
 
+KINDS = {"pod": "pod", "pods": "pod", "po": "pod", "node": "node", "nodes": "node", "no": "node"}
+"""Names of kinds as kubectl takes them -> command."""
+
+
+class KindGroup(TyperGroup):
+    """`explain node/NAME` is `explain node NAME`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """With the words of kubectl."""
+        kind, slash, name = args[0].partition("/")
+        words = [KINDS.get(kind, kind), *([name] if slash else []), *args[1:]]
+        return super().resolve_command(ctx, words)
+
+
 app = typer.Typer(
-    help="Explain the decisions about a pod or a node, with the scheduler's scores.", no_args_is_help=True
+    help="Explain the decisions about a pod or a node, with the scheduler's scores.",
+    no_args_is_help=True,
+    cls=KindGroup,
 )
 
 
@@ -57,7 +76,7 @@ def pod(
 ) -> None:
     """Explain a pod: for each node the filter that rejects it or its scores, its target nodes, and whether a run would
     evict it."""
-    space, _, short = name.rpartition("/")
+    space, _, short = plain_name("pod", name).rpartition("/")
     if space and namespace is not None and space != namespace:
         raise ConfigError(f"{name}: expected the namespace once, got also -n {namespace}")
     space = space or namespace or "default"
@@ -68,7 +87,7 @@ def pod(
 
         found = find_pod(scene.snapshot, space, short)
         if found is None:
-            raise ConfigError(f"pod {space}/{short}: expected a pod of the cluster (see kubectl get pods -n {space})")
+            raise _unknown_pod(scene.snapshot, space, short)
         explained = explain_pod(scene, found)
     invocation.show(
         lambda: Shown(
@@ -77,6 +96,14 @@ def pod(
             rows="nodes",
         )
     )
+
+
+def _unknown_pod(snapshot: "ClusterSnapshot", space: str, name: str) -> ConfigError:
+    if space not in snapshot.namespace_labels:
+        return unknown("namespace", space, snapshot.namespace_labels)
+    pods = snapshot.pods
+    there = (pods.names[at] for at in range(len(pods.names)) if snapshot.namespaces[pods.namespace[at]] == space)
+    return unknown(f"namespace {space}: pod", name, list(there))
 
 
 @app.command("node")
@@ -93,9 +120,9 @@ def node(
         from rebalancer.cli.output.formats import Shown
         from rebalancer.planner.explain.nodes import explain_node
 
-        index = scene.snapshot.node_index.get(name)
+        index = scene.snapshot.node_index.get(plain_name("node", name))
         if index is None:
-            raise ConfigError(f"node {name}: expected a node of the cluster (see kubectl get nodes)")
+            raise unknown("node", name, scene.snapshot.nodes.names)
         explained = explain_node(scene, index, strategies=[each.name for each in invocation.policy.strategies])
     invocation.show(
         lambda: Shown(

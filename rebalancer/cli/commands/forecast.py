@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.invocation import CLUSTER, WATCHED, Invocation, options
+from rebalancer.cli.common import plain_name, unknown
+from rebalancer.cli.invocation import CLUSTER, WATCHED, Invocation, SelectorOption, options, selected
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def forecast(
     node: Annotated[
         list[str] | None, typer.Option("--node", help="Show only this node; may be given several times.")
     ] = None,
+    selector: SelectorOption = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show the components of each peak.")] = False,
     accuracy: Annotated[
         bool,
@@ -36,18 +38,19 @@ def forecast(
     whose memory grows until they are OOM-killed. The first call fills the history folder (REBALANCER_HISTORY_DIR).
     Changes nothing in the cluster."""
     if accuracy:
-        if node or explain:
-            raise ConfigError("--node and --explain: expected without --accuracy")
+        if node or explain or selector is not None:
+            raise ConfigError("--node, -l and --explain: expected without --accuracy")
         from rebalancer.cli.output.accuracy import show_accuracy
 
         show_accuracy(invocation, since=SINCE if since is None else since)
         return
     if since is not None:
         raise ConfigError("--since: expected with --accuracy")
-    invocation.show(lambda: _forecasts(invocation, node or [], explain=explain), every=WATCH_SECONDS)
+    names = [plain_name("node", each) for each in node or []]
+    invocation.show(lambda: _forecasts(invocation, names, selector, explain=explain), every=WATCH_SECONDS)
 
 
-def _forecasts(invocation: Invocation, node: list[str], *, explain: bool) -> "Shown":
+def _forecasts(invocation: Invocation, node: list[str], selector: str | None, *, explain: bool) -> "Shown":
     policy, settings = invocation.policy, invocation.settings
     from rebalancer.bootstrap.contexts import planning_context
     from rebalancer.bootstrap.history import history_keepers, kept_outcomes
@@ -84,13 +87,17 @@ def _forecasts(invocation: Invocation, node: list[str], *, explain: bool) -> "Sh
         )
     found, forecasts = of.pop("cpu")
     leaks, forecasts = leaks or (), replace(forecasts, notes=(*forecasts.notes, *notes))
-    if node:
-        unknown = sorted(set(node) - {each.forecast.node for each in found})
-        if unknown:
-            raise ConfigError(f"--node {', '.join(unknown)}: expected a node of the cluster")
-        found = [each for each in found if each.forecast.node in node]
-        leaks = tuple(each for each in leaks if each.node in node)
-        of = {name: ([each for each in some if each.forecast.node in node], rest) for name, (some, rest) in of.items()}
+    if node or selector is not None:
+        known = [each.forecast.node for each in found]
+        for name in node:
+            if name not in known:
+                raise unknown("node", name, known)
+        chosen = set(selected(snapshot, selector)) & set(node or known)
+        found = [each for each in found if each.forecast.node in chosen]
+        leaks = tuple(each for each in leaks if each.node in chosen)
+        of = {
+            name: ([each for each in some if each.forecast.node in chosen], rest) for name, (some, rest) in of.items()
+        }
     return Shown(
         document=forecast_document(found, forecasts, of, leaks),
         draw=lambda screen: print_forecasts(screen, found, forecasts, of, leaks, explain=explain),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import say
+from rebalancer.cli.common import say, unknown
 from rebalancer.cli.invocation import CLUSTER, TABLES, WATCHED, Invocation, options
 from rebalancer.model.errors import ConfigError
 
@@ -93,6 +93,8 @@ def windows(
 
         with TerminalProgress() as progress:
             snapshot = read_cluster(invocation.settings, progress=progress)
+        if namespace is not None and namespace not in snapshot.namespace_labels:
+            raise unknown("namespace", namespace, snapshot.namespace_labels)
         lines += service_windows(snapshot, book, namespace=namespace, now=now)
     found = [
         {

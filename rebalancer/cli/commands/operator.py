@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import say
+from rebalancer.cli.common import say, unknown
 from rebalancer.cli.invocation import CLUSTER, LEDGER, WATCHED, Invocation, options
 from rebalancer.model.errors import ConfigError, RebalancerError
 from rebalancer.model.limits import SCOPE_SYNTAX, Scope
@@ -31,7 +31,14 @@ def pause(
 ) -> None:
     """Stop evictions in a scope. The pause is stored in the database and holds for all replicas and clusters that share
     it."""
-    at = parse_scope(scope, invocation.policy.cluster)
+    policy = invocation.policy
+    at = parse_scope(scope, policy.cluster)
+    known = {
+        "pool": [each.name for each in policy.pools],
+        "level": [each.name for each in policy.service_levels.levels],
+    }
+    if at.name not in known.get(at.kind, [at.name]):
+        raise unknown(at.kind, at.name, known[at.kind])
     from rebalancer.bootstrap.database import open_ledger
     from rebalancer.policy.schema.types import format_duration, parse_duration
 

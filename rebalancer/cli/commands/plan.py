@@ -4,8 +4,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import CONNECT_EXIT, NOT_EMPTY_EXIT, UNSAFE_EXIT
-from rebalancer.cli.invocation import CLUSTER, TABLES, AllNodesOption, Invocation, NamespaceOption, options
+from rebalancer.cli.common import CONNECT_EXIT, NOT_EMPTY_EXIT, UNSAFE_EXIT, unknown
+from rebalancer.cli.invocation import (
+    CLUSTER,
+    TABLES,
+    AllNodesOption,
+    Invocation,
+    NamespaceOption,
+    SelectorOption,
+    options,
+    selected,
+)
+from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from rebalancer.model.plan import CycleReport
@@ -15,6 +25,10 @@ if TYPE_CHECKING:
 def plan(
     invocation: Invocation,
     namespace: NamespaceOption = None,
+    all_namespaces: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Show pods of all namespaces (the default).")
+    ] = False,
+    selector: SelectorOption = None,
     all_nodes: AllNodesOption = False,
     wait: Annotated[
         bool,
@@ -33,11 +47,19 @@ def plan(
     ] = False,
 ) -> None:
     """Show the evictions that a run would make now, and the reason for each decision. Changes nothing."""
+    if namespace is not None and all_namespaces:
+        raise ConfigError("-n and -A: expected one of them")
     with invocation.planning(steer=wait) as context:
+        from rebalancer.cli.output.cycle import of_nodes
         from rebalancer.cycle.run import run_cycle
         from rebalancer.model.eviction import Outcome
 
-        report = run_cycle(context, invocation.policy, dry_run=True, server_dry_run=server_dry_run).report
+        cycle = run_cycle(context, invocation.policy, dry_run=True, server_dry_run=server_dry_run)
+        report, snapshot = cycle.report, cycle.observation.snapshot
+        if namespace is not None and namespace not in snapshot.namespace_labels:
+            raise unknown("namespace", namespace, snapshot.namespace_labels)
+        if selector is not None:
+            report = of_nodes(report, set(selected(snapshot, selector)))
     show(invocation, report, namespace=namespace, all_nodes=all_nodes)
     if (code := exit_code(report)) != 0:
         raise typer.Exit(code)

@@ -1,4 +1,4 @@
-"""`rebalancer policy`: validate policy files, print their JSON Schema, import a DeschedulerPolicy."""
+"""`rebalancer policy`: validate, show and write policy files, print their JSON Schema, import a DeschedulerPolicy."""
 
 import json
 import sys
@@ -7,21 +7,78 @@ from typing import Annotated
 
 import typer
 
-from rebalancer.cli.common import read_file, read_policy, say
+from rebalancer.cli.common import read_file, read_policy, say, shown_path, unknown
 from rebalancer.cli.invocation import TABLES, Invocation, options
+from rebalancer.model.errors import ConfigError
 
-app = typer.Typer(help="Validate policy files and import DeschedulerPolicy files.", no_args_is_help=True)
+app = typer.Typer(help="Validate, show, write and import policy files.", no_args_is_help=True)
 
 
 @app.command()
 def validate(
-    files: Annotated[list[Path], typer.Argument(help="Policy files.", show_default=False)],
+    paths: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Policy files.")] = None,
+    policy: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--policy",
+            "-f",
+            envvar="REBALANCER_POLICY",
+            help="Path to a policy file, a ConfigMap or Helm values with one; - for stdin. Repeat it for several.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Validate policy files. Each mistake is one line with file, line, field and the expected value."""
+    files = [*(paths or policy or [])]
+    if not files:
+        raise ConfigError("expected a policy file: rebalancer policy validate -f FILE")
     for path in files:
-        policy = read_policy(path)
-        pools, strategies = len(policy.pools), len(policy.strategies)
-        say(f"{path}: ok: cluster {policy.cluster}, {pools} pool(s), {strategies} strategy(ies)")
+        read = read_policy(path)
+        pools, strategies = len(read.pools), len(read.strategies)
+        say(f"{shown_path(path)}: ok: cluster {read.cluster}, {pools} pool(s), {strategies} strategy(ies)")
+
+
+@app.command()
+@options("policy", *TABLES)
+def show(invocation: Invocation) -> None:
+    """Show every value of a policy that is in force, and where it comes from: a line of the file, or the default."""
+    from rebalancer.cli.output.formats import Shown
+    from rebalancer.cli.output.tables import Screen, plain_table
+    from rebalancer.policy.effective import effective_values
+    from rebalancer.policy.source import policy_in
+
+    source = shown_path(invocation.policy_path)
+    data = policy_in(read_file(invocation.policy_path), source=source)
+    values = effective_values(invocation.policy, data, source=source)
+
+    def draw(screen: Screen) -> None:
+        table = plain_table("", "FROM", "VALUE", right=())
+        for each in values:
+            table.add_row("default" if each.line is None else f"line {each.line}", f"{each.field}: {each.shown}")
+        screen.print(table)
+
+    document = {
+        "policy": source,
+        "values": [{"field": each.field, "value": each.value, "line": each.line} for each in values],
+    }
+    invocation.show(lambda: Shown(document=document, draw=draw, rows="values"))
+
+
+@app.command()
+def example(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the example.")] = None,
+) -> None:
+    """Print a policy that ships with the program; without a name, the names of all."""
+    from rebalancer.bootstrap.paths import shipped
+
+    there = {path.stem: path for path in sorted(shipped("policies").glob("*.yaml"))}
+    if name is None:
+        for each, path in there.items():
+            typer.echo(f"{each:14} {path.read_text(encoding='utf-8').splitlines()[0].partition(': ')[2]}")
+        return
+    if name not in there:
+        raise unknown("example", name, there)
+    typer.echo(there[name].read_text(encoding="utf-8"), nl=False)
 
 
 @app.command()

@@ -151,6 +151,18 @@ def of_namespace(report: CycleReport, namespace: str) -> CycleReport:
     )
 
 
+def of_nodes(report: CycleReport, names: set[str]) -> CycleReport:
+    """The report with some of its nodes, and the pods on them."""
+    return replace(
+        report,
+        nodes=[each for each in report.nodes if each.name in names],
+        findings=[(finding, node) for finding, node in report.findings if node in names],
+        evictions=[each for each in report.evictions if each.node in names],
+        remaining=[each for each in report.remaining if each.name in names],
+        refusals=[each for each in report.refusals if each.node in names],
+    )
+
+
 def _without_evictions(whole: CycleReport, shown: CycleReport, namespace: str | None) -> str:
     if not whole.evictions:
         return f"No useful eviction is allowed{_reasons(shown)}."

@@ -8,12 +8,9 @@ from typing import Any
 
 from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, FieldPath, Keys, Notes
 from rebalancer.policy.document import Document
+from rebalancer.policy.label_selector import parse_selector
 from rebalancer.policy.schema.types import format_duration
 
-_TERM = re.compile(
-    r"(?P<no>!)?\s*(?P<key>[A-Za-z0-9][-A-Za-z0-9_./]*)\s*"
-    r"(?:(?P<same>==?|!=)\s*(?P<value>[-A-Za-z0-9_.]*)|\s(?P<set>in|notin)\s*\((?P<values>[^()]*)\))?\s*"
-)
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _GO_DURATION = re.compile(r"(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h))+")
 
@@ -178,29 +175,10 @@ def _lost(at: FieldPath, out: DeschedulerGuards, notes: Notes, why: str) -> None
 
 def node_selector(text: str, at: FieldPath, document: Document) -> dict[str, Any]:
     """`"pool=web,!gpu,zone in (a, b)"` as a label selector. Raises ConfigError if it is invalid."""
-    labels: dict[str, str] = {}
-    expressions: list[dict[str, Any]] = []
-    for term in re.split(r",(?![^()]*\))", text) if text.strip() else []:
-        match = _TERM.fullmatch(term.strip())
-        if match is None or (match["no"] and (match["same"] or match["set"])):
-            raise document.mistake(at, f"expected a label selector such as pool=web,!gpu, got {text!r}")
-        key = match["key"]
-        if match["set"]:
-            values = [each.strip() for each in match["values"].split(",")]
-            operator = "In" if match["set"] == "in" else "NotIn"
-            expressions.append({"key": key, "operator": operator, "values": values})
-        elif match["same"] == "!=":
-            expressions.append({"key": key, "operator": "NotIn", "values": [match["value"]]})
-        elif match["same"] and labels.get(key, match["value"]) == match["value"]:
-            labels[key] = match["value"]
-        elif match["same"]:
-            expressions.append({"key": key, "operator": "In", "values": [match["value"]]})
-        else:
-            expressions.append({"key": key, "operator": "DoesNotExist" if match["no"] else "Exists"})
-    return {
-        **({"matchLabels": labels} if labels else {}),
-        **({"matchExpressions": expressions} if expressions else {}),
-    }
+    try:
+        return parse_selector(text)
+    except ValueError as error:
+        raise document.mistake(at, str(error)) from None
 
 
 def together(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
