@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from rebalancer.model.snapshot import ClusterSnapshot
     from rebalancer.planner.explain.pods import ExplainContext
 
-KINDS = {"pod": "pod", "pods": "pod", "po": "pod", "node": "node", "nodes": "node", "no": "node"}
-"""Names of kinds as kubectl takes them -> command."""
+KINDS = ("pod", "node")
 
 
 class KindGroup(TyperGroup):
@@ -25,7 +24,8 @@ class KindGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """With the words of kubectl."""
         kind, slash, name = args[0].partition("/")
-        words = [KINDS.get(kind, kind), *([name] if slash else []), *args[1:]]
+        known = next((each for each in KINDS if kind in (each, f"{each}s", each[:2])), kind)
+        words = [known, *([name] if slash else []), *args[1:]]
         return super().resolve_command(ctx, words)
 
 
