@@ -24,17 +24,19 @@ class EvictionCalls:
         self._at_most = at_most
         self._together = 1
         self._answered: queue.SimpleQueue[tuple[Eviction, Answer | Exception]] = queue.SimpleQueue()
+        self._failed: Exception | None = None
+        """What a call raised, until the answers before it were taken."""
         self.under_way: list[Eviction] = []
         """Those whose answer has not been taken, the earliest first."""
 
     @property
-    def full(self) -> bool:
-        """Whether no other call may start before an answer is taken."""
-        return len(self.under_way) >= self._together
+    def room(self) -> int:
+        """How many calls may start before an answer is taken."""
+        return max(self._together - len(self.under_way), 0)
 
     def start(self, eviction: Eviction) -> None:
         """Start the call of a reserved eviction."""
-        assert not self.full
+        assert self.room
         if self._together == 1:
             self._call(eviction)  # the planning thread would only wait
         else:
@@ -42,20 +44,26 @@ class EvictionCalls:
             threading.Thread(target=self._call, args=(eviction,), name="eviction", daemon=True).start()
         self.under_way.append(eviction)
 
-    def take(self, *, wait: bool) -> tuple[Eviction, Answer] | None:
-        """The next answer; None where there is none (yet). Raises what the call raised."""
-        if not self.under_way:
-            return None
-        try:
-            eviction, answer = self._answered.get(block=wait)
-        except queue.Empty:
-            return None
-        self.under_way = [each for each in self.under_way if each is not eviction]
-        if isinstance(answer, Exception):
-            raise answer
-        accepted = answer.outcome in (Outcome.EVICTED, Outcome.PLANNED)
-        self._together = min(self._together + 1, self._at_most) if accepted else 1
-        return eviction, answer
+    def take(self, *, wait: bool) -> list[tuple[Eviction, Answer]]:
+        """The answers that are there; with `wait` at least one, while a call is under way. Raises what a call raised,
+        once the answers before it were taken."""
+        taken: list[tuple[Eviction, Answer]] = []
+        while self.under_way and self._failed is None:
+            try:
+                eviction, answer = self._answered.get(block=wait and not taken)
+            except queue.Empty:
+                break
+            self.under_way = [each for each in self.under_way if each is not eviction]
+            if isinstance(answer, Exception):
+                self._failed = answer
+                break
+            accepted = answer.outcome in (Outcome.EVICTED, Outcome.PLANNED)
+            self._together = min(self._together + 1, self._at_most) if accepted else 1
+            taken.append((eviction, answer))
+        if self._failed is not None and not taken:
+            failed, self._failed = self._failed, None
+            raise failed
+        return taken
 
     def _call(self, eviction: Eviction) -> None:
         try:

@@ -1,17 +1,17 @@
 """The execution of a plan: reservations in its order, calls in flight together, answers recorded as they arrive."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.backoff import backoff_seconds
-from rebalancer.cycle.calls import EvictionCalls
+from rebalancer.cycle.calls import MAX_CALLS, EvictionCalls
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.cordons import mask
 from rebalancer.cycle.planning import PlanningSession
-from rebalancer.cycle.reservation import admit
+from rebalancer.cycle.reservation import admit, reserve
 from rebalancer.cycle.scheduled_assessments import schedule_assessments
 from rebalancer.cycle.simulation import AppliedTaints
 from rebalancer.cycle.waiting import Waiting
@@ -30,6 +30,9 @@ MAX_SERVER_ERRORS = 3
 CYCLE_STOPPING_ERRORS = (Reason.SERVER_THROTTLED, Reason.SERVER_FORBIDDEN, Reason.LEASE_LOST)
 """Answers that every later call would get too."""
 
+MOST_RESERVED_TOGETHER = MAX_CALLS // 2
+"""Half of the calls: while these are in flight, the other half is planned and reserved."""
+
 PAUSE_SECONDS = 1.0
 """How often a wait for the end of throttling looks whether the process stops."""
 
@@ -44,9 +47,10 @@ class Execution:
     """Carries out one plan: reservations one by one in the plan's order, their calls in flight together.
 
     A move whose call is in flight is counted as made when the next one is planned. The next one is reserved before that
-    answer only where the answer couldn't change it (`Planner.depends`). When a call turns out not to have happened, no
-    other starts until all answers are there; then another planner takes the place of this one, with the moves that
-    happened counted in.
+    answer only where the answer couldn't change it (`Planner.depends`). Moves for which there is room are reserved
+    together: before the first wait, they are written in one transaction, and then their calls start. When a call turns
+    out not to have happened, no other starts until all answers are there; then another planner takes the place of this
+    one, with the moves that happened counted in.
     """
 
     def __init__(
@@ -66,7 +70,9 @@ class Execution:
         )
         self._waiting = Waiting(session, report, self._planner)
         self._newest: Eviction | None = None
-        """The last call that was started, while its move isn't counted in the planner."""
+        """The last move that was carried out, while it isn't counted in the planner."""
+        self._admitted: list[Eviction] = []
+        """Moves of the plan that are to be reserved in the ledger together, in their order."""
         self._undone: dict[int, Refusal | None] = {}
         """Pod of a counted move that did not happen -> why; None = it may be planned again."""
         self._resume_at = 0.0
@@ -82,7 +88,7 @@ class Execution:
     def _next_move(self) -> Eviction | None:
         """The next move that depends on no call in flight; None at the end, with no call in flight."""
         while True:
-            self._take_answers(lambda: not self._calls.full)
+            self._take_answers(self._has_room)
             if self._undone:
                 self._plan_again()
             if self._newest is not None:
@@ -90,7 +96,7 @@ class Execution:
                 self._newest = None
             move = self._planner.next_move()
             if move is None:
-                if not self._calls.under_way:
+                if self._is_idle():
                     return self._waiting.next_move()
                 self._take_answers(self._is_idle)
                 continue
@@ -99,10 +105,14 @@ class Execution:
                 return move
 
     def _may_overlap(self, planner: Planner, move: Eviction) -> bool:
-        return not self._calls.full and not any(planner.depends(move, each) for each in self._calls.under_way)
+        begun = (*self._calls.under_way, *self._admitted)
+        return self._has_room() and not any(planner.depends(move, each) for each in begun)
+
+    def _has_room(self) -> bool:
+        return len(self._admitted) < min(self._calls.room, MOST_RESERVED_TOGETHER)
 
     def _carry_out(self, eviction: Eviction) -> None:
-        """Reserve one eviction and start its call."""
+        """Admit one eviction, to be reserved and called at the next wait."""
         context, session, report, planner = self._context, self._session, self._report, self._planner
         if context.stopping():
             interrupt(report, planner, Refusal.of(Reason.STOPPING))
@@ -113,20 +123,56 @@ class Execution:
         if not self._may_start(eviction):
             return
         with session.limit.stopped():
-            refusal = admit(context, report, session.observation, planner.admission, eviction, session.policy)
+            refusal = admit(context, report, session.observation, planner.admission, eviction)
         if refusal is not None:
             planner.reject(eviction, refusal)
-            if refusal.code in (Reason.LEASE_LOST, Reason.STOPPING):
-                interrupt(report, planner, refusal)
             return
-        report.evictions.append(eviction)
         self._waiting.date(eviction)
-        with session.limit.stopped():
-            schedule_assessments(
-                context, report, session.observation, session.found, session.policy, node=eviction.node
-            )
-            self._calls.start(eviction)
+        self._admitted.append(eviction)
         self._newest = eviction
+
+    def _reserve(self) -> None:
+        """Reserve the admitted moves and start their calls, as many as there is room for."""
+        if self._undone or self._report.interrupted is not None:
+            self._withdraw()
+            return
+        context, session, report, admission = self._context, self._session, self._report, self._planner.admission
+        first = self._calls.room
+        moves, self._admitted = self._admitted[:first], self._admitted[first:]
+        if not moves:
+            return
+        with session.limit.stopped():
+            refusals = reserve(context, report, admission, moves, session.policy)
+            reserved = [each for each, refusal in zip(moves, refusals, strict=True) if refusal is None]
+            report.evictions += reserved
+            if reserved:
+                nodes = {each.node for each in reserved}
+                schedule_assessments(context, report, session.observation, session.found, session.policy, nodes=nodes)
+            for each in reserved:
+                self._calls.start(each)
+        for each, refusal in zip(moves, refusals, strict=True):
+            if refusal is not None:
+                self._refused(each, refusal)
+
+    def _refused(self, eviction: Eviction, refusal: Refusal) -> None:
+        """The ledger refused an admitted move."""
+        self._planner.admission.cancel_reservation(eviction)
+        if eviction is self._newest:
+            self._newest = None
+            self._planner.reject(eviction, refusal)
+        else:
+            self._undone[eviction.pod_index] = refusal
+        if refusal.code in (Reason.LEASE_LOST, Reason.STOPPING) and self._report.interrupted is None:
+            interrupt(self._report, self._planner, refusal)
+
+    def _withdraw(self) -> None:
+        """Take back the admitted moves: they may be planned again."""
+        for each in self._admitted:
+            self._planner.admission.cancel_reservation(each)
+            self._undone.setdefault(each.pod_index, None)
+            if each is self._newest:
+                self._newest = None
+        self._admitted = []
 
     def _may_start(self, eviction: Eviction) -> bool:
         """Wait for the API server's Retry-After. Before every wait all answers are taken; False where one of them may
@@ -159,21 +205,25 @@ class Execution:
     # ---- answers
 
     def _is_idle(self) -> bool:
-        return not self._calls.under_way
+        return not (self._calls.under_way or self._admitted)
 
     def _take_answers(self, enough: Callable[[], bool]) -> None:
-        """Take the answers that are there, then wait for more until there are enough."""
+        """Take the answers that are there, then wait for more until there are enough. No move is left unreserved
+        during a wait."""
         while True:
+            if self._admitted and not enough():
+                self._reserve()
             with self._session.limit.stopped():
                 found = self._calls.take(wait=not enough())
-                if found is None:
-                    return
-                self._record(*found)
-            self._settle(*found)
+                self._record(found)
+            for eviction, answer in found:
+                self._settle(eviction, answer)
+            if not found and not (self._admitted and not enough()):
+                return
 
-    def _record(self, eviction: Eviction, answer: Answer) -> None:
-        if not self._report.dry_run or self._server_dry_run:
-            record_answer(self._context, eviction, answer, dry_run=self._report.dry_run)
+    def _record(self, answers: Sequence[tuple[Eviction, Answer]]) -> None:
+        if answers and (not self._report.dry_run or self._server_dry_run):
+            record_answers(self._context, answers, dry_run=self._report.dry_run)
 
     def _settle(self, eviction: Eviction, answer: Answer) -> None:
         """Count the move, or undo its reservation."""
@@ -208,9 +258,7 @@ class Execution:
         can't be recorded stays counted, and is reconciled."""
         while self._calls.under_way:
             try:
-                found = self._calls.take(wait=True)
-                if found is not None:
-                    self._record(*found)
+                self._record(self._calls.take(wait=True))
             except Exception as error:  # noqa: BLE001 - the error that ended the plan is raised
                 LOG.warning("an eviction's answer could not be recorded: %s", error)
 
@@ -265,20 +313,23 @@ def make_call(context: CycleContext, eviction: Eviction, *, dry_run: bool, serve
     return context.evictor.evict(eviction, server_dry_run=dry_run)
 
 
-def record_answer(context: CycleContext, eviction: Eviction, answer: Answer, *, dry_run: bool) -> None:
-    """Record the outcome of a call."""
-    eviction.outcome = answer.outcome
-    eviction.code = answer.refusal.code if answer.refusal else None
-    eviction.detail = answer.refusal.message if answer.refusal else ""
-    if answer.in_background and context.ledger is not None:
-        eviction.in_background, eviction.deadline_at = True, context.ledger.now() + BACKGROUND_SECONDS
-        eviction.detail = "its eviction continues in the background"
-    if dry_run:
-        if answer.outcome is Outcome.PLANNED:
-            eviction.detail = "the API server would accept it, probed alone"
-        context.records.outcome(eviction)
-    elif context.ledger is not None:
-        context.ledger.outcome(eviction)
+def record_answers(context: CycleContext, answers: Sequence[tuple[Eviction, Answer]], *, dry_run: bool) -> None:
+    """Record the outcomes of calls."""
+    for eviction, answer in answers:
+        eviction.outcome = answer.outcome
+        eviction.code = answer.refusal.code if answer.refusal else None
+        eviction.detail = answer.refusal.message if answer.refusal else ""
+        if answer.in_background and context.ledger is not None:
+            eviction.in_background, eviction.deadline_at = True, context.ledger.now() + BACKGROUND_SECONDS
+            eviction.detail = "its eviction continues in the background"
+        if dry_run:
+            if answer.outcome is Outcome.PLANNED:
+                eviction.detail = "the API server would accept it, probed alone"
+            context.records.outcome(eviction)
+    if dry_run or context.ledger is None:
+        return
+    context.ledger.outcomes([eviction for eviction, _ in answers])
+    for eviction, answer in answers:
         if answer.outcome is Outcome.EVICTED and not eviction.target_nodes and eviction.record is not None:
             # a finished pod has no replacement
             context.ledger.landed(eviction.record, at=context.ledger.now())

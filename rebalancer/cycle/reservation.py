@@ -1,6 +1,7 @@
-"""The reservation of one eviction: in the plan, and in the ledger before the call."""
+"""Reservations of evictions: in the plan, and in the ledger before the calls."""
 
 import math
+from collections.abc import Sequence
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.in_flight import typical_start_up
@@ -20,16 +21,11 @@ LEASE_MARGIN_SECONDS = 5.0
 
 
 def admit(
-    context: CycleContext,
-    report: CycleReport,
-    seen: Observation,
-    admission: EvictionAdmission,
-    eviction: Eviction,
-    policy: RebalancerPolicy,
+    context: CycleContext, report: CycleReport, seen: Observation, admission: EvictionAdmission, eviction: Eviction
 ) -> Refusal | None:
-    """Reserve the eviction in this plan and, in a real run, in the ledger, whose row is written before the call.
+    """Count the eviction in this plan, or why not. In a dry run it is recorded.
 
-    Minimum spacing is waited for, up to the policy's `safety.maxWait`.
+    In a real run minimum spacing is waited for, up to the policy's `safety.maxWait`.
     """
     due = admission.due(eviction)
     if isinstance(due, Refusal):
@@ -41,26 +37,40 @@ def admit(
         eviction.not_before = due if due > seen.now else None
         eviction.record = context.records.planned(report, eviction)
         return None
-    assert context.ledger is not None
     wait = due - context.clock.now()
     if wait > 0:
         context.clock.sleep(wait)
-    refusal = None
+    return None
+
+
+def reserve(
+    context: CycleContext,
+    report: CycleReport,
+    admission: EvictionAdmission,
+    evictions: Sequence[Eviction],
+    policy: RebalancerPolicy,
+) -> list[Refusal | None]:
+    """Reserve admitted evictions in the ledger, whose rows are written before the calls; of each why not, or None."""
+    if report.dry_run:
+        return [None] * len(evictions)
+    assert context.ledger is not None
     if context.stopping():
-        refusal = Refusal.of(Reason.STOPPING)
-    elif context.lease is None or not context.lease.holds(LEASE_MARGIN_SECONDS):
-        refusal = Refusal.of(Reason.LEASE_LOST)
-    else:
-        eviction.deadline_at = replacement_deadline(eviction, policy, context.ledger)
-        checks = admission.checks(eviction)
-        answer = context.ledger.reserve(report, eviction, checks=checks, term=context.lease.term)
+        return [Refusal.of(Reason.STOPPING)] * len(evictions)
+    if context.lease is None or not context.lease.holds(LEASE_MARGIN_SECONDS):
+        return [Refusal.of(Reason.LEASE_LOST)] * len(evictions)
+    now = context.ledger.now()
+    for each in evictions:
+        each.deadline_at = replacement_deadline(each, policy, context.ledger, now=now)
+    wanted = [(each, admission.checks(each)) for each in evictions]
+    answers = context.ledger.reserve_all(report, wanted, term=context.lease.term)
+    refusals: list[Refusal | None] = []
+    for eviction, answer in zip(evictions, answers, strict=True):
         if isinstance(answer, Denied):
-            refusal = refusal_for(answer)
+            refusals.append(refusal_for(answer))
         else:
             eviction.record = answer
-    if refusal is not None:
-        admission.cancel_reservation(eviction)
-    return refusal
+            refusals.append(None)
+    return refusals
 
 
 def expect_replacement(eviction: Eviction, snapshot: ClusterSnapshot) -> None:
@@ -80,8 +90,8 @@ def amounts_of(eviction: Eviction, seen: Observation) -> dict[str, PodAmount]:
     return out
 
 
-def replacement_deadline(eviction: Eviction, policy: RebalancerPolicy, ledger: Ledger) -> float:
+def replacement_deadline(eviction: Eviction, policy: RebalancerPolicy, ledger: Ledger, *, now: float) -> float:
     """When the replacement is late: after the grace period and the usual start-up time of the service's pods."""
     in_flight = policy.safety.in_flight
     start_up = typical_start_up(ledger.start_ups(str(eviction.service)), otherwise=in_flight.start_up)
-    return ledger.now() + eviction.grace_seconds + start_up + in_flight.margin
+    return now + eviction.grace_seconds + start_up + in_flight.margin

@@ -3,7 +3,7 @@
 The rows are written before each eviction call, so a restart loses none of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,11 +30,11 @@ def schedule_assessments(
     found: Sequence[Findings],
     policy: RebalancerPolicy,
     *,
-    node: str | None = None,
+    nodes: Collection[str] | None = None,
 ) -> None:
-    """Write the assessments of the evictions so far, of one node or of all."""
+    """Write the assessments of the evictions so far, of these nodes or of all."""
     if context.effect is not None and not report.dry_run and report.evictions:
-        context.effect.expect(assessments_of(report, seen, found, policy, now=context.clock.now(), node=node))
+        context.effect.expect(assessments_of(report, seen, found, policy, now=context.clock.now(), nodes=nodes))
 
 
 def assessments_of(
@@ -44,19 +44,19 @@ def assessments_of(
     policy: RebalancerPolicy,
     *,
     now: float,
-    node: str | None = None,
+    nodes: Collection[str] | None = None,
 ) -> list[Assessment]:
     """The assessments of the evictions so far, as if the last of them were made now; later rows replace earlier ones.
 
     `found` are the findings of the policy's strategies, in their order; only nodes found by real load are assessed.
-    `node` None = all nodes.
+    `nodes` None = all nodes.
     """
     if report.dry_run:
         return []
     finding_of = _cooled(found, policy)
     by_node: dict[str, list[Eviction]] = {}
     for each in report.evictions:
-        if node in (None, each.node):
+        if nodes is None or each.node in nodes:
             by_node.setdefault(each.node, []).append(each)
     out = []
     for name, evictions in by_node.items():

@@ -200,22 +200,18 @@ class Ledger(Protocol):
 
     def now(self) -> float: ...
 
-    def reserve(
-        self,
-        report: CycleReport,
-        eviction: Eviction,
-        *,
-        checks: Sequence[Check],
-        term: int | None,
-    ) -> int | Denied:
-        """Count the eviction in its `scopes` and write its row in one transaction, before the call; the row's id.
+    def reserve_all(
+        self, report: CycleReport, evictions: Sequence[tuple[Eviction, Sequence[Check]]], *, term: int | None
+    ) -> Sequence[int | Denied]:
+        """Count each eviction in its `scopes` and write its row, before the call, in one transaction: the row's id, or
+        the check of its own that denies it when those before it are counted.
 
         Raises UnsafeDataError for a stale lease term.
         """
         ...
 
-    def outcome(self, eviction: Eviction) -> None:
-        """Record the outcome of the call; an eviction that certainly did not happen is refunded."""
+    def outcomes(self, evictions: Sequence[Eviction]) -> None:
+        """Record the outcomes of calls; an eviction that certainly did not happen is refunded."""
         ...
 
     def entries(self, since_seconds: float) -> Sequence[LedgerEntry]: ...

@@ -31,7 +31,7 @@ def expected(blue, *, service="web", **template):
     snapshot = web(3, template=template)
     eviction = build_eviction(service=service, pod_index=0, ready_before=0, desired_before=0)
     expect_replacement(eviction, snapshot)
-    return eviction, replacement_deadline(eviction, policy(), blue.ledger)
+    return eviction, replacement_deadline(eviction, policy(), blue.ledger, now=blue.ledger.now())
 
 
 def test_the_deadline_is_the_pods_grace_period_and_the_start_up_of_the_policy(blue, clock):

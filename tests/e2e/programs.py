@@ -114,11 +114,11 @@ def lay(fuse: Fuse) -> None:
     fuse.wrap(SqlRecords, "begin", after="begin: after")
     fuse.wrap(SqlLedger, "_reconcile", before="reconcile: before", after="reconcile: after")
     fuse.wrap(SqlRecords, "finish", before="finish: before", after="finish: after")
-    fuse.wrap(SqlLedger, "reserve", before="reserve: before", after="reserve: after")
+    fuse.wrap(SqlLedger, "reserve_all", before="reserve: before", after="reserve: after")
     # both inside of the transaction: nothing is committed yet
     fuse.wrap(ledger, "lock_scopes", after="reserve: scopes locked")
     fuse.wrap(ledger, "add_entries", after="reserve: rows written")
-    fuse.wrap(SqlLedger, "outcome", before="outcome: before", after="outcome: after")
+    fuse.wrap(SqlLedger, "outcomes", before="outcome: before", after="outcome: after")
     fuse.wrap(ledger, "change_eviction", after="outcome: row written", only=lambda *_, **values: "outcome" in values)
     fuse.wrap(KubeEvictor, "evict", before="evict: before", after="evict: after")
     fuse.wrap(KubeEvictor, "_reread", after="evict: pod read again")

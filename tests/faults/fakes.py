@@ -11,7 +11,6 @@ from rebalancer.kube.client.auth import find_credentials
 from rebalancer.kube.client.client import AnswerLostError, ApiClient
 from rebalancer.kube.leader.lease import LeaseLock
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.eviction import Eviction
 from rebalancer.model.limits import Denied
 from rebalancer.store import SqlLedger
 
@@ -89,16 +88,17 @@ class WatchedLedger(SqlLedger):
         self.certain: set[str] = set()
         """`namespace/pod` of reservations whose commit was answered."""
 
-    def reserve(self, report: Any, eviction: Eviction, **options: Any) -> int | Denied:
+    def reserve_all(self, report: Any, evictions: Any, **options: Any) -> list[int | Denied]:
         lost = self._before_reserve()
         if lost == "commit":
             raise ConnectError("the database is away")
-        answer = super().reserve(report, eviction, **options)
+        answers = super().reserve_all(report, evictions, **options)
         if lost == "answer":
             raise ConnectError("the database is away")
-        if not isinstance(answer, Denied):
-            self.certain.add(f"{eviction.namespace}/{eviction.pod}")
-        return answer
+        for (eviction, _), answer in zip(evictions, answers, strict=True):
+            if not isinstance(answer, Denied):
+                self.certain.add(f"{eviction.namespace}/{eviction.pod}")
+        return answers
 
 
 class SteppedLock(LeaseLock):

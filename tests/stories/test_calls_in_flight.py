@@ -14,6 +14,7 @@ from rebalancer.cycle.run import begin_report, execute_cycle, run_cycle
 from rebalancer.lab import Scenario
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.eviction import DID_NOT_HAPPEN, Answer, Eviction, Outcome
+from rebalancer.model.limits import Check, Scope
 from rebalancer.model.plan import CycleReport
 from rebalancer.model.ports import Evictor
 from rebalancer.model.reason import Reason, Refusal
@@ -290,19 +291,21 @@ def test_20_4_an_error_in_the_middle_leaves_no_call_unrecorded(tmp_path: Path, m
     with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):
         ledger = stage.world.ledger
         assert ledger is not None
-        reserve, count = ledger.reserve, iter(range(100))
+        reserve, reserved = ledger.reserve_all, list[Eviction]()
 
-        def fails(*args: Any, **given: Any) -> Any:
-            if next(count) == 9:
+        def fails(report: CycleReport, evictions: Any, **given: Any) -> Any:
+            if len(reserved) >= 9:
                 calls.waited_for.set()
                 raise ConnectError("the database is away")
-            return reserve(*args, **given)
+            reserved.extend(eviction for eviction, _ in evictions)
+            return reserve(report, evictions, **given)
 
-        monkeypatch.setattr(ledger, "reserve", fails)
+        monkeypatch.setattr(ledger, "reserve_all", fails)
         report = begin_report(stage.world, stage.policy, dry_run=False)
         with pytest.raises(ConnectError, match="away"):
             execute_cycle(stage.world, stage.policy, report)
-        assert len(calls.begun) == 9
+        assert len(calls.begun) == len(reserved)
+        assert 9 <= len(reserved) < 16
         assert calls.most > 1
         assert {each.outcome for each in report.evictions} == {Outcome.EVICTED}
         ledger_agrees(stage)
@@ -362,3 +365,31 @@ def test_20_4_an_answer_that_is_lost_is_followed_by_one_call_at_a_time(
         assert stage.world.ledger is not None
         # unknown stays counted
         assert len(stage.world.ledger.open_evictions()) == 16
+
+
+def test_20_5_moves_are_reserved_together_and_one_that_the_ledger_denies_takes_nothing_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):
+        ledger = stage.world.ledger
+        assert ledger is not None
+        reserve, batches, denied = ledger.reserve_all, list[int](), list[Eviction]()
+
+        def denies(report: CycleReport, evictions: Any, **given: Any) -> Any:
+            """Another cluster has used up a limit of the second one's."""
+            batches.append(len(evictions))
+            if len(evictions) > 2 and not denied:
+                denied.append(evictions[1][0])
+                check = Check(scope=Scope("global", ""), kind="inFlight", at_most=0)
+                evictions = [(each, [check] if each is denied[0] else checks) for each, checks in evictions]
+            return reserve(report, evictions, **given)
+
+        monkeypatch.setattr(ledger, "reserve_all", denies)
+        report = stage.cycle()
+        assert max(batches) == MAX_CALLS // 2
+        (one,) = denied
+        assert one.uid not in {each.uid for each in calls.begun}
+        assert {each.node for each in report.evictions} >= {f"hot-{at:02}" for at in range(16)} - {one.node}
+        assert {each.outcome for each in report.evictions} == {Outcome.EVICTED}
+        assert Reason.LIMIT_GLOBAL in {each.code for each in report.refusals if each.name == one.pod}
+        ledger_agrees(stage)

@@ -30,6 +30,7 @@ from sqlalchemy import (
 )
 
 from rebalancer.model.errors import UnsafeDataError, ledger_behind, ledger_of_another
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.limits import Check, Denied, Pause, Scope
 from rebalancer.model.ports import Clock
 from rebalancer.store.db.dialect import as_seconds, database_now, upsert
@@ -47,6 +48,29 @@ class Reserved(NamedTuple):
     """In the cluster's sequence, from 1."""
     at: float
     """Seconds since the epoch."""
+
+
+class Wanted(NamedTuple):
+    """A reservation to be made."""
+
+    eviction: Eviction
+    scopes: Sequence[Scope]
+    """Sorted; the cluster's own is among them."""
+    checks: Sequence[Check]
+
+    @classmethod
+    def of(cls, eviction: Eviction, checks: Sequence[Check], *, cluster: str) -> "Wanted":
+        """With the cluster's own scope. Raises ValueError for a check of a scope that the eviction isn't counted in."""
+        scopes = sorted({*eviction.scopes, Scope.of("cluster", cluster)})
+        if strange := [check.scope for check in checks if check.scope not in scopes]:
+            # such a check would never see its own evictions, and never be used up
+            raise ValueError(f"the eviction is not counted in {strange[0]}, which is checked")
+        return cls(eviction, scopes, checks)
+
+
+def scopes_of(wanted: Sequence[Wanted]) -> list[Scope]:
+    """The scopes of all, sorted."""
+    return sorted({scope for each in wanted for scope in each.scopes})
 
 
 def lock_scopes(connection: Connection, scopes: Sequence[Scope], *, cluster: str, term: int | None) -> None:

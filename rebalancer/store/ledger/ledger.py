@@ -30,6 +30,7 @@ from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CYCLES, ENTRIES, EVICTIONS, SCOPES
 from rebalancer.store.ledger.counting import (
     Reserved,
+    Wanted,
     add_entries,
     claim_cluster,
     count,
@@ -37,6 +38,7 @@ from rebalancer.store.ledger.counting import (
     lock_scopes,
     next_in_sequence,
     pause_in_force,
+    scopes_of,
 )
 from rebalancer.store.ledger.operator_state import OperatorState
 from rebalancer.store.ledger.reconcile import CALL_GRACE_SECONDS, reconciled_outcome
@@ -47,7 +49,6 @@ from rebalancer.store.ledger.rows import (
     answered,
     change_eviction,
     eviction_row,
-    planned_row,
     read_eviction,
     read_evictions,
 )
@@ -74,8 +75,17 @@ class SqlLedger(OperatorState):
         checks: Sequence[Check],
         term: int | None,
     ) -> int | Denied:
-        """Count the eviction in its `scopes` and write its row, if every check admits it: its id, or why not. Its
-        `planned_at` is set.
+        """`reserve_all` of one eviction."""
+        return self.reserve_all(report, [(eviction, checks)], term=term)[0]
+
+    def reserve_all(
+        self, report: CycleReport, evictions: Sequence[tuple[Eviction, Sequence[Check]]], *, term: int | None
+    ) -> list[int | Denied]:
+        """Count each eviction in its `scopes` and write its row, if every check of it admits it: its id, or why not.
+        Its `planned_at` is set. Those before it are counted then.
+
+        All of it is one transaction, so those that are admitted are committed together, whatever denies the others;
+        on PostgreSQL what is denied at once is counted again in a second one, which says why.
 
         The cluster's own scope always counts. Of several checks that deny, the answer is the one that denies longest;
         a pause of one of the scopes comes first. `report`'s cycle must have been begun, and is no dry run.
@@ -84,48 +94,54 @@ class SqlLedger(OperatorState):
         """
         if report.dry_run:
             raise ValueError("a dry run reserves nothing")
-        counted = sorted({*eviction.scopes, Scope.of("cluster", self._cluster)})
-        if strange := [check.scope for check in checks if check.scope not in counted]:
-            # such a check would never see its own evictions, and never be used up
-            raise ValueError(f"the eviction is not counted in {strange[0]}, which is checked")
+        wanted = [Wanted.of(eviction, checks, cluster=self._cluster) for eviction, checks in evictions]
 
-        def at_once(connection: Connection) -> Reserved | None:
+        def at_once(connection: Connection) -> list[Reserved | None]:
             from rebalancer.store.ledger.round_trip import reserve_at_once
 
-            row = planned_row(report, eviction, cluster=self._cluster, lease_term=term)
             return reserve_at_once(
                 connection,
-                row,
-                scopes=counted,
-                checks=checks,
+                report,
+                wanted,
                 cluster=self._cluster,
                 term=term,
                 known=self._sequence,
                 now=None if self._clock is None else self._clock.now(),
             )
 
-        def in_steps(connection: Connection) -> Reserved | Denied:
-            lock_scopes(connection, counted, cluster=self._cluster, term=term)
-            now, denied, paused = count(connection, checks, cluster=self._cluster, clock=self._clock)
-            if paused and (pause := pause_in_force(connection, counted, now=now)) is not None:
-                return Denied.by(pause)
-            if denied is not None:
-                return denied
-            number = next_in_sequence(connection, cluster=self._cluster, known=self._sequence)
-            record = add_eviction(connection, report, eviction, cluster=self._cluster, at=now, lease_term=term)
-            add_entries(connection, counted, eviction=record, at=now)
-            return Reserved(record, number, now)
-
-        answer: Reserved | Denied | None = None
+        answers: list[Reserved | Denied | None] = [None] * len(wanted)
         if self._engine.dialect.name == "postgresql":
-            answer = write(self._engine, at_once)
-        if answer is None:
-            answer = write(self._engine, in_steps)
+            answers[:] = write(self._engine, at_once)
+        if rest := [each for each, answer in zip(wanted, answers, strict=True) if answer is None]:
+            found = iter(write(self._engine, lambda connection: self._in_steps(connection, report, rest, term)))
+            answers = [next(found) if answer is None else answer for answer in answers]
+        return [
+            self._answered(each, answer) for each, answer in zip(wanted, answers, strict=True) if answer is not None
+        ]
+
+    def _answered(self, wanted: Wanted, answer: Reserved | Denied) -> int | Denied:
         if isinstance(answer, Denied):
             return answer
-        record, number, eviction.planned_at = answer
+        record, number, wanted.eviction.planned_at = answer
         self._sequence = max(self._sequence, number)
         return record
+
+    def _in_steps(
+        self, connection: Connection, report: CycleReport, wanted: Sequence[Wanted], term: int | None
+    ) -> list[Reserved | Denied]:
+        lock_scopes(connection, scopes_of(wanted), cluster=self._cluster, term=term)
+        known, answers = self._sequence, list[Reserved | Denied]()
+        for each in wanted:
+            now, denied, paused = count(connection, each.checks, cluster=self._cluster, clock=self._clock)
+            pause = pause_in_force(connection, each.scopes, now=now) if paused else None
+            if pause is not None or denied is not None:
+                answers += [Denied.by(pause)] if pause is not None else [denied] if denied is not None else []
+                continue
+            known = next_in_sequence(connection, cluster=self._cluster, known=known)
+            record = add_eviction(connection, report, each.eviction, cluster=self._cluster, at=now, lease_term=term)
+            add_entries(connection, each.scopes, eviction=record, at=now)
+            answers.append(Reserved(record, known, now))
+        return answers
 
     @property
     def sequence(self) -> int:
@@ -214,15 +230,20 @@ class SqlLedger(OperatorState):
         the answer came after a refund. EVICTED ends the service's backoff on every node: the webhook that had refused
         it admits it again. Raises UnsafeDataError when the row is not there (any more).
         """
-        record = eviction.record
-        if record is None:
+        self.outcomes([eviction])
+
+    def outcomes(self, evictions: Sequence[Eviction]) -> None:
+        """`outcome` of several evictions, in one transaction."""
+        if any(each.record is None for each in evictions):
             raise ValueError("an outcome without its reservation")
 
         def work(connection: Connection) -> None:
-            values = answered(eviction, at=self._now(connection))
-            change_eviction(connection, record, cluster=self._cluster, **values)
-            if eviction.outcome is Outcome.EVICTED:
-                self._end_backoff(connection, eviction.service_identity, node=EVERY_NODE)
+            now = self._now(connection)
+            # in one order, so that two processes which answer the same ones cannot deadlock
+            for each in sorted(evictions, key=lambda each: each.record or 0):
+                change_eviction(connection, each.record or 0, cluster=self._cluster, **answered(each, at=now))
+            ended = sorted({each.service_identity for each in evictions if each.outcome is Outcome.EVICTED})
+            self._end_backoffs(connection, ended, node=EVERY_NODE)
 
         write(self._engine, work)
 

@@ -132,10 +132,11 @@ class OperatorState:
 
         return write(self._engine, work)
 
-    def _end_backoff(self, connection: Connection, service_identity: str, *, node: str) -> None:
+    def _end_backoffs(self, connection: Connection, service_identities: Sequence[str], *, node: str) -> None:
         rows = EVICTION_BACKOFFS.c
-        this = (rows.cluster == self._cluster, rows.service_identity == service_identity, rows.node == node)
-        connection.execute(delete(EVICTION_BACKOFFS).where(*this))
+        these = (rows.cluster == self._cluster, rows.service_identity.in_(service_identities), rows.node == node)
+        if service_identities:
+            connection.execute(delete(EVICTION_BACKOFFS).where(*these))
 
     def backoffs(self) -> list[EvictionBackoff]:
         """Backoffs of this cluster that have not expired, by service and node."""

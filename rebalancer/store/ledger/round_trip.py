@@ -4,6 +4,9 @@ Between two round trips a process that has to wait for a CPU holds the scopes' l
 the server holds them for as long as it counts and commits. The statements are sent together and run one after the
 other, each on what was committed before it began: what is counted is counted after the locks are held.
 
+Several reservations of a plan go together: their scopes are locked once, in their order, and each is counted after the
+ones before it.
+
 A reservation is made here only if nothing is against it. Whatever else there is (a check that is used up, a pause, a
 lease's term that differs, a database that was restored) changes nothing and is left to the caller, who counts in
 steps and says why (`counting`).
@@ -22,8 +25,10 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
 
 from rebalancer.model.limits import Check, Scope
+from rebalancer.model.plan import CycleReport
 from rebalancer.store.db.tables import EVICTIONS, Instant
-from rebalancer.store.ledger.counting import Reserved
+from rebalancer.store.ledger.counting import Reserved, Wanted, scopes_of
+from rebalancer.store.ledger.rows import planned_row
 
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 _LONGEST_SECONDS = 1e9
@@ -99,26 +104,48 @@ _CHECKS = """AND NOT EXISTS (
 
 def reserve_at_once(
     connection: Connection,
-    row: Mapping[str, Any],
+    report: CycleReport,
+    wanted: Sequence[Wanted],
     *,
-    scopes: Sequence[Scope],
-    checks: Sequence[Check],
     cluster: str,
     term: int | None,
     known: int,
     now: float | None,
-) -> Reserved | None:
-    """Reserve in `scopes` (sorted) and write the eviction's `row`, without its time, if every check admits it and
-    nothing else is against it; None, and nothing is written, otherwise. The transaction is over then.
+) -> list[Reserved | None]:
+    """Reserve each and write its eviction's row, if every check admits it with those before it counted, and nothing
+    else is against it; None, and nothing is written of it, otherwise. The transaction is over then.
 
     `known` is the last number of the cluster's sequence that this process has seen; `now` replaces the database's
     clock. Raises SQLAlchemyError.
     """
-    if not all(_plain(check) for check in checks):
-        return None
-    arguments: dict[str, Any] = {
-        "kinds": [scope.kind for scope in scopes],
-        "keys": [scope.key for scope in scopes],
+    plain = [each for each in wanted if all(_plain(check) for check in each.checks)]
+    if not plain:
+        return [None] * len(wanted)
+    locks = _scopes(scopes_of(plain))
+    same = {"cluster": cluster, "term": term, "known": known, "now": Instant().process_bind_param(now, _DIALECT)}
+    driver: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
+    try:
+        with driver.pipeline():
+            driver.execute(_LOCK, locks)
+            sent = []
+            for each in plain:
+                row = planned_row(report, each.eviction, cluster=cluster, lease_term=term)
+                statement = _reserving(tuple(row), tuple(sorted({check.kind for check in each.checks})))
+                sent.append(driver.execute(statement, same | _scopes(each.scopes) | _arguments(row, each.checks)))
+            driver.commit()
+        found = {id(each): reserved.fetchone() for each, reserved in zip(plain, sent, strict=True)}
+    except psycopg.Error as error:
+        raise DBAPIError("a reservation", None, error, hide_parameters=True) from None
+    answers = [found.get(id(each)) for each in wanted]
+    return [None if each is None else Reserved(each[0], each[1], each[2].timestamp()) for each in answers]
+
+
+def _scopes(scopes: Sequence[Scope]) -> dict[str, Any]:
+    return {"kinds": [scope.kind for scope in scopes], "keys": [scope.key for scope in scopes]}
+
+
+def _arguments(row: Mapping[str, Any], checks: Sequence[Check]) -> dict[str, Any]:
+    return {
         "check_kinds": [check.kind for check in checks],
         "check_scopes": [check.scope.kind for check in checks],
         "check_keys": [check.scope.key for check in checks],
@@ -126,25 +153,7 @@ def reserve_at_once(
         "seconds": [float(check.per_seconds) for check in checks],
         "amounts": [float(check.amount) for check in checks],
         "row": json.dumps({column: _json_value(column, value) for column, value in row.items()}),
-        "cluster": cluster,
-        "term": term,
-        "known": known,
-        "now": Instant().process_bind_param(now, _DIALECT),
     }
-    statement = _reserving(tuple(row), tuple(sorted({check.kind for check in checks})))
-    driver: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
-    try:
-        with driver.pipeline():
-            driver.execute(_LOCK, arguments)
-            reserved = driver.execute(statement, arguments)
-            driver.commit()
-        found = reserved.fetchone()
-    except psycopg.Error as error:
-        raise DBAPIError("a reservation", None, error, hide_parameters=True) from None
-    if found is None:
-        return None
-    record, number, at = found
-    return Reserved(record, number, at.timestamp())
 
 
 def _plain(check: Check) -> bool:

@@ -1,5 +1,6 @@
-"""`make soak`: eight simulated hours with a fault in each of three clusters every minute, then 1,000 failovers. Exit
-code 1 when an eviction was lost or counted twice, a limit was passed, or a term evicted that was over."""
+"""`make soak`: eight simulated hours with a fault in each of three clusters every minute, then 1,000 failovers, then
+plans whose calls are in flight together. Exit code 1 when an eviction was lost or counted twice, a limit was passed, or
+a term evicted that was over."""
 
 import argparse
 import json
@@ -17,6 +18,7 @@ import structlog
 from rebalancer.store import upgrade
 from tests.faults.scenarios.fleet import Fleet, a_fleet
 from tests.faults.scenarios.soak import Verdict, failovers, soak
+from tests.faults.scenarios.together import calls_together
 from tests.real.servers.postgres import postgres_server
 
 FLAT_MIB = 64.0
@@ -51,6 +53,7 @@ def main() -> int:
     parser.add_argument("--hours", type=int, default=8)
     parser.add_argument("--clusters", type=int, default=3)
     parser.add_argument("--failovers", type=int, default=1000)
+    parser.add_argument("--together", type=int, default=20, help="seeds of plans whose calls go together")
     args = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.getLogger("psycopg").setLevel(logging.CRITICAL)
@@ -76,6 +79,11 @@ def main() -> int:
             )
         show(verdict, began)
         wrong += verdict.wrong
+    for seed in range(args.seed, args.seed + args.together):
+        with tempfile.TemporaryDirectory(prefix="rebalancer-soak-") as folder:
+            faults = calls_together(Path(folder), seed=seed)
+        print(json.dumps({"together, seed": seed, **faults.counts}), flush=True)
+        wrong += faults.wrong
     print(f"{len(wrong)} wrong" if wrong else "held")
     return int(bool(wrong))
 
