@@ -24,6 +24,7 @@ from rebalancer.cycle.run import run_cycle
 from rebalancer.kube.actions.evict import KubeEvictor
 from rebalancer.kube.client.client import ApiClient
 from rebalancer.policy import load_policy
+from rebalancer.prometheus import reader
 from rebalancer.store import SqlLedger, SqlRecords
 from rebalancer.store.ledger import ledger
 
@@ -128,6 +129,8 @@ def lay(fuse: Fuse) -> None:
 def run(job: Job) -> None:
     """The run, in the process that may die."""
     lay(Fuse(job.trace, job.kill_at))
+    # one machine, one clock: at this speed two seconds without a CPU look like clocks that disagree
+    reader.CLOCK_SLACK_SECONDS *= job.clock.speed
     policy = load_policy(job.policy.read_bytes(), source=str(job.policy))
     settings = Settings(database=f"sqlite:///{job.database}", kubeconfig=str(job.kubeconfig))
     with acting_context(policy, settings, progress=NullProgress(), clock=job.clock) as world:
