@@ -22,6 +22,7 @@ from tests.deploy.readers.manifests import (
     KUSTOMIZE,
     ROOT,
     Right,
+    find,
     overlay_with,
     rights,
 )
@@ -231,6 +232,15 @@ def test_every_example_is_a_policys_section_or_an_overlay(page: str, text: str, 
     if document.keys() <= SECTIONS:
         a_policy(**document)
         return
+    if "replacements" in document:  # a part of an overlay
+        objects = overlay_with(tmp_path, resources=["../sqlite"], components=[], **document)
+        assert find(objects, "Namespace")["metadata"]["name"] == "ops"
+        assert {each["metadata"].get("namespace", "ops") for each in objects} == {"ops"}
+        for binding in (find(objects, "ClusterRoleBinding"), find(objects, "RoleBinding")):
+            assert [each["namespace"] for each in binding["subjects"]] == ["ops"]
+        (condition,) = find(objects, "ValidatingAdmissionPolicy")["spec"]["matchConditions"]
+        assert condition["expression"] == 'request.userInfo.username == "system:serviceaccount:ops:rebalancer"'
+        return
     assert document["kind"] == "Kustomization"
     made = overlay_with(
         tmp_path,
@@ -245,7 +255,7 @@ def test_every_example_is_a_policys_section_or_an_overlay(page: str, text: str, 
 
 
 def test_the_overlay_of_the_page_replaces_the_policy_of_ours() -> None:
-    (text,) = blocks(PAGES["install"], "yaml")
+    text, _ = blocks(PAGES["install"], "yaml")
     (theirs,) = yaml.safe_load(text)["configMapGenerator"]
     (ours,) = yaml.safe_load((KUSTOMIZE / "base" / "kustomization.yaml").read_text())["configMapGenerator"]
     assert theirs == {**ours, "behavior": "replace"}
