@@ -20,6 +20,8 @@ MIDNIGHT = 1_790_035_200.0
         ("*/15 * * * *", 14.99, 15),
         ("5 * * * *", 5, 65),
         ("0,30 2 * * *", 0, 120),
+        ("@hourly", 0, 60),
+        ("0 0 23 * *", 0, 24 * 60),
         ("0,30 2 * * *", 121, 150),
         ("0 0 * * *", 0, 1440),
     ],
@@ -28,9 +30,10 @@ def test_the_next_time_of_a_schedule_is_the_first_minute_after_now(schedule: str
     assert next_time(schedule, MIDNIGHT + minutes * 60) == MIDNIGHT + due * 60
 
 
-def test_a_schedule_of_days_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected"):
-        next_time("0 0 1 * *", MIDNIGHT)
+def test_21_4_a_schedule_that_is_none_is_refused() -> None:
+    for schedule in ("0 0 1 *", "@now", "61 * * * *"):
+        with pytest.raises(ValueError, match="expected five fields"):
+            next_time(schedule, MIDNIGHT)
 
 
 def test_each_time_makes_a_job_that_finishes_and_three_are_kept(start: Start) -> None:

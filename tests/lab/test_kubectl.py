@@ -1,5 +1,6 @@
 """Real kubectl against the lab: every one that is found, the one on PATH and the one beside the API server."""
 
+import copy
 import os
 import shutil
 import subprocess
@@ -20,7 +21,8 @@ def _found() -> list[str]:
     return list(dict.fromkeys(filter(None, (shutil.which("kubectl"), shutil.which(str(beside))))))
 
 
-pytestmark = [pytest.mark.real, pytest.mark.skipif(not _found(), reason="no kubectl on PATH or in KUBEBUILDER_ASSETS")]
+KUBECTL = _found()
+pytestmark = [pytest.mark.real, pytest.mark.skipif(not KUBECTL, reason="no kubectl on PATH or in KUBEBUILDER_ASSETS")]
 
 
 class Kubectl:
@@ -29,6 +31,12 @@ class Kubectl:
     def __init__(self, binary: str, lab: Lab, folder: Path) -> None:
         self.command = [binary, f"--kubeconfig={lab.write_kubeconfig(folder / 'config')}"]
         self.environment = {**os.environ, "HOME": str(folder)}
+
+    def with_binary(self, binary: str) -> "Kubectl":
+        """Another program with the same kubeconfig."""
+        other = copy.copy(self)
+        other.command = [binary, *self.command[1:]]
+        return other
 
     def __call__(self, *arguments: str, timeout: float = 30) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -41,7 +49,7 @@ class Kubectl:
         )
 
 
-@pytest.fixture(params=_found(), ids=["kubectl", "other-kubectl"][: len(_found())])
+@pytest.fixture(params=KUBECTL, ids=["kubectl", "other-kubectl"][: len(KUBECTL)])
 def lab_and_kubectl(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> tuple[Lab, Kubectl]:
     lab = start(
         three_nodes(

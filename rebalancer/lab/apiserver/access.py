@@ -8,7 +8,13 @@ from rebalancer.lab.serving import ServedLab
 
 Obj = dict[str, Any]
 
-REVIEW_PATH = ["apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews"]
+AUTHORIZATION, AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
+REVIEWS = {
+    (AUTHORIZATION, "selfsubjectaccessreviews"): "SelfSubjectAccessReview",
+    (AUTHORIZATION, "selfsubjectrulesreviews"): "SelfSubjectRulesReview",
+    (AUTHENTICATION, "selfsubjectreviews"): "SelfSubjectReview",
+}
+"""(group, resource) -> kind; all of version v1."""
 
 
 class Target(Protocol):
@@ -49,20 +55,42 @@ def check(lab: ServedLab, target: Target, *, method: str, watched: bool) -> None
         raise forbidden(target.kind, target.name, verb=verb, resource=resource)
 
 
-def review(lab: ServedLab, body: Any) -> Obj:
-    """Answer a SelfSubjectAccessReview. Raises ApiError 400."""
-    attributes = ((body if isinstance(body, dict) else {}).get("spec") or {}).get("resourceAttributes")
+def reviewed(parts: list[str]) -> str | None:
+    """The kind of review that a split path names, or None."""
+    if len(parts) != 4 or parts[0] != "apis" or parts[2] != "v1":
+        return None
+    return REVIEWS.get((parts[1], parts[3]))
+
+
+def review(lab: ServedLab, kind: str, body: Any) -> Obj:
+    """Answer a review: `kubectl auth can-i`, `auth can-i --list`, `auth whoami`. Raises ApiError 400."""
+    spec = (body if isinstance(body, dict) else {}).get("spec") or {}
+    group = next(group for (group, _), each in REVIEWS.items() if each == kind)
+    answer: Obj = {"kind": kind, "apiVersion": f"{group}/v1", "metadata": {}, "spec": spec}
+    match kind:
+        case "SelfSubjectReview":
+            del answer["spec"]
+            answer["status"] = {"userInfo": {"username": "lab", "groups": ["system:authenticated"]}}
+        case "SelfSubjectRulesReview":
+            answer["status"] = {
+                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+                "incomplete": bool(lab.faults.state.denied),
+            }
+        case _:
+            answer["status"] = _access(lab, spec)
+    return answer
+
+
+def _access(lab: ServedLab, spec: Obj) -> Obj:
+    attributes = spec.get("resourceAttributes")
     if not isinstance(attributes, dict):
-        raise bad_request("the lab answers a SelfSubjectAccessReview for spec.resourceAttributes only")
+        if isinstance(spec.get("nonResourceAttributes"), dict):
+            return {"allowed": True}
+        raise bad_request("spec needs resourceAttributes or nonResourceAttributes")
     resource = _resource(attributes.get("resource", ""), attributes.get("subresource", ""))
     allowed = (attributes.get("verb", ""), resource) not in lab.faults.state.denied
-    return {
-        "kind": "SelfSubjectAccessReview",
-        "apiVersion": "authorization.k8s.io/v1",
-        "metadata": {},
-        "spec": {"resourceAttributes": attributes},
-        "status": {"allowed": True} if allowed else {"allowed": False, "reason": "the fault `denied`"},
-    }
+    return {"allowed": True} if allowed else {"allowed": False, "reason": "the fault `denied`"}
 
 
 def _resource(plural: str, subresource: str) -> str:

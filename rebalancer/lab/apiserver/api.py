@@ -1,5 +1,7 @@
 """The Kubernetes API: from a path and a verb to the store."""
 
+import asyncio
+import base64
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -7,25 +9,29 @@ from typing import Any
 import msgspec
 import yaml
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
-from rebalancer.lab.apiserver import access, discovery, metrics_server
+from rebalancer.lab.apiserver import access, discovery, logs, metrics_server, openapi, protobuf
 from rebalancer.lab.apiserver.eviction import evict
 from rebalancer.lab.apiserver.pages import Pages
-from rebalancer.lab.apiserver.patching import apply_patch
+from rebalancer.lab.apiserver.patching import APPLY, apply_patch
 from rebalancer.lab.apiserver.selectors import predicate
 from rebalancer.lab.apiserver.tables import table, wanted_version
 from rebalancer.lab.apiserver.watch import watch_response
+from rebalancer.lab.controlplane.cron_jobs import next_time
 from rebalancer.lab.controlplane.owned import terminate
 from rebalancer.lab.log import Entry
 from rebalancer.lab.objects.disruption import update_statuses
 from rebalancer.lab.objects.errors import ApiError, bad_request, conflict, expired, no_such_path, not_found
-from rebalancer.lab.objects.kinds import METRICS_GROUP, METRICS_VERSION, Kind, by_path
+from rebalancer.lab.objects.kinds import KINDS, METRICS_GROUP, METRICS_VERSION, Kind, by_path
 from rebalancer.lab.objects.taints import check_taints, set_cordon
 from rebalancer.lab.scenarios.build import complete_pod
 from rebalancer.lab.serving import ServedLab, json_response
 
 Obj = dict[str, Any]
+
+
+_NEEDS_CONTAINERS = ("exec", "attach", "portforward", "proxy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,18 +102,23 @@ class KubernetesApi:
 
     async def _answer(self, request: Request, body: bytes) -> Response:
         parts = [part for part in request.url.path.split("/") if part]
-        found = self._discover(parts)
+        _check_accept(request.headers.get("accept", ""))
+        found = await asyncio.to_thread(self._discover, parts)
         if found is not None:
             return json_response(found)
         if parts[:3] == ["apis", METRICS_GROUP, METRICS_VERSION]:
             return json_response(metrics_server.answer(self._lab, parts[3:], request.query_params))
-        if parts == access.REVIEW_PATH and request.method == "POST":
-            return json_response(access.review(self._lab, _decode(request, body)), 201)
+        if (review := access.reviewed(parts)) is not None and request.method == "POST":
+            return json_response(access.review(self._lab, review, _decode(request, body)), 201)
         target = parse_target(parts) if parts[0] in ("api", "apis") and len(parts) > 2 else None
         if target is None:
             raise no_such_path()
         watched = request.query_params.get("watch") in ("1", "true")
         access.check(self._lab, target, method=request.method, watched=watched)
+        if target.subresource in _NEEDS_CONTAINERS:
+            raise bad_request(f"the practice cluster runs no containers, so it has no {target.subresource}")
+        if target.subresource == "log" and request.method == "GET":
+            return PlainTextResponse(logs.text(self._lab, target.namespace, target.name, request.query_params))
         if request.method == "GET":
             return self._read(request, target)
         if target.subresource == "eviction" and request.method == "POST":
@@ -129,6 +140,12 @@ class KubernetesApi:
                 return discovery.api_group(group)
             case ["apis", group, version]:
                 return discovery.resources(group, version)
+            case ["openapi", "v3"]:
+                return openapi.root([("", "v1"), *discovery.group_versions()])
+            case ["openapi", "v3", "api", version]:
+                return openapi.document("", version)
+            case ["openapi", "v3", "apis", group, version]:
+                return openapi.document(group, version)
         return None
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -214,6 +231,7 @@ class KubernetesApi:
             raise ApiError(422, "Invalid", f"{target.kind.kind} is invalid: metadata.name: Required value")
         if target.kind.group == "events.k8s.io":
             obj = _core_event(obj)
+        self._check_fields(request, target, obj)
         _complete(target.kind, obj)
         if _is_dry_run(request, {}):
             return obj
@@ -232,6 +250,7 @@ class KubernetesApi:
             obj = {**before, "spec": {**before["spec"], "replicas": replicas}}
         elif target.subresource == "status":
             obj = {**before, "metadata": {**before["metadata"], **obj["metadata"]}, "status": obj.get("status", {})}
+        self._check_fields(request, target, obj)
         _check(kind, obj)
         if kind.plural == "nodes":
             obj = {**obj, "spec": dict(obj.get("spec") or {})}
@@ -243,10 +262,18 @@ class KubernetesApi:
         self._settle(kind)
         return _scale_of(updated) if target.subresource == "scale" else updated
 
+    def _check_fields(self, request: Request, target: Target, obj: Obj) -> None:
+        if request.query_params.get("fieldValidation") == "Strict" and not target.subresource:
+            openapi.check_fields(target.kind, obj)
+
     def _patch(self, request: Request, target: Target, body: bytes) -> Obj:
-        before = self._store.get(target.kind.plural, target.namespace, target.name)
+        plural, content_type = target.kind.plural, request.headers.get("content-type", "")
+        patch = _decode(request, body)
+        if content_type == APPLY and self._store.find(plural, target.namespace, target.name) is None:
+            return self._create(request, target, patch)
+        before = self._store.get(plural, target.namespace, target.name)
         seen = _scale_of(before) if target.subresource == "scale" else before
-        after = apply_patch(seen, _decode(request, body), request.headers.get("content-type", ""))
+        after = apply_patch(seen, patch, content_type)
         return self._update(request, target, after)
 
     def _delete(self, request: Request, target: Target, options: Obj) -> Obj:
@@ -260,7 +287,9 @@ class KubernetesApi:
             return terminate(self._store, self._lab.log, obj, grace_seconds=None if grace is None else float(grace))
         policy = options.get("propagationPolicy", request.query_params.get("propagationPolicy"))
         removed = self._store.remove(kind.plural, target.namespace, target.name)
-        if policy != "Orphan":
+        if kind.plural == "namespaces":
+            self._empty(target.name)
+        elif policy != "Orphan":
             self._collect(obj["metadata"]["uid"])
         self._settle(kind)
         if kind.plural == "pods":
@@ -294,6 +323,18 @@ class KubernetesApi:
                 else:
                     self._store.remove(plural, meta["namespace"], meta["name"])
                     self._collect(meta["uid"])
+
+    def _empty(self, namespace: str) -> None:
+        """Remove the contents of a removed namespace; its pods terminate."""
+        for plural in dict.fromkeys(kind.plural for kind in KINDS if kind.namespaced):
+            for obj in self._store.sorted(plural):
+                meta = obj["metadata"]
+                if meta["namespace"] != namespace:
+                    continue
+                if plural == "pods":
+                    terminate(self._store, self._lab.log, obj)
+                else:
+                    self._store.remove(plural, namespace, meta["name"])
 
     def _settle(self, kind: Kind) -> None:
         if kind.plural in ("pods", "poddisruptionbudgets"):
@@ -335,14 +376,26 @@ def _complete(kind: Kind, obj: Obj) -> None:
             obj.setdefault("spec", {})
             obj.setdefault("status", {}).setdefault("allocatable", {})
             check_taints(obj)
+        case "cronjobs":
+            try:
+                next_time(obj["spec"]["schedule"], 0.0)
+            except (KeyError, ValueError, TypeError, AttributeError) as error:
+                raise ApiError(422, "Invalid", f"CronJob is invalid: spec.schedule: {error}") from None
+        case "secrets":
+            texts = obj.pop("stringData", None) or {}
+            added = {key: base64.b64encode(str(text).encode()).decode() for key, text in texts.items()}
+            obj["data"] = {**(obj.get("data") or {}), **added}
+            obj.setdefault("type", "Opaque")
         case "deployments" | "replicasets" | "statefulsets":
             obj["spec"].setdefault("replicas", 1)
 
 
 def _decode(request: Request, body: bytes) -> Any:
     content_type = request.headers.get("content-type", "application/json")
-    if "protobuf" in content_type:
-        raise ApiError(415, "UnsupportedMediaType", "the lab reads JSON and YAML only")
+    if content_type.partition(";")[0] == protobuf.MEDIA_TYPE:
+        return protobuf.decode(body)
+    if "json" not in content_type and "yaml" not in content_type:
+        raise ApiError(415, "UnsupportedMediaType", f"the lab reads JSON, YAML and protobuf, not {content_type}")
     try:
         decoded = yaml.safe_load(body) if "yaml" in content_type else msgspec.json.decode(body)
     except (msgspec.DecodeError, yaml.YAMLError) as error:
@@ -350,6 +403,12 @@ def _decode(request: Request, body: bytes) -> Any:
     if request.method != "PATCH" and not isinstance(decoded, dict):
         raise bad_request("the body must be an object")
     return decoded
+
+
+def _check_accept(accept: str) -> None:
+    """Raises ApiError 406 for a client that takes no JSON."""
+    if accept and not any(each in accept for each in ("json", "*/*", "application/*", "text/plain")):
+        raise ApiError(406, "NotAcceptable", "only the following media types are accepted: application/json")
 
 
 def _is_dry_run(request: Request, options: Obj) -> bool:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from rebalancer.lab.apiserver.access import REVIEWS
 from rebalancer.lab.objects.kinds import KINDS, METRICS_GROUP, METRICS_VERSION, Kind
 
 Obj = dict[str, Any]
@@ -30,7 +31,7 @@ def api_versions(address: str) -> Obj:
 def group_versions() -> list[tuple[str, str]]:
     """(group, version) of every named group."""
     found = dict.fromkeys((kind.group, kind.version) for kind in KINDS if kind.group)
-    return [*found, (METRICS_GROUP, METRICS_VERSION)]
+    return [*found, *dict.fromkeys((group, "v1") for group, _ in REVIEWS), (METRICS_GROUP, METRICS_VERSION)]
 
 
 def _group(group: str, version: str) -> Obj:
@@ -61,9 +62,14 @@ def resources(group: str, version: str) -> Obj | None:
         ]
     else:
         kinds = [kind for kind in KINDS if (kind.group, kind.version) == (group, version)]
-        if not kinds:
-            return None
         listed = [entry for kind in kinds for entry in _entries(kind)]
+        listed += [
+            _entry(plural, kind, namespaced=False, verbs=["create"])
+            for (of, plural), kind in REVIEWS.items()
+            if (of, "v1") == (group, version)
+        ]
+        if not listed:
+            return None
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -93,6 +99,6 @@ def _entries(kind: Kind) -> list[Obj]:
             more = {"group": "autoscaling", "version": "v1"}
             entries.append(_entry(name, "Scale", namespaced=True, verbs=["get", "patch", "update"], **more))
         else:
-            verbs = ["get", "patch", "update"]
+            verbs = ["get"] if subresource == "log" else ["get", "patch", "update"]
             entries.append(_entry(name, kind.kind, namespaced=kind.namespaced, verbs=verbs))
     return entries

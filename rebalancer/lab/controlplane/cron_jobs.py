@@ -1,10 +1,12 @@
 """The CronJob controller: a Job at every time of the schedule, and only the newest finished ones are kept.
 
-Schedules may use `*`, `*/n`, a number or a list of numbers for minute and hour; the other fields must be `*`. Not
-modelled: concurrency policies (Allow), starting deadlines, time zones (UTC).
+Not modelled: concurrency policies (Allow), starting deadlines, time zones (UTC).
 """
 
+from datetime import UTC, datetime
 from typing import Any
+
+from cronsim import CronSim, CronSimError
 
 from rebalancer.lab.controlplane.owned import controller_of
 from rebalancer.lab.log import Entry, EventLog
@@ -17,7 +19,15 @@ Obj = dict[str, Any]
 KEPT_JOBS = 3
 """`successfulJobsHistoryLimit`."""
 MINUTE_SECONDS = 60.0
-_DAY_MINUTES = 24 * 60
+_NAMED = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
 
 
 class CronJobs:
@@ -80,21 +90,9 @@ class CronJobs:
 
 
 def next_time(schedule: str, after: float) -> float:
-    """The first full minute after `after` (seconds since the epoch) that a schedule names. Raises ValueError."""
-    minute, hour, *others = schedule.split()
-    if others != ["*", "*", "*"]:
-        raise ValueError(f"{schedule!r}: expected `minute hour * * *`")
-    minutes, hours = _numbers(minute, 60), _numbers(hour, 24)
-    first = int(after // MINUTE_SECONDS) + 1
-    for each in range(first, first + _DAY_MINUTES):
-        if each % 60 in minutes and each // 60 % 24 in hours:
-            return each * MINUTE_SECONDS
-    raise ValueError(f"{schedule!r} names no time")
-
-
-def _numbers(field: str, below: int) -> frozenset[int]:
-    if field == "*":
-        return frozenset(range(below))
-    if field.startswith("*/"):
-        return frozenset(range(0, below, int(field[2:])))
-    return frozenset(int(each) for each in field.split(","))
+    """The first time after `after` (seconds since the epoch) that a schedule names. Raises ValueError."""
+    five = _NAMED.get(schedule, schedule)
+    try:
+        return next(CronSim(five, datetime.fromtimestamp(after, UTC))).timestamp()
+    except (CronSimError, StopIteration):
+        raise ValueError(f"{schedule!r}: expected five fields of cron, or one of {', '.join(_NAMED)}") from None

@@ -113,7 +113,7 @@ class Store:
                 raise already_exists(kind, meta["name"])
             new["kind"], new["apiVersion"] = kind.kind, kind.api_version
             meta["uid"] = self.new_uid()
-            meta.setdefault("creationTimestamp", timestamp(self.clock.now()))
+            meta["creationTimestamp"] = meta.get("creationTimestamp") or timestamp(self.clock.now())
             if "spec" in new:
                 meta["generation"] = 1
             return self._write("ADDED", plural, (namespace, meta["name"]), new, None)
