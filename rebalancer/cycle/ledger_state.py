@@ -7,8 +7,9 @@ from dataclasses import replace
 from rebalancer.constraints.admission import LedgerState, identity_of
 from rebalancer.constraints.backoff import backoff_seconds
 from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, EvictionProgress, follow
+from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import Eviction
-from rebalancer.model.ports import Ledger
+from rebalancer.model.ports import ClusterReader, Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 
@@ -17,12 +18,18 @@ OURSELVES = "rebalancer"
 
 
 def load_ledger_state(
-    ledger: Ledger | None, policy: RebalancerPolicy, snapshot: ClusterSnapshot, *, writes: bool
+    ledger: Ledger | None,
+    policy: RebalancerPolicy,
+    snapshot: ClusterSnapshot,
+    *,
+    writes: bool,
+    cluster: ClusterReader | None = None,
 ) -> LedgerState:
     """Input of limits, cooldowns and circuit breakers; empty without a ledger.
 
     With `writes`, landed and late evictions are recorded, the readiness of our services is published to other clusters,
     and rows outside every window are pruned now and then. A dry run gets the same state and writes nothing.
+    `cluster`: for the times at which replacements became Ready; without it they are recorded as Ready now.
     """
     if ledger is None:
         return LedgerState()
@@ -31,7 +38,7 @@ def load_ledger_state(
     entries = tuple(ledger.entries(longest_window(policy)))
     progress = _follow(ledger, snapshot, now, max_late_seconds=policy.safety.in_flight.max_late)
     if writes:
-        _record(ledger, policy, progress, now)
+        _record(ledger, policy, progress, now, cluster)
         _publish_readiness(ledger, policy, snapshot)
         ledger.prune_at_times(keep_details=policy.effect.detail_retention)
     ready = None
@@ -67,12 +74,14 @@ def _open(progress: list[EvictionProgress]) -> tuple[Eviction, ...]:
     return tuple(replace(each.eviction, late=each.late) for each in progress if each.open)
 
 
-def landed_since(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> set[str]:
+def landed_since(
+    ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot, *, cluster: ClusterReader | None = None
+) -> set[str]:
     """UIDs of the evicted pods whose evictions are in flight no more: their replacements have become Ready, or are not
-    wanted. Recorded."""
+    wanted. Recorded; `cluster` as above."""
     now = ledger.now()
     progress = _follow(ledger, snapshot, now, max_late_seconds=policy.safety.in_flight.max_late)
-    _record(ledger, policy, progress, now)
+    _record(ledger, policy, progress, now, cluster)
     return {each.eviction.uid for each in progress if not each.open}
 
 
@@ -104,12 +113,20 @@ def _follow(
     )
 
 
-def _record(ledger: Ledger, policy: RebalancerPolicy, progress: list[EvictionProgress], now: float) -> None:
+def _record(
+    ledger: Ledger,
+    policy: RebalancerPolicy,
+    progress: list[EvictionProgress],
+    now: float,
+    cluster: ClusterReader | None,
+) -> None:
+    ready_at = _ready_at(progress, now, cluster)
     for each in progress:
         eviction, record, replacement = each.eviction, each.eviction.record, each.replacement
         assert record is not None
         if each.landed and replacement is not None:
-            ledger.landed(record, at=now, pod=replacement.name, uid=replacement.uid, node=replacement.node)
+            at = ready_at.get(replacement.uid, now)
+            ledger.landed(record, at=at, pod=replacement.name, uid=replacement.uid, node=replacement.node)
         elif each.landed:
             ledger.landed(record, at=now)
         elif each.closed:
@@ -124,6 +141,25 @@ def _record(ledger: Ledger, policy: RebalancerPolicy, progress: list[EvictionPro
                 reason="its replacement came back to the same node" if came_back else each.closed,
                 seconds=lambda count: backoff_seconds(policy.safety.cooldowns.backoff, count),
             )
+
+
+def _ready_at(progress: list[EvictionProgress], now: float, cluster: ClusterReader | None) -> dict[str, float]:
+    """UID of a Ready replacement -> since when, by the API server: a cycle sees it up to its interval later. Not before
+    the eviction nor after `now`, as clocks differ."""
+    landed = [(each.eviction, each.replacement) for each in progress if each.landed and each.replacement is not None]
+    if cluster is None or not landed:
+        return {}
+    try:
+        states = cluster.pod_states([(each.namespace, each.name) for _, each in landed])
+    except RebalancerError:
+        return {}
+    return {
+        replacement.uid: min(max(state.ready_since, eviction.planned_at), now)
+        for eviction, replacement in landed
+        if (state := states.get((replacement.namespace, replacement.name))) is not None
+        and state.uid == replacement.uid
+        and state.ready_since > 0
+    }
 
 
 def closed_note(eviction: Eviction) -> str:

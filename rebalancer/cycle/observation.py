@@ -89,7 +89,7 @@ def observe(
     memory = max(
         [MEMORY_WINDOWS * usage.window_seconds, REPLACED_SECONDS, *(each.memory_seconds for each in policy.strategies)]
     )
-    ledger_state = load_ledger_state(context.ledger, policy, snapshot, writes=writes)
+    ledger_state = load_ledger_state(context.ledger, policy, snapshot, writes=writes, cluster=context.cluster)
     # after the ledger: it has just recorded which evictions in the background have left their node
     recent = tuple(context.records.recent_moves(now - memory))
     feedback = context.feedback()

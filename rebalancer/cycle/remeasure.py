@@ -50,7 +50,7 @@ def _wait_until_ready(context: CycleContext, policy: RebalancerPolicy, moved: Se
     in_flight = {each.uid for each in context.ledger.open_evictions()}
     while True:
         if in_flight:
-            in_flight -= landed_since(context.ledger, policy, context.cluster.snapshot())
+            in_flight -= landed_since(context.ledger, policy, context.cluster.snapshot(), cluster=context.cluster)
         waiting = [each for each in moved if each.uid in in_flight]
         done = len(moved) - len(waiting)
         if not waiting or waited >= READY_DEADLINE_SECONDS:

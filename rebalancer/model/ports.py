@@ -65,6 +65,11 @@ class PodState(Protocol):
     def ready(self) -> bool: ...
 
     @property
+    def ready_since(self) -> float:
+        """Seconds since the epoch; NaN while it is not Ready, 0 where the time is not known."""
+        ...
+
+    @property
     def node(self) -> str: ...
 
     @property

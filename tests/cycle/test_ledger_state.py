@@ -61,6 +61,23 @@ def test_a_replacement_that_was_seen_before_is_nobody_elses(blue, clock):
     assert row["replacement_uid"] == "uid-shop-web-1"
 
 
+@pytest.mark.parametrize(
+    ("ready_since", "recorded"),
+    [(20.0, 20.0), (-5.0, 0.0), (500.0, 120.0), (None, 120.0)],
+    ids=["between two cycles", "the API server's clock is behind", "it is ahead", "not known"],
+)
+def test_21_1_a_replacement_is_recorded_as_ready_from_when_it_was_ready_on(blue, clock, ready_since, recorded):
+    evicted_at = clock.now()
+    eviction = blue.answer(blue.reserve(pod="web-9", ready_before=3), Outcome.EVICTED)
+    clock.sleep(120.0)
+    seen = PodSeen(uid="uid-shop-web-0", ready_since=0.0 if ready_since is None else evicted_at + ready_since)
+    reader = FakeReader(pods={("shop", "web-0"): seen})
+    snapshot = web(3, age=-(clock.now() - 1_800_000_000))
+    load_ledger_state(blue.ledger, policy(), snapshot, writes=True, cluster=reader)
+    [found] = blue.ledger.replaced(evicted_at)
+    assert (found.record, found.replaced_at) == (eviction.record, evicted_at + recorded)
+
+
 def test_a_service_without_a_pod_is_still_in_flight(blue):
     blue.answer(blue.reserve(ready_before=1), Outcome.EVICTED)
     standing = load_ledger_state(blue.ledger, policy(), web(0), writes=True)

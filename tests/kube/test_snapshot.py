@@ -1,4 +1,5 @@
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -404,6 +405,17 @@ def test_pods_are_read_again_one_by_one() -> None:
     assert (states["shop", "a"].uid, states["shop", "a"].node) == ("uid-shop-a", "n1")
     assert (states["shop", "a"].terminating, states["shop", "a"].ready) == (False, True)
     assert (states["shop", "b"].terminating, states["shop", "b"].ready) == (True, False)
+
+
+def test_21_1_a_pod_that_is_read_again_has_the_time_since_when_it_is_ready() -> None:
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T04:00:20Z"}
+    cluster = Cluster(pods=[a_pod("a", status={"conditions": [ready]}), a_pod("b", status={"conditions": []})])
+    with FakeApi(cluster) as api:
+        client = client_of(api.url)
+        states = KubeCluster(client=client, clock=FakeClock()).pod_states([("shop", "a"), ("shop", "b")])
+        client.close()
+    assert states["shop", "a"].ready_since == datetime(2026, 11, 21, 4, 0, 20, tzinfo=UTC).timestamp()
+    assert math.isnan(states["shop", "b"].ready_since)
 
 
 def test_a_broken_pod_list_leaves_nothing_of_the_first_attempt() -> None:

@@ -35,6 +35,7 @@ class PodSeen:
     uid: str
     terminating: bool = False
     ready: bool = True
+    ready_since: float = 0.0
     node: str = "n1"
     eviction_in_progress: bool = False
 

@@ -254,6 +254,24 @@ class NodeStatus(Wire, frozen=True):
     """A `ContainerImage` each, decoded once for all nodes that have it."""
 
 
+class TimedCondition(Condition, frozen=True):
+    """Of a single pod: lists leave the times out, which no decision needs."""
+
+    last_transition_time: str | None = None
+
+
+class SinglePodStatus(Wire, frozen=True):
+    conditions: list[TimedCondition] | None = None
+
+
+class SinglePod(Wire, frozen=True):
+    """A pod as re-read."""
+
+    metadata: PodMeta
+    spec: PodSpec = PodSpec()
+    status: SinglePodStatus = SinglePodStatus()
+
+
 class Node(Wire, frozen=True):
     metadata: NodeMeta
     spec: NodeSpec = NodeSpec()

@@ -5,6 +5,7 @@ because disruptionsAllowed changes fastest. The workloads are read beside the po
 sets the moment of the whole list.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -28,8 +29,10 @@ from rebalancer.kube.snapshot.records import (
     Pod,
     PriorityClass,
     Quota,
+    SinglePod,
     Workload,
 )
+from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.kube.snapshot.volumes import BoundClaims, volume_limits
 from rebalancer.model.annotations import EVICTION_IN_PROGRESS
 from rebalancer.model.autoscaling import HorizontalAutoscaler
@@ -84,9 +87,23 @@ class PodStateRecord:
 
     uid: str
     terminating: bool
-    ready: bool
+    ready_since: float
+    """NaN while it is not Ready."""
     node: str
     eviction_in_progress: bool
+
+    @property
+    def ready(self) -> bool:
+        return math.isfinite(self.ready_since)
+
+
+def _ready_since(pod: SinglePod) -> float:
+    """Seconds since the epoch; NaN while it is not Ready, 0 where that time is not known."""
+    for each in pod.status.conditions or ():
+        if each.type == "Ready" and each.status == "True":
+            at = epoch_seconds(each.last_transition_time)
+            return at if math.isfinite(at) else 0.0
+    return math.nan
 
 
 class KubeCluster:
@@ -157,12 +174,12 @@ class KubeCluster:
         """
         states = {}
         for namespace, name in pods:
-            pod = self._client.read(PODS.path(namespace=namespace, name=name), Pod, verb="get", resource="pods")
+            pod = self._client.read(PODS.path(namespace=namespace, name=name), SinglePod, verb="get", resource="pods")
             if pod is not None:
                 states[namespace, name] = PodStateRecord(
                     uid=pod.metadata.uid,
                     terminating=pod.metadata.deletion_timestamp is not None,
-                    ready=any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions or ()),
+                    ready_since=_ready_since(pod),
                     node=pod.spec.node_name,
                     eviction_in_progress=EVICTION_IN_PROGRESS in (pod.metadata.annotations or {}),
                 )

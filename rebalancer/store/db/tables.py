@@ -172,7 +172,7 @@ EVICTIONS = Table(
     Column("planned_at", Instant, nullable=False),  # written, just before the call
     Column("answered_at", Instant),  # the call answered, or timed out
     Column("reconciled_at", Instant),  # the unknown outcome was reconciled with the API server's state
-    Column("replaced_at", Instant),  # its replacement was seen Ready
+    Column("replaced_at", Instant),  # its replacement was Ready
     Column("lease_term", BigInteger),
     # What a reservation knows and a dry run's row doesn't: NULL there, and in rows older than the ledger.
     Column("service_identity", Text),
