@@ -1,5 +1,6 @@
 """What people expect of any chart's values: names, parent charts, a policy that is checked, a CronJob."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -51,6 +52,8 @@ def test_21_6_what_ct_lint_asks_of_a_chart_holds(tmp_path: Path) -> None:
     assert described["apiVersion"] == "v2"
     assert described["name"] == CHART.name
     assert described["maintainers"]
+    for path in (CHART / "Chart.yaml", CHART / "values.yaml", *(CHART / "ci").glob("*.yaml")):
+        assert not re.search(r"^[^#\n]*\S #", path.read_text(), re.M), f"{path}: two spaces before a comment"
     for path in CHART.rglob("*.yaml"):
         text = path.read_text()
         assert text.endswith("\n"), path
@@ -63,6 +66,13 @@ def test_21_6_what_ct_lint_asks_of_a_chart_holds(tmp_path: Path) -> None:
     assert "rebalancer/README.md" in listed
     assert "rebalancer/files/policy.schema.json" in listed
     assert not [name for name in listed if "/ci/" in name]
+
+
+def test_21_6_the_example_of_the_charts_page_is_accepted(tmp_path: Path) -> None:
+    (example,) = re.findall(r"^```yaml\n(.*?)^```$", (CHART / "README.md").read_text(), re.M | re.S)
+    (tmp_path / "values.yaml").write_text(example)
+    found = load_policy(policy_text(rendered("--values", str(tmp_path / "values.yaml"))).encode(), source="the page")
+    assert found.cluster == "my-cluster"
 
 
 # ---- names, accounts and rights
