@@ -16,10 +16,10 @@ help: ## list the targets
 # stdout belongs to the commands: what the set-up says goes to stderr
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
-	@echo "setting up $(VENV) ..." >&2
+	@echo "setting up $(VENV): downloads the packages of requirements.lock, which takes a few minutes the first time" >&2
 	@$(PYTHON) -m venv $(VENV) >&2
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock >&2
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . >&2
+	@$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements.lock >&2
+	@$(BIN)/pip install --disable-pip-version-check --no-deps --no-build-isolation -e . >&2
 	@touch $@
 
 demo: $(READY) ## the main job on a practice cluster; ARGS="-o json" for JSON

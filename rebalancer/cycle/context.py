@@ -31,6 +31,9 @@ class SystemClock:
 class NullProgress:
     """`model.ports.Progress` without output."""
 
+    def event(self, text: str) -> None:
+        """Nothing."""
+
     def step(self, label: str, done: int, total: int | None) -> None:
         """Print nothing."""
 

@@ -224,6 +224,9 @@ class Execution:
     def _record(self, answers: Sequence[tuple[Eviction, Answer]]) -> None:
         if answers and (not self._report.dry_run or self._server_dry_run):
             record_answers(self._context, answers, dry_run=self._report.dry_run)
+        for eviction, answer in () if self._report.dry_run else answers:
+            why = "" if answer.refusal is None else f": {answer.refusal.message}"
+            self._context.progress.event(f"{eviction.outcome}: {eviction.full_name} from {eviction.node}{why}")
 
     def _settle(self, eviction: Eviction, answer: Answer) -> None:
         """Count the move, or undo its reservation."""

@@ -50,7 +50,12 @@ def _wait_until_ready(context: CycleContext, policy: RebalancerPolicy, moved: Se
     in_flight = {each.uid for each in context.ledger.open_evictions()}
     while True:
         if in_flight:
-            in_flight -= landed_since(context.ledger, policy, context.cluster.snapshot(), cluster=context.cluster)
+            snapshot = context.cluster.snapshot()
+            landed = landed_since(context.ledger, policy, snapshot, cluster=context.cluster) & in_flight
+            in_flight -= landed
+            for each in moved:
+                if each.uid in landed:
+                    context.progress.event(f"Ready: the replacement of {each.full_name}")
         waiting = [each for each in moved if each.uid in in_flight]
         done = len(moved) - len(waiting)
         if not waiting or waited >= READY_DEADLINE_SECONDS:

@@ -39,6 +39,10 @@ class Progress(Protocol):
         """`done` of `total` (None = not known yet) of the step named `label`."""
         ...
 
+    def event(self, text: str) -> None:
+        """What has just happened: an eviction, a replacement that is Ready."""
+        ...
+
 
 class ClusterReader(Protocol):
     """Reads the cluster."""

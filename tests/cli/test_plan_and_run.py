@@ -5,7 +5,9 @@ program waits.
 """
 
 import functools
+import io
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from rebalancer.bootstrap import contexts
+from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.lab import Lab
 from tests.programs.in_process import run_here
 
@@ -61,3 +64,30 @@ def test_without_waiting_nothing_is_planned_that_needs_a_soft_taint(lab: Lab, tm
     assert waits["softTaints"]
     assert leaves["softTaints"] == []
     assert pods(waits["evictions"]) != pods(leaves["evictions"])
+
+
+def test_21_2_each_eviction_and_each_replacement_shows_while_it_happens(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(TerminalProgress, "event", lambda _, text: shown.append(text))
+    made = command(lab, tmp_path, "run", "--once")["evictions"]
+    names = [f"{each['namespace']}/{each['pod']}" for each in made if each["outcome"] == "evicted"]
+    nodes = [each["node"] for each in made if each["outcome"] == "evicted"]
+    assert len(names) > 3
+    evicted = [f"evicted: {name} from {node}" for name, node in zip(names, nodes, strict=True)]
+    assert [each for each in shown if each.startswith("evicted")] == evicted
+    assert {each for each in shown if each.startswith("Ready")} <= {
+        f"Ready: the replacement of {name}" for name in names
+    }
+    assert any(each.startswith("Ready") for each in shown)
+
+
+def test_21_2_an_event_is_a_line_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    for is_terminal in (True, False):
+        out = io.StringIO()
+        monkeypatch.setattr(out, "isatty", lambda answer=is_terminal: answer, raising=False)
+        monkeypatch.setattr(sys, "stderr", out)
+        with TerminalProgress() as progress:
+            progress.event("evicted: shop/web-1 from n1")
+        assert ("evicted: shop/web-1 from n1\n" in out.getvalue()) is is_terminal

@@ -132,6 +132,8 @@ def test_progress_tells_how_much_is_left() -> None:
     steps: list[tuple[str, int, int | None]] = []
 
     class Recorder:
+        def event(self, text: str) -> None: ...
+
         def step(self, label: str, done: int, total: int | None) -> None:
             steps.append((label, done, total))
 

@@ -24,6 +24,8 @@ OWN = {
 
 
 class NoProgress:
+    def event(self, text: str) -> None: ...
+
     def step(self, label: str, done: int, total: int | None) -> None:
         pass
 

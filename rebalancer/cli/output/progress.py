@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 
 class TerminalProgress:
-    """`model.ports.Progress` with a bar for each label."""
+    """`model.ports.Progress` with a bar for each label, and a line for each event."""
 
     def __init__(self) -> None:
         self._bars = Progress(
@@ -28,6 +28,11 @@ class TerminalProgress:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._bars.stop()
+
+    def event(self, text: str) -> None:
+        """A line above the bars."""
+        if not self._bars.disable:
+            self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def step(self, label: str, done: int, total: int | None) -> None:
         """Advance the bar of `label`; a finished bar disappears."""
