@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -52,7 +53,7 @@ class StoredPeaks(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredCpu:
-    """Usage of nodes by name, without the pods behind it."""
+    """Usage of nodes by name, and of pods by UID."""
 
     at: float
     millicores: Mapping[str, float]
@@ -60,6 +61,17 @@ class MeasuredCpu:
     """Node -> why it is not known."""
     resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Resource besides CPU -> node -> share."""
+    pod_uids: Sequence[str] = ()
+    pod_millicores: Floats | None = None
+    """(pods,) in the order of `pod_uids`."""
+
+    @cached_property
+    def of_pod(self) -> Mapping[str, float]:
+        """UID -> millicores of the pods whose CPU is known."""
+        if self.pod_millicores is None:
+            return {}
+        cpu = self.pod_millicores.tolist()
+        return {uid: value for uid, value in zip(self.pod_uids, cpu, strict=True) if np.isfinite(value)}
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, usage: Usage) -> "MeasuredCpu":
@@ -73,6 +85,8 @@ class MeasuredCpu:
                 name: dict(zip(names, (used.node / used.capacity).tolist(), strict=True))
                 for name, used in sorted(usage.resources.items())
             },
+            pod_uids=snapshot.pods.uids,
+            pod_millicores=usage.pod_cpu_millicores,
         )
 
 
@@ -164,6 +178,12 @@ class NodeViewCache:
             making.wait(WAIT_SECONDS)
         with self._lock:
             return self._node_view
+
+    def pod_millicores(self, uids: Sequence[str]) -> list[float | None]:
+        """CPU of pods as last measured; None where it isn't known."""
+        with self._lock:
+            measured = self._measured
+        return [None if measured is None else measured.of_pod.get(uid) for uid in uids]
 
     @property
     def problem(self) -> str:

@@ -13,6 +13,8 @@ from rebalancer import __version__
 from rebalancer.bootstrap.active import Active
 from rebalancer.dashboard.limits import limits_page, open_breakers_now
 from rebalancer.dashboard.nodes import NodeView, NodeViewCache, StoredPeaks, known
+from rebalancer.dashboard.pods import MAX_FOUND, PodViews, found_nodes
+from rebalancer.dashboard.policy import effective_fields
 from rebalancer.evaluation.reporting import Source, gather
 from rebalancer.model.cycles import (
     CycleRecord,
@@ -22,7 +24,7 @@ from rebalancer.model.cycles import (
     ServiceEvictions,
 )
 from rebalancer.model.document import Dimension
-from rebalancer.model.effect import EffectRecords
+from rebalancer.model.effect import EffectRecords, Step
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.forecasts import ForecastRecords
@@ -39,12 +41,13 @@ from rebalancer.web.views import MOST_TILES, NodeLine, NodeSelection, NodeState
 
 T = TypeVar("T")
 
-AHEAD_SECONDS = BEHIND_SECONDS = DAY_SECONDS
+AHEAD_SECONDS = DAY_SECONDS
 LOG_INTERVAL_SECONDS = 7 * DAY_SECONDS
 """Findings and refusals of a node are shown for so long."""
 EPISODE_SECONDS = 30 * DAY_SECONDS
 CYCLES_AT_ONCE = 50
 MAX_EVICTIONS = 100
+TIMELINE_EVICTIONS = 500
 FINDINGS_AT_ONCE = 25
 SERVICES_AT_ONCE = 300
 DUE_AT_ONCE = 8
@@ -72,6 +75,8 @@ class Archive(StoredPeaks, Protocol):
     def services(self, since: float, *, like: str = "") -> Sequence[ServiceEvictions]: ...
 
     def evictions_of(self, service: str, *, limit: int) -> Sequence[Eviction]: ...
+
+    def evictions_since(self, since: float, *, like: str = "", limit: int) -> Sequence[Eviction]: ...
 
 
 class LeaderStatus(Protocol):
@@ -111,6 +116,7 @@ class LiveViews:
             kept=sources.archive,
             clock=sources.clock,
         )
+        self._pods = PodViews(sources.current, self._node_views.pod_millicores)
         self._stages: OrderedDict[str, Mapping[str, float]] = OrderedDict()
         self._limits: tuple[float, views.LimitsPage] | None = None
         self._lock = threading.Lock()
@@ -122,7 +128,8 @@ class LiveViews:
         self._node_views.measured(snapshot, usage)
 
     def done(self, report: CycleReport) -> None:
-        """Store the duration of a finished cycle's stages; the database does not have it."""
+        """Store a finished cycle's refusals and the duration of its stages; the database does not have all of them."""
+        self._pods.done(report)
         with self._lock:
             self._stages[report.id] = dict(report.stages)
             while len(self._stages) > STAGES_KEPT:
@@ -187,7 +194,7 @@ class LiveViews:
             problem=problem,
         )
 
-    def node(self, name: str) -> views.NodePage | None:
+    def node(self, name: str, *, behind: float = DAY_SECONDS) -> views.NodePage | None:
         archive, now = self._from.archive, self._now
         node_view = self._node_views.latest()
         line = node_view.by_name.get(name) if node_view is not None else None
@@ -202,18 +209,19 @@ class LiveViews:
             line=shown,
             at=node_view.measured_at if node_view is not None else None,
             plan=self._plan(name),
-            curve=self._curve(shown, node_view),
+            curve=self._curve(shown, node_view, behind),
             evictions=evictions,
             findings=tuple(findings),
             refusals=tuple(archive.refusals_of(name, since=now - LOG_INTERVAL_SECONDS)),
             assessments=tuple(reversed(assessments)),
             episodes=tuple(reversed(episodes)),
             gone=line is None,
+            pods=self._pods.of_node(name),
         )
 
-    def _curve(self, line: NodeLine, node_view: NodeView | None) -> views.Curve:
+    def _curve(self, line: NodeLine, node_view: NodeView | None, behind: float) -> views.Curve:
         now = self._now
-        since = now - BEHIND_SECONDS
+        since = now - behind
         past, source = self._kept(line, since, now), "5-minute means from the usage history"
         if not past:
             seen = self._from.effect.node_observations([line.name], since, now + 1).get(line.name, ())
@@ -226,7 +234,7 @@ class LiveViews:
             ahead=tuple(node_view.ahead(line.name)) if node_view is not None else (),
             now=now,
             since=since,
-            until=now + AHEAD_SECONDS,
+            until=now + min(behind, AHEAD_SECONDS),
         )
 
     def _kept(self, line: NodeLine, since: float, until: float) -> list[tuple[float, float | None]]:
@@ -345,7 +353,60 @@ class LiveViews:
 
     def service(self, name: str) -> views.ServicePage | None:
         evictions = tuple(self._from.archive.evictions_of(name, limit=MAX_EVICTIONS))
-        return views.ServicePage(name=name, evictions=evictions) if evictions else None
+        self._node_views.latest()
+        pods = self._pods.of_service(name)
+        return views.ServicePage(name=name, evictions=evictions, pods=pods) if evictions or pods else None
+
+    def search(self, text: str) -> views.SearchPage:
+        node_view, problem = self._node_views.latest(), ""
+        nodes = found_nodes(node_view.lines if node_view is not None else (), text)
+        pods, more_pods, services, more_services = self._pods.search(text)
+        evictions: Sequence[Eviction] = ()
+        try:
+            since = self._now - LOG_INTERVAL_SECONDS
+            evictions = self._from.archive.evictions_since(since, like=text, limit=MAX_FOUND)
+        except RebalancerError as error:
+            problem = str(error)
+        return views.SearchPage(
+            text=text,
+            nodes=tuple(nodes[:MAX_FOUND]),
+            more_nodes=max(len(nodes) - MAX_FOUND, 0),
+            pods=tuple(pods),
+            more_pods=more_pods,
+            services=tuple(services),
+            more_services=more_services,
+            evictions=tuple(evictions),
+            problem=problem,
+        )
+
+    def timeline(self, seconds: float) -> views.TimelinePage:
+        now = self._now
+        rows = self._from.archive.evictions_since(now - seconds, limit=TIMELINE_EVICTIONS + 1)
+        settled = self._from.effect.assessments(now - seconds, now + 1, step=Step.SETTLED)
+        return views.TimelinePage(
+            since=now - seconds,
+            until=now,
+            evictions=tuple(rows[:TIMELINE_EVICTIONS]),
+            more=len(rows) > TIMELINE_EVICTIONS,
+            reliefs={
+                (each.cycle, each.node): views.Relief(
+                    cycle=each.cycle,
+                    node=each.node,
+                    at=each.last_eviction_at,
+                    resource=each.resource,
+                    before_share=each.before_share,
+                    planned_share=each.planned_share,
+                    target=each.target,
+                    assessed_at=each.assessed_at,
+                    after_share=each.after_share,
+                    outcome=each.outcome.value if each.outcome is not None else "",
+                )
+                for each in settled
+            },
+        )
+
+    def policy(self) -> Sequence[views.PolicyField]:
+        return effective_fields(self._policy)
 
     def reports(self, *, days: int, by: Dimension | None) -> views.ReportsPage:
         now = self._now

@@ -4,6 +4,7 @@ Each has a title and a description for screen readers; the numbers are in a tabl
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,9 +12,10 @@ from html import escape
 
 from markupsafe import Markup
 
-from rebalancer.effect.messages import cores, percent
+from rebalancer.effect.messages import cores, counted, percent
 from rebalancer.model.effect import ChangeBreakdown
-from rebalancer.web.views import Curve, NodeLine
+from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
+from rebalancer.web.views import Curve, NodeLine, Relief, TimelinePage
 
 Point = tuple[float, float]
 
@@ -22,7 +24,9 @@ LEFT, RIGHT, TOP, BOTTOM = 46.0, 14.0, 30.0, 30.0
 GAP_SECONDS = 1800.0
 """A line is interrupted where nothing is known for longer."""
 HOUR = 3600.0
-TICK_HOURS = 6
+MOST_TICKS = 12
+TIMELINE_ROWS = 25
+"""Nodes of the timeline, those with most evictions; the table has all."""
 MARK_WIDTH = 9.0
 """Points that are closer to each other than this are merged."""
 
@@ -71,6 +75,84 @@ def curve(of: Curve, line: NodeLine, marks: Sequence[Mark], *, name: str = "curv
         ]
     parts += [_mark(frame, group) for group in _grouped(frame, marks)]
     return _svg(name, WIDTH, HEIGHT, "chart curve", parts)
+
+
+def timeline(page: TimelinePage) -> Markup:
+    """Evictions of all nodes over time, a row for each node, with its share before and after each cycle's evictions.
+    Empty without evictions."""
+    moves = [each for each in page.evictions if each.outcome in MAY_HAVE_HAPPENED]
+    by_node = Counter(each.node for each in moves)
+    nodes = [name for name, _ in by_node.most_common(TIMELINE_ROWS)]
+    if not nodes:
+        return Markup()
+    left, row = 190.0, 34.0
+    height = TOP + row * len(nodes) + BOTTOM
+
+    def x(at: float) -> float:
+        return left + (at - page.since) / (page.until - page.since) * (WIDTH - left - RIGHT)
+
+    told = f"{counted(len(moves), 'eviction')} from {counted(len(by_node), 'node')}; the table below has the figures."
+    parts = [*_title("timeline", "Evictions by node", told)]
+    hours = _tick_hours(page.until - page.since)
+    first = math.ceil(page.since / HOUR / hours)
+    for number in range(first, math.floor(page.until / HOUR / hours) + 1):
+        at = number * hours * HOUR
+        parts.append(_tag("line", class_="grid", x1=x(at), x2=x(at), y1=TOP, y2=height - BOTTOM))
+        form = "date" if at % (24 * HOUR) == 0 else "minute"
+        parts.append(_time(at, form, x=x(at), y=height - BOTTOM + 17, text_anchor="middle"))
+    for index, name in enumerate(nodes):
+        top = TOP + index * row
+        parts += [
+            _tag("line", class_="grid", x1=0.0, x2=WIDTH - RIGHT, y1=top + row, y2=top + row),
+            _tag("text", name if len(name) <= 28 else f"{name[:27]}…", class_="tick", x=0.0, y=top + row / 2 + 4),
+        ]
+        for relief in page.reliefs.values():
+            if relief.node == name:
+                parts.append(_relief(relief, x, top + 3, row - 6))
+        for at, group in _close([each for each in moves if each.node == name], x):
+            title = "; ".join(f"{_clock(each.planned_at)} UTC {each.full_name}" for each in group)
+            mark = [_tag("title", title), _tag("path", d=f"M{x(at) - 6:.1f} {top + 6:.1f}h12l-6 9z")]
+            if len(group) > 1:
+                mark.append(_tag("text", str(len(group)), x=x(at) + 8, y=top + 14))
+            dry = all(each.dry_run for each in group)
+            parts.append(_whole("g", mark, class_="mark dry" if dry else "mark"))
+    return _svg("timeline", WIDTH, height, "chart curve timeline", parts)
+
+
+def _close(moves: Sequence[Eviction], x: Callable[[float], float]) -> list[tuple[float, list[Eviction]]]:
+    """(time of the first, evictions) of each symbol: symbols of their own would overlap."""
+    groups: list[tuple[float, list[Eviction]]] = []
+    for each in sorted(moves, key=lambda move: move.planned_at):
+        if groups and x(each.planned_at) - x(groups[-1][0]) < MARK_WIDTH * 2:
+            groups[-1][1].append(each)
+        else:
+            groups.append((each.planned_at, [each]))
+    return groups
+
+
+def _relief(relief: Relief, x: Callable[[float], float], top: float, tall: float) -> Markup:
+    """From the share before to the share after, or as planned while it isn't assessed."""
+
+    def y(share: float) -> float:
+        return top + tall * (1 - min(max(share, 0.0), 1.0))
+
+    assessed = relief.after_share is not None and relief.assessed_at is not None
+    after = relief.after_share if relief.after_share is not None else relief.planned_share
+    until = relief.assessed_at if relief.assessed_at is not None else relief.at
+    said = "after" if assessed else "planned"
+    end = min(max(x(until), x(relief.at) + 14), WIDTH - RIGHT)
+    begin = min(x(relief.at), end - 14)
+    text = f"{relief.node}: {relief.resource} {percent(relief.before_share)} before, {percent(after)} {said}"
+    label = f"{percent(relief.before_share)} → {percent(after)}"
+    side = "end" if end > WIDTH - 130 else "start"
+    parts = [
+        _tag("title", text),
+        _tag("line", x1=begin, y1=y(relief.before_share), x2=end, y2=y(after)),
+        _tag("circle", class_="before", cx=begin, cy=y(relief.before_share), r=3.0),
+        _tag("circle", class_="after", cx=end, cy=y(after), r=3.0),
+        _tag("text", label, x=(begin - 10 if side == "end" else end + 8), y=top + tall - 1, text_anchor=side),
+    ]
+    return _whole("g", parts, class_="relief" if assessed else "relief planned")
 
 
 def account_bars(account: ChangeBreakdown, *, name: str, target: float | None = None, whole: float = 0.0) -> Markup:
@@ -213,13 +295,19 @@ class _Frame:
             y = self.y(quarter / 4)
             yield _tag("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
             yield _tag("text", percent(quarter / 4), class_="tick", x=LEFT - 6, y=y + 4, text_anchor="end")
-        first = math.ceil(self.since / HOUR / TICK_HOURS)
-        for number in range(first, math.floor(self.until / HOUR / TICK_HOURS) + 1):
-            at = number * TICK_HOURS * HOUR
+        hours = _tick_hours(self.until - self.since)
+        first = math.ceil(self.since / HOUR / hours)
+        for number in range(first, math.floor(self.until / HOUR / hours) + 1):
+            at = number * hours * HOUR
             x, midnight = self.x(at), at % (24 * HOUR) == 0
             yield _tag("line", class_="grid day" if midnight else "grid", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM)
             side = "end" if x > WIDTH - 40 else "middle"
             yield _time(at, "date" if midnight else "minute", x=x, y=HEIGHT - BOTTOM + 17, text_anchor=side)
+
+
+def _tick_hours(seconds: float) -> int:
+    """Hours between two labels of the time axis."""
+    return next((each for each in (1, 2, 6, 24) if seconds / HOUR / each <= MOST_TICKS), 72)
 
 
 def _level(frame: _Frame, share: float | None, text: str, css: str) -> list[Markup]:

@@ -24,15 +24,22 @@ from rebalancer.web.auth import Auth, Denial
 from rebalancer.web.metrics import Metrics
 from rebalancer.web.render import MEDIA_TYPES, link, render, segment, static
 from rebalancer.web.report_page import body
-from rebalancer.web.views import Curve, NodeSelection, NodeState, Views
+from rebalancer.web.views import Curve, NodeSelection, NodeState, SearchPage, Views
 
 logger = logging.getLogger("rebalancer.web")
 
+HOUR = 3600.0
 REFRESH_SECONDS = (5, 10, 30, 60)
 """A page with scripts updates itself so often. The first is the default; without scripts it is `?refresh=` alone."""
+RANGES = {"1h": HOUR, "6h": 6 * HOUR, "24h": 24 * HOUR, "7d": 7 * 24 * HOUR, "30d": 30 * 24 * HOUR}
+"""Values of `?last=`, and seconds."""
+NODE_RANGES = ("6h", "24h", "7d")
+"""Those of a node's chart: the day blocks of a week are kept."""
+DEFAULT_RANGE = "24h"
 MOST_DAYS = 366
 DAYS = 7
-HOUR = 3600.0
+
+KUBECTL_KINDS = ("pod", "node", "deployment.apps", "statefulset.apps", "daemonset.apps", "replicaset.apps")
 
 SECURITY_HEADERS = {
     "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -84,11 +91,14 @@ def dashboard_routes(views: Views, auth: Auth, metrics: Metrics) -> list[Route]:
         route("/", pages.overview),
         route("/nodes", pages.nodes),
         route("/nodes/{name:path}", pages.node),
+        route("/search", pages.search),
+        route("/evictions", pages.evictions),
         route("/cycles", pages.cycles),
         route("/cycles/{id:path}", pages.cycle),
         route("/limits", pages.limits),
         route("/services", pages.services),
         route("/services/{name:path}", pages.service),
+        route("/policy", pages.policy),
         route("/reports", pages.reports),
         Route("/static/{name}", file, methods=["GET"]),
     ]
@@ -144,7 +154,8 @@ class _Pages:
 
     def node(self, request: Request) -> Response:
         name = request.path_params["name"]
-        page = self._views.node(name) if name else None
+        last = _range(request, NODE_RANGES)
+        page = self._views.node(name, behind=RANGES[last]) if name else None
         if page is None:
             raise _PageError(404, "No such node", f"Neither the cluster nor the database has a node {_short(name)}.")
         marks = [
@@ -158,8 +169,26 @@ class _Pages:
             page=page,
             curve=charts.curve(page.curve, page.line, marks),
             hours=_hours(page.curve),
+            last=last,
+            ranges=NODE_RANGES,
             bars=charts.account_bars,
         )
+
+    def search(self, request: Request) -> Response:
+        text = _searched(request.query_params.get("q", ""))
+        page = self._views.search(text) if text else SearchPage(text="")
+        if text in (line.name for line in page.nodes):
+            return RedirectResponse(f"/nodes/{segment(text)}", 303, PAGE_HEADERS)
+        return self._page("search.html", request, every=30, page=page)
+
+    def evictions(self, request: Request) -> Response:
+        last = _range(request, tuple(RANGES))
+        page = self._views.timeline(RANGES[last])
+        picture = charts.timeline(page)
+        return self._page("evictions.html", request, page=page, picture=picture, last=last, ranges=tuple(RANGES))
+
+    def policy(self, request: Request) -> Response:
+        return self._page("policy.html", request, every=30, fields=self._views.policy())
 
     def cycles(self, request: Request) -> Response:
         page = self._views.cycles(
@@ -274,6 +303,19 @@ def _days(request: Request, otherwise: int) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 4 and 1 <= int(text) <= MOST_DAYS):
         raise _bad("days", f"1 to {MOST_DAYS}")
     return int(text)
+
+
+def _range(request: Request, known: Sequence[str]) -> str:
+    text = request.query_params.get("last", DEFAULT_RANGE)
+    if text not in known:
+        raise _bad("last", ", ".join(known))
+    return text
+
+
+def _searched(text: str) -> str:
+    """`pod/NAME`, `node/NAME` and the like, as kubectl prints them, are names."""
+    kind, slash, name = text.strip().partition("/")
+    return name if slash and kind.lower() in KUBECTL_KINDS and name else text.strip()
 
 
 def _dimension(request: Request) -> Dimension | None:

@@ -3,7 +3,8 @@
 Shares are used cores / capacity, times are seconds since the epoch, None is not known.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -19,6 +20,7 @@ from rebalancer.model.cycles import (
 from rebalancer.model.document import Dimension
 from rebalancer.model.effect import Assessment, HotEpisode
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.limits import EvictionBackoff, LimitLine, Pause
 
 MOST_TILES = 500
@@ -189,6 +191,32 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodNow:
+    """A pod that is bound to a node, now."""
+
+    namespace: str
+    name: str
+    node: str
+    service: str
+    """Empty for a pod without owner."""
+    cpu_millicores: float | None = None
+    cpu_share: float | None = None
+    """Of its node's capacity."""
+    cpu_request_millicores: float = 0.0
+    created: float = 0.0
+    code: str = ""
+    """Why it stays; empty where it may be evicted."""
+    message: str = ""
+    refused_at: float | None = None
+    """Start of the cycle that refused it; None for a guard, list, level or change window as of now."""
+
+    @property
+    def full_name(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodePage:
     """One node."""
 
@@ -206,6 +234,13 @@ class NodePage:
     episodes: tuple[HotEpisode, ...]
     gone: bool = False
     """No longer in the cluster: only its records are shown."""
+    pods: tuple[PodNow, ...] = ()
+    """Most CPU first."""
+
+    @property
+    def stays(self) -> Mapping[str, int]:
+        """Reason code -> pods that stay for it, most first."""
+        return dict(Counter(each.code for each in self.pods if each.code).most_common())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,6 +317,82 @@ class ServicePage:
 
     name: str
     evictions: tuple[Eviction, ...]
+    pods: tuple[PodNow, ...] = ()
+    """By node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceNow:
+    """A service of the cluster."""
+
+    name: str
+    """`namespace/name`."""
+    kind: str
+    pods: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPage:
+    """Nodes, pods and services whose name contains the text; the first ones of each, exact names first."""
+
+    text: str
+    nodes: tuple[NodeLine, ...] = ()
+    more_nodes: int = 0
+    pods: tuple[PodNow, ...] = ()
+    more_pods: int = 0
+    services: tuple[ServiceNow, ...] = ()
+    more_services: int = 0
+    evictions: tuple[Eviction, ...] = ()
+    """Of pods of such a name, newest first."""
+    problem: str = ""
+    """Why part of it is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relief:
+    """A node before and after the evictions of one cycle."""
+
+    cycle: str
+    node: str
+    at: float
+    """The last eviction."""
+    resource: str
+    before_share: float
+    planned_share: float
+    target: float
+    assessed_at: float | None
+    after_share: float | None
+    outcome: str
+    """Empty before the assessment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelinePage:
+    """Evictions of all nodes over some time."""
+
+    since: float
+    until: float
+    evictions: tuple[Eviction, ...]
+    """Newest first."""
+    more: bool
+    """There are older ones in this time."""
+    reliefs: Mapping[tuple[str, str], Relief]
+    """(cycle, node) -> its assessment after settling, made or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyField:
+    """One effective value of the policy."""
+
+    path: str
+    value: str
+    from_file: bool
+    """False: the default."""
+
+    @property
+    def section(self) -> str:
+        """The first part of the path."""
+        return self.path.partition(".")[0].partition("[")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,8 +417,8 @@ class Views(Protocol):
 
     def map(self, selection: NodeSelection) -> Map: ...
 
-    def node(self, name: str) -> NodePage | None:
-        """None for an unknown node."""
+    def node(self, name: str, *, behind: float = DAY_SECONDS) -> NodePage | None:
+        """None for an unknown node. Its curve goes back `behind` seconds."""
         ...
 
     def cycles(self, *, before: float | None, after: float | None, acted: bool) -> CyclesPage: ...
@@ -321,3 +432,15 @@ class Views(Protocol):
     def service(self, name: str) -> ServicePage | None: ...
 
     def reports(self, *, days: int, by: Dimension | None) -> ReportsPage: ...
+
+    def search(self, text: str) -> SearchPage:
+        """From memory, and evictions from the database; its `problem` says when that is unavailable."""
+        ...
+
+    def timeline(self, seconds: float) -> TimelinePage:
+        """Of the last `seconds`."""
+        ...
+
+    def policy(self) -> Sequence[PolicyField]:
+        """In the order of the schema."""
+        ...

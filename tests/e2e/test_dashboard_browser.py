@@ -25,7 +25,7 @@ POOLS = [
     {"name": name, "selector": {"matchLabels": {"pool": name}}, "thresholds": THRESHOLDS}
     for name in ("general", "batch")
 ]
-MAIN = {"/", "/nodes", "/cycles", "/limits", "/services", "/reports"}
+MAIN = {"/", "/nodes", "/evictions", "/cycles", "/limits", "/services", "/reports", "/policy"}
 WIDTHS = {"desktop": (1360, 900), "phone": (390, 844)}
 MOST_PAGES = 120
 NODES = 13
@@ -183,8 +183,10 @@ def test_every_page_is_opened_and_every_link_leads_to_a_page(stage: Stage) -> No
             seen[path] = visit.goto(path)
             assert visit.page.locator("main").count() == 1
             assert visit.page.locator("h1").count() == 1
-            # the same page once more, by itself, is another test
-            waiting += sorted(each for each in visit.links() if "refresh=" not in each and each not in seen)
+            # the same page with another interval or time range is another test
+            waiting += sorted(
+                each for each in visit.links() if "refresh=" not in each and "last=" not in each and each not in seen
+            )
             assert len(seen) <= MOST_PAGES
         assert visit.asked
     assert {path for path, status in seen.items() if status != 200} == set()
@@ -250,7 +252,7 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(stage: Stage) -> 
             outline = visit.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
             assert outline != "none", reached
         assert reached[0] == "Skip to the content"
-        for name in ("Overview", "Nodes", "Cycles", "Limits", "Services", "Reports", "Find"):
+        for name in ("Overview", "Nodes", "Evictions", "Cycles", "Limits", "Services", "Reports", "Policy", "Find"):
             assert name in reached
         assert sum(each.startswith(("warm-", "cold-", "idle-", "tomorrow")) for each in reached) >= 12
         visit.goto("/")
@@ -271,7 +273,7 @@ def test_everything_can_be_read_without_scripts(stage: Stage) -> None:
         assert visit.page.inner_text("h1") == "warm-1"
         visit.page.fill("#find", "cold")
         visit.page.click("button:has-text('Find')")
-        assert visit.page.locator("tbody tr").count() == 6
+        assert visit.page.locator("section[aria-labelledby=nodes] tbody tr").count() == 6
         assert visit.page.locator("th button").count() == 0
 
 
@@ -308,6 +310,27 @@ def test_21_5_an_eviction_of_the_daemon_appears_without_a_reload(stage: Stage) -
         visit.page.wait_for_selector(f"{evictions} td.pod:has-text('{gone.name}')", timeout=30_000)
         assert visit.page.evaluate("window.loaded") == loaded
         assert "None recorded." in still.page.inner_text(evictions)
+
+
+def test_21_5_the_search_finds_a_pod_with_the_keyboard_only(stage: Stage) -> None:
+    with stage.lab.cluster.lock:
+        pod = next(
+            each["metadata"]["name"]
+            for each in stage.lab.cluster.store.sorted("pods")
+            if each["spec"].get("nodeName") == "tomorrow"
+        )
+    with stage.page() as visit:
+        visit.goto("/")
+        while visit.focused() != "find":
+            visit.page.keyboard.press("Tab")
+        visit.page.keyboard.type(pod)
+        visit.page.keyboard.press("Enter")
+        visit.page.wait_for_url("**/search?q=*")
+        while visit.focused() != "tomorrow":
+            visit.page.keyboard.press("Tab")
+        visit.page.keyboard.press("Enter")
+        visit.page.wait_for_url("**/nodes/tomorrow#pods")
+        assert pod in visit.page.inner_text("section[aria-labelledby=pods]")
 
 
 def test_without_a_password_the_browser_is_shown_a_closed_door(stage: Stage) -> None:

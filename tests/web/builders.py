@@ -108,6 +108,37 @@ def a_move(**fields: Any) -> Eviction:
     return an_eviction(**{**given, **fields})
 
 
+def a_pod(name: str = "checkout-6c9f7d5b8-x2x7k", **fields: Any) -> views.PodNow:
+    """On node-1; with a `code` one that stays."""
+    given: dict[str, Any] = {
+        "namespace": "shop",
+        "node": "node-1",
+        "service": "shop/checkout",
+        "cpu_millicores": 1650.0,
+        "cpu_share": 0.103,
+        "cpu_request_millicores": 500.0,
+        "created": NOW - 3 * HOUR,
+        "message": Reason(fields["code"]).sentence if fields.get("code") else "",
+    }
+    return views.PodNow(name=name, **{**given, **fields})
+
+
+def a_relief(**fields: Any) -> views.Relief:
+    given: dict[str, Any] = {
+        "cycle": CYCLE,
+        "node": "node-1",
+        "at": NOW - 64,
+        "resource": "cpu",
+        "before_share": 0.912,
+        "planned_share": 0.706,
+        "target": TARGET,
+        "assessed_at": NOW - 20,
+        "after_share": 0.694,
+        "outcome": "tooFewEvicted",
+    }
+    return views.Relief(**{**given, **fields})
+
+
 def a_refusal(code: Reason = Reason.TOO_YOUNG, **fields: Any) -> RefusalGroup:
     given: dict[str, Any] = {
         "node": "node-1",

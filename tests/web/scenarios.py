@@ -28,7 +28,9 @@ from tests.web.builders import (
     a_move,
     a_node,
     a_node_page,
+    a_pod,
     a_refusal,
+    a_relief,
     a_report,
     an_assessment,
 )
@@ -42,6 +44,8 @@ class HandMade:
     nodes: list[NodeLine] = field(default_factory=lambda: [a_node("node-1", 0.912), a_node("node-2", 0.4)])
     pages: dict[str, views.NodePage] = field(default_factory=dict)
     moves: list[Eviction] = field(default_factory=lambda: [a_move()])
+    pods: tuple[views.PodNow, ...] = field(default_factory=lambda: (a_pod(), a_pod("cart-0", code="TooYoung")))
+    reliefs: tuple[views.Relief, ...] = field(default_factory=lambda: (a_relief(),))
     refusals: list[RefusalGroup] = field(default_factory=lambda: [a_refusal()])
     cycle_lines: list[CycleSummary] = field(default_factory=lambda: [a_cycle_line()])
     pauses: tuple[Pause, ...] = (
@@ -94,11 +98,11 @@ class HandMade:
             problem=str(self.fails or self.problem),
         )
 
-    def node(self, name: str) -> views.NodePage | None:
-        self._ask("node", name)
+    def node(self, name: str, *, behind: float = DAY) -> views.NodePage | None:
+        self._ask("node", name, behind)
         if name in self.pages:
             return self.pages[name]
-        return next((a_node_page(line) for line in self.nodes if line.name == name), None)
+        return next((a_node_page(line, pods=self.pods) for line in self.nodes if line.name == name), None)
 
     def cycles(self, *, before: float | None, after: float | None, acted: bool) -> views.CyclesPage:
         self._ask("cycles", before, after, acted)
@@ -238,7 +242,39 @@ class HandMade:
     def service(self, name: str) -> views.ServicePage | None:
         self._ask("service", name)
         moves = tuple(each for each in self.moves if str(each.service) == name)
-        return views.ServicePage(name=name, evictions=moves) if moves else None
+        pods = tuple(each for each in self.pods if each.service == name)
+        return views.ServicePage(name=name, evictions=moves, pods=pods) if moves or pods else None
+
+    def search(self, text: str) -> views.SearchPage:
+        self._ask("search", text)
+        return views.SearchPage(
+            text=text,
+            nodes=tuple(each for each in self.nodes if text in each.name),
+            pods=tuple(each for each in self.pods if text in each.full_name),
+            more_pods=7,
+            services=tuple(
+                views.ServiceNow(name=name, kind="Deployment", pods=3) for name in ("shop/checkout",) if text in name
+            ),
+            evictions=tuple(each for each in self.moves if text in each.full_name),
+        )
+
+    def timeline(self, seconds: float) -> views.TimelinePage:
+        self._ask("timeline", seconds)
+        return views.TimelinePage(
+            since=NOW - seconds,
+            until=NOW,
+            evictions=tuple(each for each in self.moves if each.planned_at >= NOW - seconds),
+            more=False,
+            reliefs={(each.cycle, each.node): each for each in self.reliefs},
+        )
+
+    def policy(self) -> tuple[views.PolicyField, ...]:
+        self._ask("policy")
+        return (
+            views.PolicyField(path="cluster", value=self.cluster, from_file=True),
+            views.PolicyField(path="pools[general].thresholds.high", value="75", from_file=True),
+            views.PolicyField(path="guards.minAge", value="5m", from_file=False),
+        )
 
     def reports(self, *, days: int, by: Dimension | None) -> views.ReportsPage:
         self._ask("reports", days, by)

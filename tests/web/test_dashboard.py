@@ -11,7 +11,19 @@ from rebalancer.model.cycles import RefusalExample
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.limits import Pause, Scope
 from rebalancer.web.views import MOST_TILES, NodeSelection, NodeState, ResourceNow
-from tests.web.builders import CYCLE, NOW, a_cluster, a_cycle_line, a_move, a_node, a_node_page, a_refusal
+from tests.web.builders import (
+    CYCLE,
+    DAY,
+    NOW,
+    a_cluster,
+    a_cycle_line,
+    a_move,
+    a_node,
+    a_node_page,
+    a_pod,
+    a_refusal,
+    a_relief,
+)
 from tests.web.fakes import Answer, AsgiClient, Clients, Daemon
 from tests.web.readers import Element, faults, links, read_page
 from tests.web.scenarios import HandMade, the_app
@@ -26,6 +38,12 @@ PAGES = (
     "/cycles?acted=1&before=1790000000",
     f"/cycles/{CYCLE}",
     "/limits",
+    "/policy",
+    "/search",
+    "/search?q=o",
+    "/evictions",
+    "/evictions?last=30d",
+    "/nodes/node-1?last=7d",
     "/services",
     "/services/shop%2Fcheckout",
     "/reports",
@@ -318,6 +336,78 @@ def test_21_5_every_time_is_marked_up_in_utc(get: Callable[[str], Answer]) -> No
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", each.attributes["datetime"])
         assert each.attributes["title"].endswith(" UTC")
         assert each.attributes["data-form"] in ("clock", "minute", "day")
+
+
+def test_21_5_one_field_searches_nodes_pods_and_services(views: HandMade, get: Callable[[str], Answer]) -> None:
+    form = page_of(get("/")).one("form", role="search")
+    assert form.attributes["action"] == "/search"
+    assert form.one("label").text == "Find a node, pod or service"
+    page = page_of(get("/search?q=checkout"))
+    assert [each.text for each in page.all("h2")] == ["Pods", "Services", "Evictions"]
+    assert {"/nodes/node-1#pods", "/services/shop%2Fcheckout", f"/cycles/{CYCLE}"} <= links(page)
+    assert "7 more: enter a longer part of the name." in page.one("main").text
+    assert [each.text for each in page_of(get("/search?q=de-2")).all("h2")] == ["Nodes"]
+    assert (get("/search?q=node-2").status, get("/search?q=node/node-2").headers["location"]) == (303, "/nodes/node-2")
+    get("/search?q=pod/checkout")
+    assert views.calls[-1] == ("search", "checkout")
+    assert "No node, pod or service has such a name" in page_of(get("/search?q=nothing")).one("main").text
+    asked = len(views.calls)
+    assert "Enter a part of a name." in page_of(get("/search?q=+")).one("main").text
+    assert len(views.calls) == asked
+
+
+def test_21_5_a_node_says_why_it_is_hot_and_why_its_pods_stay(views: HandMade, get: Callable[[str], Answer]) -> None:
+    views.pods = (a_pod(), a_pod("web-0", code="DaemonSetPod"), a_pod("web-1", code="TooYoung", refused_at=NOW - 300))
+    page = page_of(get("/nodes/node-1"))
+    why = page.one("section", aria_labelledby="why").text
+    for said in (
+        "Hot: CPU 91.2 % is over high 75 %. 4.19 cores are above the target 65 %.",
+        "Last finding, 65s ago, cycle of 12:58:55: real CPU 91.2% is over high 75.0% (alert NodeHot)",
+        "1 of 3 pods may be evicted; 2 stay: DaemonSetPod 1, TooYoung 1.",
+    ):
+        assert said in why
+    rows = [each.text for each in page.one("section", aria_labelledby="pods").one("tbody").all("tr")]
+    assert [each.partition("3h")[2].strip() for each in rows] == [
+        "may be evicted",
+        "DaemonSetPod a DaemonSet pod would come back to the same node",
+        "TooYoung younger than the minimum age 5m ago",
+    ]
+
+
+def test_21_5_evictions_of_all_nodes_with_before_and_after(views: HandMade, get: Callable[[str], Answer]) -> None:
+    views.moves = [a_move(), a_move(node="node-2", pod="cart-0", planned_at=NOW - 5000)]
+    views.reliefs = (a_relief(), a_relief(node="node-2", assessed_at=None, after_share=None, outcome=""))
+    page = page_of(get("/evictions"))
+    picture = page.one("svg", class_="timeline")
+    assert [each.one("title").text for each in picture.all("g", class_="relief")] == [
+        "node-1: cpu 91.2 % before, 69.4 % after",
+        "node-2: cpu 91.2 % before, 70.6 % planned",
+    ]
+    assert len(picture.all("g", class_="mark")) == 2
+    rows = [each.text for each in page.one("section", aria_labelledby="nodes").one("tbody").all("tr")]
+    assert "91.2 % 70.6 % 69.4 % 65 % tooFewEvicted" in rows[0]
+    assert "not assessed yet" in rows[1]
+    assert "cart-0" in page.one("section", aria_labelledby="moves").text
+    assert len(page_of(get("/evictions?last=1h")).one("svg", class_="timeline").all("g", class_="mark")) == 1
+    assert ("timeline", 3600.0) in views.calls
+    views.moves = []
+    assert "None in this time." in page_of(get("/evictions")).one("main").text
+
+
+def test_21_5_a_time_range_is_chosen_for_a_node(views: HandMade, get: Callable[[str], Answer]) -> None:
+    page = page_of(get("/nodes/node-1?last=7d"))
+    assert ("node", "node-1", 7 * DAY) in views.calls
+    assert page.one("nav", aria_label="Time range").text == "last 6h 24h 7d"
+    assert page.one("nav", aria_label="Time range").one("b").text == "7d"
+    assert "/nodes/node-1?last=6h" in links(page)
+    assert get("/nodes/node-1?last=1y").status == 400
+
+
+def test_21_5_the_policy_in_force_shows_each_value_and_where_it_is_from(get: Callable[[str], Answer]) -> None:
+    page = page_of(get("/policy"))
+    rows = [[cell.text for cell in row.children if isinstance(cell, Element)] for row in page.all("tr")]
+    assert ["pools[general].thresholds.high", "75", "policy file"] in rows
+    assert ["guards.minAge", "5m", "default"] in rows
 
 
 def test_21_5_dry_run_is_a_banner_on_every_page(views: HandMade, get: Callable[[str], Answer]) -> None:

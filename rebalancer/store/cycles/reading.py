@@ -194,6 +194,17 @@ class SqlReading:
         """The newest evictions of a service (`namespace/name`), newest first, dry runs included."""
         return self._evictions(EVICTIONS.c.service == service, limit)
 
+    # -- all nodes ----------------------------------------------------------------------------------------------------
+
+    def evictions_since(self, since: float, *, like: str = "", limit: int) -> list[Eviction]:
+        """The newest evictions recorded since then, newest first, dry runs included. `like`: only those whose pod's
+        `namespace/name` contains it."""
+        rows = EVICTIONS.c
+        which = rows.planned_at >= since
+        if like:
+            which &= (rows.namespace + "/" + rows.pod).contains(like, autoescape=True)
+        return self._evictions(which, limit)
+
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _evictions(self, which: ColumnElement[bool], limit: int) -> list[Eviction]:
