@@ -6,12 +6,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from rebalancer.web import WebServer
 from tests.web.builders import NOW, a_cluster, a_move, a_node, a_node_page
 from tests.web.fakes import Daemon
 from tests.web.scenarios import HandMade, the_app
+from tests.web.test_dashboard import PAGES
 
 BERLIN = "Europe/Berlin"  # two hours ahead of UTC on the day of the views
 
@@ -152,3 +154,19 @@ def test_21_5_a_full_bar_fills_its_track(site: Site) -> None:
         assert bar is not None
         assert card is not None
         assert bar["width"] == pytest.approx(card["width"])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_21_5_axe_finds_no_fault_on_any_page(scheme: str, width: int, site: Site) -> None:
+    site.views.nodes = [*a_cluster(12), a_node("node-1", 0.912), a_node("node-2", 0.4)]
+    site.views.dry_run, site.views.open_breakers = True, ("2 late in pool general, 2 stop it",)
+    found = {}
+    with site.page(scheme=scheme, width=width) as page:
+        for path in PAGES:
+            page.goto(path)
+            violations = Axe().run(page).response["violations"]
+            if violations:
+                found[path] = [(each["id"], each["impact"], each["nodes"][0]["target"]) for each in violations]
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    assert found == {}
