@@ -7,11 +7,11 @@ ARGS   ?=
 ONLY   ?=
 WORKERS ?= $(shell expr 2 \* `nproc 2>/dev/null || echo 2`)
 
-.PHONY: help demo test faults soak lint bench sbom audit docs site lock
+.PHONY: help demo test faults soak lint bench sbom audit docs site screenshots lock
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # stdout belongs to the commands: what the set-up says goes to stderr
 $(READY): requirements.lock pyproject.toml
@@ -64,6 +64,9 @@ docs: $(READY) ## write the generated references under docs/reference
 
 site: $(READY) ## the pages as a site, dist/site; strict: a page or a link that is not there ends it
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --config-file docs/site/mkdocs.yml $(ARGS)
+
+screenshots: $(READY) ## write the pictures of the dashboard under docs/images (needs chromium)
+	@$(BIN)/python docs/screenshots.py
 
 lock: $(READY) ## write requirements.lock anew (needs pip-tools)
 	@$(BIN)/python -m piptools compile --quiet --extra dev --generate-hashes --strip-extras --allow-unsafe \

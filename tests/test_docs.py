@@ -2,6 +2,8 @@
 
 import ast
 import re
+import runpy
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,10 @@ import pytest
 import yaml
 
 from rebalancer.policy import load_policy
+from rebalancer.web import Auth, Metrics
+from rebalancer.web.dashboard import dashboard_routes
 from tests.builders import a_policy
+from tests.web.scenarios import HandMade
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "limits.md").read_text(), flags=re.S)
@@ -78,3 +83,23 @@ def test_every_page_that_a_manifest_or_its_comments_name_exists() -> None:
     assert {page for _, page in named} >= {f"docs/operations/{name}.md" for name in wanted} <= operations
     for path, page in named:
         assert (ROOT / page).is_file(), (path, page)
+
+
+def test_21_5_each_page_of_the_dashboard_has_three_small_pictures_that_the_docs_show() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "screenshots.py"))
+    shown = re.findall(r"!\[[^]]+\]\((images/[^)]+)\)", (ROOT / "docs" / "dashboard.md").read_text())
+    expected = [f"images/dashboard-{page}-{form}.png" for page in made["PAGES"] for form in made["FORMS"]]
+    assert sorted(shown) == sorted(expected)
+    assert {path.name for path in (ROOT / "docs" / "images").glob("dashboard-*")} == {
+        Path(each).name for each in expected
+    }
+    for each in expected:
+        data = (ROOT / "docs" / each).read_bytes()
+        assert len(data) < 60_000, each
+        width, height, _, palette = struct.unpack(">IIBB", data[16:26])
+        assert palette == 3, each
+        assert (width, height) == made["FORMS"][each.rpartition("-")[2].removesuffix(".png")][1:]
+    routes = dashboard_routes(HandMade(), Auth(), Metrics())
+    pages = {route.path.replace(":path", "") for route in routes} - {"/static/{name}"}
+    of_pages = {"node": "/nodes/{name}", "cycle": "/cycles/{id}", "service": "/services/{name}", "overview": "/"}
+    assert {of_pages.get(name, f"/{name}") for name in made["PAGES"]} == pages

@@ -33,13 +33,14 @@ class PodViews:
 
     def done(self, report: CycleReport) -> None:
         """Store the refusals of a finished cycle; the database has a few examples of each only."""
-        by_node: dict[str, dict[tuple[str, str], PodRefusal]] = {node.name: {} for node in report.nodes if node.hot}
+        by_node: dict[str, dict[tuple[str, str], PodRefusal]] = {}
         for each in report.refusals:
             if each.name:
                 by_node.setdefault(each.node, {})[each.namespace, each.name] = each
         with self._lock:
-            there = {node.name for node in report.nodes}
-            kept = {name: old for name, old in self._refusals.items() if name in there} if there else self._refusals
+            # a cycle for one node says nothing about another that is still hot
+            hot = {node.name for node in report.nodes if node.hot}
+            kept = {name: old for name, old in self._refusals.items() if name in hot or not report.nodes}
             self._refusals = {**kept, **{name: (report.started_at, found) for name, found in by_node.items()}}
 
     def of_node(self, name: str) -> tuple[PodNow, ...]:

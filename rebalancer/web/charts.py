@@ -305,9 +305,9 @@ class _Frame:
             yield _time(at, "date" if midnight else "minute", x=x, y=HEIGHT - BOTTOM + 17, text_anchor=side)
 
 
-def _tick_hours(seconds: float) -> int:
+def _tick_hours(seconds: float) -> float:
     """Hours between two labels of the time axis."""
-    return next((each for each in (1, 2, 6, 24) if seconds / HOUR / each <= MOST_TICKS), 72)
+    return next((each for each in (0.25, 1.0, 2.0, 6.0, 24.0) if seconds / HOUR / each <= MOST_TICKS), 72.0)
 
 
 def _level(frame: _Frame, share: float | None, text: str, css: str) -> list[Markup]:

@@ -130,14 +130,15 @@ def seconds(value: float) -> str:
     return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
 
 
-def moment(at: float | None, now: float | None = None, *, id: str = "") -> Markup:
-    """A time in UTC: only the clock where it is of the day of `now`. With scripts the browser shows it in its zone."""
+def moment(at: float | None, now: float | None = None, *, id: str = "", local: bool = True) -> Markup:
+    """A time in UTC: only the clock where it is of the day of `now`. With scripts the browser shows it in its zone, if
+    `local`."""
     if at is None:
         return Markup(words.NOTHING)
     then = datetime.fromtimestamp(at, UTC)
     near = now is not None and then.date() == datetime.fromtimestamp(now, UTC).date()
     shown = f"{then:%H:%M:%S}" if near else f"{then:%d %b %H:%M}"
-    return _time(then, shown, form="day" if now is None else "clock", id=id)
+    return _time(then, shown, form="day" if now is None else "clock", id=id) if local else Markup.escape(shown)
 
 
 def minute(at: float) -> Markup:
