@@ -7,7 +7,7 @@ ARGS   ?=
 ONLY   ?=
 WORKERS ?= $(shell expr 2 \* `nproc 2>/dev/null || echo 2`)
 
-.PHONY: help demo test faults soak lint bench sbom audit docs site screenshots lock
+.PHONY: help demo test faults soak lint bench sbom audit docs site recording screenshots lock
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -67,6 +67,9 @@ site: $(READY) ## the pages as a site, dist/site; strict: a page or a link that 
 
 screenshots: $(READY) ## write the pictures of the dashboard under docs/images (needs chromium)
 	@$(BIN)/python docs/screenshots.py
+
+recording: $(READY) ## docs/images/demo.svg: the demo, run now
+	@$(BIN)/python docs/recording.py $(ARGS)
 
 lock: $(READY) ## write requirements.lock anew (needs pip-tools)
 	@$(BIN)/python -m piptools compile --quiet --extra dev --generate-hashes --strip-extras --allow-unsafe \
