@@ -455,3 +455,11 @@ def test_19_5_the_pages_of_nodes_show_each_resource(views: HandMade, get: Callab
     assert {"91 %", "80 %"} <= {each.strip() for each in cells}
     node = page_of(get("/nodes/full"))
     assert "memory now" in [each.text for each in node.all("dt")]
+
+
+def test_21_1_a_replacement_that_no_cycle_has_seen_ready_yet_is_shown_as_of_the_last_cycle(
+    views: HandMade, get: Callable[[str], Answer]
+) -> None:
+    views.moves = [a_move(replaced_at=None, replacement_pod="", replacement_node="")]
+    for path in ("/nodes/node-1", f"/cycles/{CYCLE}"):
+        assert "not yet at the last cycle" in page_of(get(path)).one("main").text
