@@ -148,3 +148,15 @@ def test_21_2_minus_l_selects_nodes_by_their_labels(connected: tuple[str, ...]) 
     planned = works("plan", "-l", "pool!=compute", "-o", "json", *connected).document
     assert {each["name"][:3] for each in planned["nodes"]} == {"gen"}
     assert "expected a label selector" in refused("plan", "-l", "pool in", *connected)
+
+
+def test_21_2_policy_init_asks_the_cluster_and_its_prometheus(connected: tuple[str, ...], tmp_path: Path) -> None:
+    (url,) = re.findall(r"url: (\S+)", Path(connected[1]).read_text())
+    made = tmp_path / "first.yaml"
+    init = ("policy", "init", "--prometheus", url, "--cluster", "demo", "-f", str(made), *connected[2:4])
+    assert "next: rebalancer doctor" in works(*init).err
+    assert "exists already" in refused(*init)
+    assert "recording rules of kube-prometheus-stack" in made.read_text()
+    planned = works("plan", "-f", str(made), *connected[2:], "-o", "json").document
+    assert {each["pool"] for each in planned["nodes"]} == {"compute", "general"}
+    assert planned["evictions"]

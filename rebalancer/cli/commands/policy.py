@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rebalancer.cli.common import read_file, read_policy, say, shown_path, unknown
+from rebalancer.cli.common import read_file, read_policy, say, shown_path, unknown, write_file
 from rebalancer.cli.invocation import TABLES, Invocation, options
 from rebalancer.model.errors import ConfigError
 
@@ -62,6 +62,32 @@ def show(invocation: Invocation) -> None:
         "values": [{"field": each.field, "value": each.value, "line": each.line} for each in values],
     }
     invocation.show(lambda: Shown(document=document, draw=draw, rows="values"))
+
+
+@app.command()
+@options("kubeconfig", "context")
+def init(
+    invocation: Invocation,
+    prometheus: Annotated[str, typer.Option("--prometheus", help="URL of Prometheus.", show_default=False)],
+    cluster: Annotated[str, typer.Option("--cluster", help="Name of the cluster in records.")] = "my-cluster",
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="File to write instead of stdout; it must not exist yet.")
+    ] = None,
+) -> None:
+    """Write a first policy, with comments: the pools of the cluster by their nodes' labels, and the queries that its
+    Prometheus answers. Changes nothing in the cluster."""
+    if file is not None and file.exists():
+        raise ConfigError(f"--file {file}: exists already: expected a new file")
+    from rebalancer.bootstrap.proposal import propose
+
+    text, queries = propose(invocation.settings, cluster=cluster, url=prometheus)
+    if file is None:
+        typer.echo(text, nl=False)
+    else:
+        write_file(file, text, option="--file")
+        say(f"{file}: written; next: rebalancer doctor -f {file}, then rebalancer plan -f {file}")
+    if queries is None:
+        say(f"{prometheus}: no usage found: `rebalancer doctor` says what is missing")
 
 
 @app.command()
