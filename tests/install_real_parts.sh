@@ -7,6 +7,8 @@ set -u
 tools=$(dirname "$0")/../.cache/tools
 built() { # NAME MODULE
   if command -v "$1" >/dev/null 2>&1 || [ -x "$tools/$1" ]; then return; fi
+  # where Go's own archive is unpacked, when no profile has added it
+  if ! command -v go >/dev/null 2>&1 && [ -x /usr/local/go/bin/go ]; then PATH=$PATH:/usr/local/go/bin; fi
   if ! command -v go >/dev/null 2>&1; then
     echo "skipped: tests that need $1 (go is not there to build it)"
     return
@@ -14,8 +16,8 @@ built() { # NAME MODULE
   echo "building $1 for the tests"
   mkdir -p "$tools"
   # inlining and symbols would take longer
-  GOBIN=$(cd "$tools" && pwd) CGO_ENABLED=0 go install -gcflags=all=-l -ldflags='-s -w' "$2" 2>/dev/null ||
-    echo "skipped: tests that need $1 (its build failed)"
+  GOBIN=$(cd "$tools" && pwd) CGO_ENABLED=0 HOME=${HOME:-$tools} go install -gcflags=all=-l -ldflags='-s -w' "$2" 2>"$tools/$1.log" ||
+    echo "skipped: tests that need $1 (its build failed: $(tail -n 1 "$tools/$1.log"))"
 }
 built helm helm.sh/helm/v3/cmd/helm@v3.18.4
 built actionlint github.com/rhysd/actionlint/cmd/actionlint@v1.7.7

@@ -281,9 +281,10 @@ class _Threads:
                 exported.reset()
                 self._notifier.forget()
                 continue
-            self._notifier.assessed(evaluation.turn())
+            if made := evaluation.turn():
+                self._notifier.assessed(made)
+                release_free_memory()
             self._notifier.look(time.monotonic())
-            release_free_memory()
             try:
                 exported.update(evaluation.days(telemetry.EffectTelemetry.DAYS))
             except RebalancerError as error:

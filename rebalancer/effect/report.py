@@ -200,7 +200,7 @@ def make_report(
         comparison=comparison,
         notes=(
             *_notes(total, episodes, settled, breakdown, accuracy, since=since, details_since=details_since),
-            *_not_assessed(total, evictions),
+            *_not_assessed(settled, evictions),
         ),
     )
 
@@ -335,8 +335,8 @@ def _evicted(assessment: Assessment) -> int:
     return sum(each.evicted for each in assessment.pods)
 
 
-def _not_assessed(total: RateLine | None, evictions: int) -> Iterable[str]:
-    assessed = 0 if total is None else total.counts.evictions
+def _not_assessed(settled: Sequence[Assessment], evictions: int) -> Iterable[str]:
+    assessed = sum(_evicted(each) for each in settled)
     if assessed < evictions:
         all_of_them = counted(evictions, "eviction")
         yield f"{all_of_them}, {assessed} of them assessed: the rates count these; nodes and services, all"

@@ -3,6 +3,7 @@
 import random
 
 import msgspec
+import pytest
 
 from rebalancer.kube.snapshot.pod_templates import PodTemplates
 from rebalancer.kube.snapshot.records import Pod
@@ -54,3 +55,14 @@ def test_20_2_only_templates_that_came_are_read_for_the_index() -> None:
     templates.index_of(pod("c"), of_daemonset=False)
     assert indexed().index.may_have(("name", "c")).tolist() == [2]
     assert read == [0, 1, 2]
+
+
+def test_20_2_a_template_that_cannot_be_read_gets_no_number() -> None:
+    templates = PodTemplates()
+    container = {"name": "c", "resources": {"requests": {"cpu": "a lot"}}}
+    broken = msgspec.convert(a_pod("a", spec={"containers": [container]}), Pod)
+    for _ in range(2):  # a watch delivers the same object again
+        with pytest.raises(ValueError, match="a lot"):
+            templates.index_of(broken, of_daemonset=False)
+    assert templates.index_of(pod("b"), of_daemonset=False) == 0
+    assert len(templates) == len(templates.table()) == 1

@@ -140,7 +140,7 @@ def test_the_policy_of_the_page_is_checked_with_the_arguments_of_its_own_model(q
         ("{label: example.com/quiet}", None),
         ("{lable: x}", "p.yaml:8: strategies[0].args.lable: unknown field, did you mean label?"),
         ("{label: ''}", "p.yaml:8: strategies[0].args.label: expected text that is not empty"),
-        ("{label: a, namespaces: {include: 5}}", "p.yaml:8: strategies[0].args.namespaces.include: expected a list, got 5"),
+        ("{label: a, namespaces: {include: 5}}", "p.yaml:8: strategies[0].args.namespaces.include: expected a list, got 5: write [5]"),
     ):  # fmt: skip
         text = policy_text("example.com/QuietNodes", f"    args: {args}\n")
         if said is None:

@@ -103,8 +103,9 @@ class PodTemplates:
         index = self._index.get(blob)
         if index is None:
             self._finished = None
-            index = self._index[blob] = len(self._requests)
-            self._add(pod)
+            index = len(self._requests)
+            self._add(pod)  # raises for a quantity that can't be read: the template has no number then
+            self._index[blob] = index
         self._last_template, self._last_index = template, index
         return index
 

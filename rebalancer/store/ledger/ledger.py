@@ -10,10 +10,10 @@ before the call, and no transaction is open during the call. A process that dies
 until `reconcile_outcomes` at the next start.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Double, false, func, literal, or_, select, true, tuple_, union_all, update
+from sqlalchemy import Connection, Double, Engine, false, func, literal, or_, select, true, tuple_, union_all, update
 
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome
 from rebalancer.model.limits import (
@@ -25,7 +25,7 @@ from rebalancer.model.limits import (
     Scope,
 )
 from rebalancer.model.plan import CycleReport
-from rebalancer.model.ports import ClusterReader
+from rebalancer.model.ports import Clock, ClusterReader
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CYCLES, ENTRIES, EVICTIONS, SCOPES
 from rebalancer.store.ledger.counting import (
@@ -65,6 +65,15 @@ class SqlLedger(OperatorState):
     Every method is one short transaction; all raise ConfigError, ConnectError.
     """
 
+    def __init__(self, *, engine: Engine, cluster: str, clock: Clock | None = None) -> None:
+        super().__init__(engine=engine, cluster=cluster, clock=clock)
+        self._reserve_at_once: Callable[..., list[Reserved | None]] | None = None
+        if engine.dialect.name == "postgresql":
+            # now, and not at the first reservation: an import in a cycle fails without file descriptors
+            from rebalancer.store.ledger.round_trip import reserve_at_once
+
+            self._reserve_at_once = reserve_at_once
+
     # -- one eviction -------------------------------------------------------------------------------------------------
 
     def reserve(
@@ -96,28 +105,28 @@ class SqlLedger(OperatorState):
             raise ValueError("a dry run reserves nothing")
         wanted = [Wanted.of(eviction, checks, cluster=self._cluster) for eviction, checks in evictions]
 
-        def at_once(connection: Connection) -> list[Reserved | None]:
-            from rebalancer.store.ledger.round_trip import reserve_at_once
-
-            return reserve_at_once(
-                connection,
-                report,
-                wanted,
-                cluster=self._cluster,
-                term=term,
-                known=self._sequence,
-                now=None if self._clock is None else self._clock.now(),
+        answers: list[int | Denied | None] = [None] * len(wanted)
+        if (reserve_at_once := self._reserve_at_once) is not None:
+            committed = write(
+                self._engine,
+                lambda connection: reserve_at_once(
+                    connection,
+                    report,
+                    wanted,
+                    cluster=self._cluster,
+                    term=term,
+                    known=self._sequence,
+                    now=None if self._clock is None else self._clock.now(),
+                ),
             )
-
-        answers: list[Reserved | Denied | None] = [None] * len(wanted)
-        if self._engine.dialect.name == "postgresql":
-            answers[:] = write(self._engine, at_once)
+            answers = [
+                each if each is None else self._answered(one, each) for one, each in zip(wanted, committed, strict=True)
+            ]
         if rest := [each for each, answer in zip(wanted, answers, strict=True) if answer is None]:
-            found = iter(write(self._engine, lambda connection: self._in_steps(connection, report, rest, term)))
-            answers = [next(found) if answer is None else answer for answer in answers]
-        return [
-            self._answered(each, answer) for each, answer in zip(wanted, answers, strict=True) if answer is not None
-        ]
+            found = write(self._engine, lambda connection: self._in_steps(connection, report, rest, term))
+            denied = iter([self._answered(one, each) for one, each in zip(rest, found, strict=True)])
+            return [next(denied) if answer is None else answer for answer in answers]
+        return [answer for answer in answers if answer is not None]
 
     def _answered(self, wanted: Wanted, answer: Reserved | Denied) -> int | Denied:
         if isinstance(answer, Denied):
