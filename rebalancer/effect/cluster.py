@@ -37,6 +37,7 @@ class PoolSummary:
     hot_nodes: Amount | None
     """Mean number at a time."""
     hot_node_minutes: Amount
+    """Minutes over the threshold of the hot-node SLO in these hours, also without an episode."""
     share_stddev: Amount | None
     """Standard deviation of the nodes' CPU shares."""
     highest_share: Amount | None

@@ -135,7 +135,7 @@ def _print_trend(console: Console, report: Report) -> None:
 
 def _print_pools(console: Console, pools: Iterable[PoolSummary]) -> None:
     columns = (
-        *("POOL", "NODES", "HOT AT ONCE", "HOT MINUTES", "STDDEV", "HIGHEST", "CPU", "LAST WEEK", "FREE"),
+        *("POOL", "NODES", "HOT AT ONCE", "MINUTES OVER", "STDDEV", "HIGHEST", "CPU", "LAST WEEK", "FREE"),
         *("FREE TO REQUEST", "NEW PODS OVER TARGET"),
     )
     rows = [
