@@ -128,7 +128,9 @@ def reasons_page() -> str:
         "ends in the first cycle after what lifts it. Where only time lifts it, its message states when.\n\n"
         "| code | meaning | lifted by |\n|---|---|---|\n"
     )
-    return out + "".join(f"| `{code}` | {code.sentence} | {LIFTED_BY[code]} |\n" for code in Reason)
+    return out + "".join(
+        f'| <a id="{code.lower()}"></a>`{code}` | {code.sentence} | {LIFTED_BY[code]} |\n' for code in Reason
+    )
 
 
 def commands_page() -> str:

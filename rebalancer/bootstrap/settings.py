@@ -1,9 +1,18 @@
 """Settings of the process: flags, then REBALANCER_* variables. Rules for evictions stand in the policy."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AfterValidator, AliasChoices, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _web_address(value: str) -> str:
+    if not value.startswith(("https://", "http://")):
+        raise ValueError("expected a URL that begins with https:// or http://")
+    return value
+
+
+WebAddress = Annotated[str, AfterValidator(_web_address)]
 
 
 class Settings(BaseSettings):
@@ -48,6 +57,12 @@ class Settings(BaseSettings):
     """Lowest level that the daemon logs."""
     dashboard: Literal["on", "open", "off"] = "on"
     """on: pages with the API's authentication (a browser needs `basic_auth_file`). open: without. off: no pages."""
+
+    grafana_url: WebAddress | None = None
+    """URL of the Grafana dashboard; the dashboard's pages link to it."""
+    docs_url: WebAddress | None = None
+    """Base URL of the repository's files, such as https://HOST/OWNER/rebalancer/blob/main; the dashboard's pages link
+    the runbook and the reasons there."""
 
     @property
     def own_pod(self) -> tuple[str, str] | None:

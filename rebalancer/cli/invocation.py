@@ -167,9 +167,9 @@ def settings_for(**given: str | None) -> "Settings":
     try:
         return Settings(**values)
     except ValidationError as error:
-        # only enumerations are validated, and no secret is one
+        # only enumerations and addresses are validated, and no secret is one
         wrong = error.errors(include_url=False)[0]
-        what = str(wrong["msg"]).replace("Input should be", "expected")
+        what = str(wrong["msg"]).replace("Input should be", "expected").removeprefix("Value error, ")
         raise ConfigError(f"REBALANCER_{str(wrong['loc'][0]).upper()}: {what}, got {wrong['input']!r}") from None
 
 

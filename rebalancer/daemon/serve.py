@@ -192,6 +192,8 @@ class _Threads:
                 forecasts=resources.forecasts,
                 clock=self._clock,
                 dry_run=daemon.dry_run,
+                grafana_url=daemon.settings.grafana_url or "",
+                docs_url=daemon.settings.docs_url or "",
             )
         )
         self._active = self._build(daemon.policy_file.policy)

@@ -103,6 +103,8 @@ class Sources:
     forecasts: ForecastRecords
     clock: Clock
     dry_run: bool = False
+    grafana_url: str = ""
+    docs_url: str = ""
 
 
 class LiveViews:
@@ -147,6 +149,8 @@ class LiveViews:
             leadership=f"since term {leadership.term}" if leads else leadership.waiting_for,
             dry_run=self._from.dry_run,
             version=__version__,
+            grafana=self._from.grafana_url,
+            docs=self._from.docs_url.rstrip("/"),
         )
 
     def map(self, selection: NodeSelection) -> views.Map:

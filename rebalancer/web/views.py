@@ -50,6 +50,10 @@ class Head:
     """The term it leads since, or why it does not lead."""
     dry_run: bool
     version: str
+    grafana: str = ""
+    """URL of the Grafana dashboard; empty for no link."""
+    docs: str = ""
+    """Base URL of the repository's files, without a slash at its end; empty for no links."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

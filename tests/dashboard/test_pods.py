@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from rebalancer.dashboard.policy import effective_fields
+from rebalancer.dashboard.views import LiveViews
 from rebalancer.model.eviction import Outcome
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import a_policy
@@ -79,6 +80,11 @@ def test_21_5_the_timeline_has_each_eviction_with_its_node_before_and_as_planned
     assert (second.id, "warm-2") in page.reliefs
     it.lab.clock.sleep(100)
     assert it.views.timeline(60.0).evictions == ()
+
+
+def test_21_5_the_addresses_of_grafana_and_of_the_docs_reach_the_pages(it: Shown) -> None:
+    head = LiveViews(replace(it.sources, grafana_url="https://grafana/d/1", docs_url="https://host/main/")).head()
+    assert (head.grafana, head.docs) == ("https://grafana/d/1", "https://host/main")
 
 
 def test_21_5_every_effective_value_of_the_policy_and_where_it_is_from() -> None:

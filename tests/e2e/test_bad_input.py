@@ -56,7 +56,12 @@ def test_a_policy_that_is_wrong_names_file_line_and_field(lab: Lab, kubeconfig: 
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"), [("REBALANCER_DASHBOARD", "maybe"), ("REBALANCER_INSECURE_NO_AUTH", "banana")]
+    ("variable", "value"),
+    [
+        ("REBALANCER_DASHBOARD", "maybe"),
+        ("REBALANCER_INSECURE_NO_AUTH", "banana"),
+        ("REBALANCER_GRAFANA_URL", "grafana"),
+    ],
 )
 def test_a_setting_that_can_not_be_understood_is_named(
     lab: Lab, kubeconfig: Path, tmp_path: Path, variable: str, value: str

@@ -57,6 +57,8 @@ class HandMade:
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     leads: bool = True
     dry_run: bool = False
+    grafana: str = ""
+    docs: str = ""
     cluster: str = "blue"
 
     def _ask(self, *what: Any) -> None:
@@ -72,6 +74,8 @@ class HandMade:
             leadership="since term 7" if self.leads else "node-a holds the lease",
             dry_run=self.dry_run,
             version="0.1.0",
+            grafana=self.grafana,
+            docs=self.docs,
         )
 
     def map(self, selection: NodeSelection) -> views.Map:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import quote, unquote
 
 import pytest
@@ -49,6 +50,7 @@ PAGES = (
     "/reports",
     "/reports?days=30&by=pool",
 )
+DOCS = Path(__file__).parents[2] / "docs"
 HOSTILE = """<img src=x onerror=alert(1)>"'&{{7*7}}/..%2f"""
 
 
@@ -408,6 +410,22 @@ def test_21_5_the_policy_in_force_shows_each_value_and_where_it_is_from(get: Cal
     rows = [[cell.text for cell in row.children if isinstance(cell, Element)] for row in page.all("tr")]
     assert ["pools[general].thresholds.high", "75", "policy file"] in rows
     assert ["guards.minAge", "5m", "default"] in rows
+
+
+def test_21_5_pages_link_grafana_the_runbook_and_the_reasons(views: HandMade, get: Callable[[str], Answer]) -> None:
+    views.open_breakers = ("2 late in pool general, 2 stop it",)
+    views.pods = (a_pod(code="TooYoung"),)
+    assert not [each for path in PAGES for each in links(page_of(get(path))) if "://" in each]
+    views.grafana, views.docs = "https://grafana/d/rebalancer", "https://host/blob/main"
+    runbook, reasons = (f"{views.docs}/docs/{path}.md" for path in ("operations/runbook", "reference/reasons"))
+    assert all({views.grafana, runbook} <= links(page_of(get(path))) for path in PAGES)
+    assert f"{runbook}#rebalancercircuitbreakeropen" in links(page_of(get("/")))
+    assert {f"{runbook}#nodecpuhigh", f"{reasons}#tooyoung"} <= links(page_of(get("/nodes/node-1")))
+    sections = re.findall(r"^## (\w+)$", (DOCS / "operations" / "runbook.md").read_text(), flags=re.M)
+    codes = re.findall(r'<a id="(\w+)">', (DOCS / "reference" / "reasons.md").read_text())
+    linked = {each.partition("#") for path in PAGES for each in links(page_of(get(path))) if "://" in each}
+    assert {anchor for page, _, anchor in linked if page == runbook} <= {"", *(each.lower() for each in sections)}
+    assert {anchor for page, _, anchor in linked if page == reasons} <= set(codes)
 
 
 def test_21_5_dry_run_is_a_banner_on_every_page(views: HandMade, get: Callable[[str], Answer]) -> None:
