@@ -1,4 +1,4 @@
-"""The newcomer's path of the README, followed to the letter in a copy of the checkout."""
+"""The lines of README and tutorial, followed to the letter in a copy of the checkout, with an empty home folder."""
 
 import contextlib
 import os
@@ -13,20 +13,39 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.readers.manifests import ROOT
-from tests.deploy.readers.pages import sections
 
-SECTION = sections(ROOT / "README.md")["Use it on a cluster"]
-PARTS = dict(re.findall(r"^<!-- newcomer: (\w+) -->\n```sh\n(.*?)^```$", SECTION, flags=re.DOTALL | re.MULTILINE))
+README, TUTORIAL = ROOT / "README.md", ROOT / "docs" / "tutorial.md"
 PORT = "18080"
-SAID = (
+README_SAID = ("Cycle 1", "no node is hot any more")
+TUTORIAL_SAID = (
     "policy.yaml: ok",
     "everything that a run needs is allowed",
     "Planned evictions (dry run)",
     "Node gen-2 (pool general)",
-    "Evictions",
+    "\nEvictions\n",
     "In flight",
+    "Limits",
+    "Settling",
+    "paused: cluster demo",
+    "looking into it",
+    "1 pause(s) ended",
 )
 """In this order, each after the one before."""
+
+
+def parts(page: Path) -> dict[str, str]:
+    """Name -> lines, of the blocks that are part of the path."""
+    return dict(re.findall(r"^<!-- newcomer: (\w+) -->\n```sh\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE))
+
+
+def path_of(page: Path) -> str:
+    """All lines but those of the installation."""
+    return "".join(lines for name, lines in parts(page).items() if name != "install")
+
+
+def files(folder: Path) -> set[Path]:
+    """What git would show, and what it ignores but for compiled modules and databases."""
+    return {path for path in folder.rglob("*") if "__pycache__" not in path.parts and ".db" not in path.name}
 
 
 def checkout(folder: Path) -> Path:
@@ -66,10 +85,10 @@ def follow(script: str, cwd: Path, *, path: str, seconds: float) -> tuple[int, s
     return code, said.read_text(errors="replace")
 
 
-def check(code: int, said: str) -> None:
+def check(code: int, said: str, words_in_order: tuple[str, ...]) -> None:
     assert code == 0, said
     at = 0
-    for words in SAID:
+    for words in words_in_order:
         found = said.find(words, at)
         assert found >= 0, f"{words!r} is missing\n{said}"
         at = found
@@ -82,24 +101,36 @@ def moves(said: str, title: str) -> list[tuple[str, str]]:
     return [(cells[0], f"{cells[1]} -> {cells[2]}") for row in rows if len(cells := re.split(r"\s{2,}", row)) > 3]
 
 
-def test_every_line_of_shell_of_the_section_is_part_of_the_path() -> None:
-    assert list(PARTS) == ["install", "path"]
-    assert SECTION.count("```") == 2 * len(PARTS)
+@pytest.mark.parametrize("page", [README, TUTORIAL], ids=lambda page: page.stem)
+def test_21_8_every_line_of_shell_is_part_of_the_path(page: Path) -> None:
+    assert page.read_text().count("```sh\n") == len(parts(page)) > 1
+    assert parts(page)["install"] == parts(README)["install"]
+
+
+def test_21_8_the_readme_is_one_screen() -> None:
+    assert len(README.read_text().splitlines()) < 80
 
 
 @pytest.mark.timeout(600)
-def test_the_newcomers_path_works_as_it_is_written(tmp_path: Path) -> None:
-    """All but the installation, with the program that is installed already."""
+@pytest.mark.parametrize(
+    ("page", "words_in_order"), [(README, README_SAID), (TUTORIAL, TUTORIAL_SAID)], ids=["README", "tutorial"]
+)
+def test_21_8_the_newcomers_path_works_as_it_is_written(
+    page: Path, words_in_order: tuple[str, ...], tmp_path: Path
+) -> None:
+    """All but the installation, with the program that is installed already. The checkout stays as it was."""
     copy = checkout(tmp_path)
+    before = files(copy)
     code, said = follow(
-        PARTS["path"], copy, path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin", seconds=540
+        path_of(page), copy, path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin", seconds=540
     )
-    check(code, said)
-    assert (copy / "rebalancer.db").exists()
-    planned, evicted = moves(said, "Planned evictions (dry run)"), moves(said, "Evictions")
-    # loads go on between the two commands, and of two nodes that are as hot either may be first
-    assert sorted(planned) == sorted(evicted)
-    assert len(planned) > 3
+    check(code, said, words_in_order)
+    assert files(copy) == before
+    if page == TUTORIAL:
+        planned, evicted = moves(said, "Planned evictions (dry run)"), moves(said, "Evictions")
+        # loads go on between the two commands, and of two nodes that are as hot either may be first
+        assert sorted(planned) == sorted(evicted)
+        assert len(planned) > 3
 
 
 def test_a_line_that_fails_would_have_been_told(tmp_path: Path) -> None:
@@ -114,6 +145,6 @@ def test_a_line_that_fails_would_have_been_told(tmp_path: Path) -> None:
 def test_the_newcomers_path_works_from_the_first_line_in_a_clean_environment(tmp_path: Path) -> None:
     python = Path(sys.executable).resolve().parent
     code, said = follow(
-        PARTS["install"] + PARTS["path"], checkout(tmp_path), path=f"{python}:/usr/bin:/bin", seconds=840
+        parts(TUTORIAL)["install"] + path_of(TUTORIAL), checkout(tmp_path), path=f"{python}:/usr/bin:/bin", seconds=840
     )
-    check(code, said)
+    check(code, said, TUTORIAL_SAID)
