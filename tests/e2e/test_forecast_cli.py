@@ -53,7 +53,7 @@ def test_the_hot_node_is_expected_to_be_hot_and_every_number_of_it_is_shown(
 def test_a_node_that_is_not_there_is_one_line(forecast: Callable[..., Result]) -> None:
     result = forecast("--node", "nowhere")
     assert result.code == 4
-    assert "--node nowhere: expected a node of the cluster" in result.error
+    assert "node nowhere: not found; expected one of node-1" in result.error
 
 
 def test_19_4_leak_is_in_the_forecast_the_plan_and_the_explanation(tmp_path: Path) -> None:

@@ -148,8 +148,8 @@ def test_a_dry_run_is_not_looked_at() -> None:
 
 
 def test_before_a_call_only_its_own_node_is_asked_for() -> None:
-    assert expected_of(an_eviction("web-1"), node="cool") == []
-    assert len(expected_of(an_eviction("web-1"), node="hot")) == 3
+    assert expected_of(an_eviction("web-1"), nodes={"cool"}) == []
+    assert len(expected_of(an_eviction("web-1"), nodes={"hot"})) == 3
 
 
 def test_what_was_found_by_requests_is_not_measured_in_cpu() -> None:
