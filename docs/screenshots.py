@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 from rebalancer.bootstrap.active import Active
 from rebalancer.bootstrap.contexts import acting_context
 from rebalancer.bootstrap.history import history_keepers
+from rebalancer.bootstrap.paths import shipped
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cli.commands.demo import demo_policy
 from rebalancer.cycle.context import NullProgress
@@ -123,6 +124,7 @@ def practice_dashboard(folder: Path) -> Iterator[str]:
                     effect=effect,
                     forecasts=forecasts,
                     clock=lab.clock,
+                    policy_data=(shipped("policies") / "demo.yaml").read_bytes,
                 )
             )
             acting = replace(world, record_usage=views.measured)
@@ -167,7 +169,9 @@ def palette_png(pixels: NDArray[np.uint8]) -> bytes:
     colours = pixels[..., :3].astype(np.uint32) @ np.array([65536, 256, 1], dtype=np.uint32)
     known, index, counts = np.unique(colours, return_inverse=True, return_counts=True)
     channels = np.stack([known >> 16, known >> 8 & 255, known & 255], axis=1).astype(np.int32)
-    palette = channels[np.argsort(-counts)[:COLOURS]]
+    # a few pixels in a colour of their own say more than many nearly grey ones of a letter's edge
+    weight = counts * (1 + (channels.max(axis=1) - channels.min(axis=1)) / 16)
+    palette = channels[np.argsort(-weight)[:COLOURS]]
     nearest = ((channels[:, None, :] - palette[None, :, :]) ** 2).sum(axis=2).argmin(axis=1).astype(np.uint8)
     rows = np.zeros((height, width + 1), dtype=np.uint8)
     rows[:, 1:] = nearest[index].reshape(height, width)

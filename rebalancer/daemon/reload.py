@@ -33,7 +33,8 @@ class PolicyFile:
         """Reads the file for the first time. Raises ConfigError."""
         self._read = read
         self._parse = parse
-        data = read()
+        self.data = data = read()
+        """Content of the file that `policy` was read from."""
         self.policy = parse(data)
         self._active = _digest(data)
         self._rejected = ""
@@ -64,7 +65,7 @@ class PolicyFile:
         except RebalancerError as error:
             self._reject(str(error), rejected)
             return False
-        self.policy, self._active, self._rejected = policy, digest, ""
+        self.data, self.policy, self._active, self._rejected = data, policy, digest, ""
         self.reloads.succeeded += 1
         self.reloads.error = ""
         return True

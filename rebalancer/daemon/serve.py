@@ -192,6 +192,7 @@ class _Threads:
                 forecasts=resources.forecasts,
                 clock=self._clock,
                 dry_run=daemon.dry_run,
+                policy_data=lambda: daemon.policy_file.data,
                 grafana_url=daemon.settings.grafana_url or "",
                 docs_url=daemon.settings.docs_url or "",
             )

@@ -14,7 +14,6 @@ from rebalancer.bootstrap.active import Active
 from rebalancer.dashboard.limits import limits_page, open_breakers_now
 from rebalancer.dashboard.nodes import NodeView, NodeViewCache, StoredPeaks, known
 from rebalancer.dashboard.pods import MAX_FOUND, PodViews, found_nodes
-from rebalancer.dashboard.policy import effective_fields
 from rebalancer.evaluation.reporting import Source, gather
 from rebalancer.model.cycles import (
     CycleRecord,
@@ -35,7 +34,9 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import CPU, Usage
 from rebalancer.planner.ahead import PredictedHotNode
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.effective import effective_values
 from rebalancer.policy.schema.types import format_duration
+from rebalancer.policy.source import policy_in
 from rebalancer.web import views
 from rebalancer.web.views import MOST_TILES, NodeLine, NodeSelection, NodeState
 
@@ -52,6 +53,7 @@ FINDINGS_AT_ONCE = 25
 SERVICES_AT_ONCE = 300
 DUE_AT_ONCE = 8
 STAGES_KEPT = 1000
+POLICY_FILE = "policy file"
 NOT_READ_YET = "the cluster was not read yet"
 LIMITS_SECONDS = 10.0
 """A page of limits is reused for so long: on a large cluster it takes a second."""
@@ -103,6 +105,8 @@ class Sources:
     forecasts: ForecastRecords
     clock: Clock
     dry_run: bool = False
+    policy_data: Callable[[], bytes] = lambda: b"{}"
+    """Content of the policy file."""
     grafana_url: str = ""
     docs_url: str = ""
 
@@ -410,7 +414,9 @@ class LiveViews:
         )
 
     def policy(self) -> Sequence[views.PolicyField]:
-        return effective_fields(self._policy)
+        data = policy_in(self._from.policy_data(), source=POLICY_FILE)
+        values = effective_values(self._policy, data, source=POLICY_FILE)
+        return [views.PolicyField(path=each.field, value=each.shown, line=each.line) for each in values]
 
     def reports(self, *, days: int, by: Dimension | None) -> views.ReportsPage:
         now = self._now

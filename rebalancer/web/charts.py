@@ -143,7 +143,7 @@ def _relief(relief: Relief, x: Callable[[float], float], top: float, tall: float
     end = min(max(x(until), x(relief.at) + 14), WIDTH - RIGHT)
     begin = min(x(relief.at), end - 14)
     text = f"{relief.node}: {relief.resource} {percent(relief.before_share)} before, {percent(after)} {said}"
-    label = f"{percent(relief.before_share)} → {percent(after)}"
+    label = f"{relief.node} {percent(relief.before_share)} → {percent(after)}"
     side = "end" if end > WIDTH - 130 else "start"
     parts = [
         _tag("title", text),

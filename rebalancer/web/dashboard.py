@@ -24,7 +24,7 @@ from rebalancer.web.auth import Auth, Denial
 from rebalancer.web.metrics import Metrics
 from rebalancer.web.render import MEDIA_TYPES, link, render, segment, static
 from rebalancer.web.report_page import body
-from rebalancer.web.views import Curve, NodeSelection, NodeState, SearchPage, Views
+from rebalancer.web.views import Curve, NodeSelection, NodeState, PolicyField, SearchPage, Views
 
 logger = logging.getLogger("rebalancer.web")
 
@@ -188,7 +188,10 @@ class _Pages:
         return self._page("evictions.html", request, page=page, picture=picture, last=last, ranges=tuple(RANGES))
 
     def policy(self, request: Request) -> Response:
-        return self._page("policy.html", request, every=30, fields=self._views.policy())
+        sections: dict[str, list[PolicyField]] = {}
+        for each in self._views.policy():
+            sections.setdefault(each.section, []).append(each)
+        return self._page("policy.html", request, every=30, sections=sections)
 
     def cycles(self, request: Request) -> Response:
         page = self._views.cycles(

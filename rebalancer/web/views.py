@@ -390,8 +390,8 @@ class PolicyField:
 
     path: str
     value: str
-    from_file: bool
-    """False: the default."""
+    line: int | None
+    """Of the policy file; None for a default."""
 
     @property
     def section(self) -> str:

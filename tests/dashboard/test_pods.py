@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-from rebalancer.dashboard.policy import effective_fields
+import yaml
+
 from rebalancer.dashboard.views import LiveViews
 from rebalancer.model.eviction import Outcome
-from rebalancer.policy import RebalancerPolicy
-from tests.builders import a_policy
 from tests.dashboard.test_views import Shown, it
 
 __all__ = ["it"]
@@ -87,13 +86,13 @@ def test_21_5_the_addresses_of_grafana_and_of_the_docs_reach_the_pages(it: Shown
     assert (head.grafana, head.docs) == ("https://grafana/d/1", "https://host/main")
 
 
-def test_21_5_every_effective_value_of_the_policy_and_where_it_is_from() -> None:
-    source = {"url": "http://user:word@prometheus:9090", "headers": {"X-Token": "secret"}}
-    fields = {each.path: each for each in effective_fields(a_policy(usage={"prometheus": source}))}
-    assert (fields["guards.minAge"].value, fields["guards.minAge"].from_file) == ("5m", False)
-    high = fields["pools[general].thresholds.high"]
-    assert (high.value, high.from_file, high.section) == ("75", True, "pools")
-    assert fields["usage.prometheus.headers"].value == "***"
-    assert "word" not in fields["usage.prometheus.url"].value
-    sections = {each.section for each in fields.values()}
-    assert sections >= {info.alias or name for name, info in RebalancerPolicy.model_fields.items()} - {"apiVersion"}
+def test_21_5_every_effective_value_of_the_policy_and_where_it_is_from(it: Shown) -> None:
+    data = yaml.safe_dump(
+        it.policy.model_dump(mode="json", by_alias=True, exclude_unset=True), sort_keys=False
+    ).encode()
+    views = LiveViews(replace(it.sources, policy_data=lambda: data))
+    fields = {each.path: each for each in views.policy()}
+    assert (fields["guards.hostPath"].value, fields["guards.hostPath"].line) == ("false", None)
+    high = fields["pools[0].thresholds.high"]
+    assert (high.value, high.section) == ("90", "pools")
+    assert data.decode().splitlines()[(high.line or 0) - 1].strip() == "high: 90.0"

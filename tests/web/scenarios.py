@@ -275,9 +275,9 @@ class HandMade:
     def policy(self) -> tuple[views.PolicyField, ...]:
         self._ask("policy")
         return (
-            views.PolicyField(path="cluster", value=self.cluster, from_file=True),
-            views.PolicyField(path="pools[general].thresholds.high", value="75", from_file=True),
-            views.PolicyField(path="guards.minAge", value="5m", from_file=False),
+            views.PolicyField(path="cluster", value=self.cluster, line=3),
+            views.PolicyField(path="pools[general].thresholds.high", value="75", line=8),
+            views.PolicyField(path="guards.minAge", value="5m", line=None),
         )
 
     def reports(self, *, days: int, by: Dimension | None) -> views.ReportsPage:

@@ -408,8 +408,9 @@ def test_21_5_a_time_range_is_chosen_for_a_node(views: HandMade, get: Callable[[
 def test_21_5_the_policy_in_force_shows_each_value_and_where_it_is_from(get: Callable[[str], Answer]) -> None:
     page = page_of(get("/policy"))
     rows = [[cell.text for cell in row.children if isinstance(cell, Element)] for row in page.all("tr")]
-    assert ["pools[general].thresholds.high", "75", "policy file"] in rows
+    assert ["pools[general].thresholds.high", "75", "line 8"] in rows
     assert ["guards.minAge", "5m", "default"] in rows
+    assert [each.text for each in page.all("h2")] == ["cluster", "pools", "guards"]
 
 
 def test_21_5_pages_link_grafana_the_runbook_and_the_reasons(views: HandMade, get: Callable[[str], Answer]) -> None:

@@ -100,11 +100,11 @@ function localise(within) {
   for (const each of within.querySelectorAll(".zone")) each.textContent = ZONE;
 }
 
-// On a narrow screen the chart starts with now in the middle, not a day ago.
+// On a narrow screen a node's chart starts with now in the middle, and the timeline with its newest end.
 function centred(within) {
   for (const chart of within.querySelectorAll(".scroll > .curve")) {
     const box = chart.parentElement;
-    box.scrollLeft = (box.scrollWidth - box.clientWidth) / 2;
+    box.scrollLeft = (box.scrollWidth - box.clientWidth) / (chart.classList.contains("timeline") ? 1 : 2);
   }
 }
 
