@@ -22,7 +22,6 @@ NOT_EMPTY_EXIT = 2
 COMPLETION = "_REBALANCER_COMPLETE"
 """Environment variable of a shell that asks for completions."""
 STDIN = Path("-")
-DEMO_DATABASE = "rebalancer-demo.db"
 
 
 class Stopped(BaseException):

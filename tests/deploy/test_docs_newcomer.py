@@ -44,8 +44,8 @@ def path_of(page: Path) -> str:
 
 
 def files(folder: Path) -> set[Path]:
-    """What git would show, and what it ignores but for compiled modules and databases."""
-    return {path for path in folder.rglob("*") if "__pycache__" not in path.parts and ".db" not in path.name}
+    """What git would show, and what it ignores but for compiled modules."""
+    return {path for path in folder.rglob("*") if "__pycache__" not in path.parts}
 
 
 def checkout(folder: Path) -> Path:

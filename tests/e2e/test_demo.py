@@ -47,8 +47,10 @@ def test_the_demo_cools_every_hot_node_and_says_so_as_json(tmp_path: Path) -> No
     assert all(each["targetNode"] != each["node"] for each in moved)
 
 
-def test_the_demo_shows_tables_and_leaves_a_database_that_status_reads(tmp_path: Path) -> None:
-    result = rebalancer("demo", cwd=tmp_path)
+def test_21_4_the_demo_keeps_its_database_in_the_state_folder_where_status_reads_it(tmp_path: Path) -> None:
+    here, home = tmp_path / "here", {"HOME": str(tmp_path / "home"), "XDG_STATE_HOME": ""}
+    here.mkdir()
+    result = rebalancer("demo", cwd=here, env=home)
     assert result.code == 0, result.err
     for heading in (
         "Hot nodes",
@@ -60,9 +62,10 @@ def test_the_demo_shows_tables_and_leaves_a_database_that_status_reads(tmp_path:
         "no node is hot any more",
     ):
         assert heading in result.out
-    status = rebalancer("db", "status", "-o", "json", cwd=tmp_path).document
+    status = rebalancer("db", "status", "-o", "json", cwd=here, env=home).document
     assert status["current"] is True
     assert status["unreconciled"] == 0
     assert status["rows"]["evictions"] > 0
     assert status["rows"]["cycles"] >= 1
-    assert "evictions" in rebalancer("db", "status", cwd=tmp_path).out
+    assert "evictions" in rebalancer("db", "status", cwd=here, env=home).out
+    assert list(here.iterdir()) == []

@@ -1,12 +1,12 @@
 """`rebalancer db`: upgrade the schema, show the contents, prune what is no longer needed."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import DEMO_DATABASE, say
+from rebalancer.cli.common import say
 from rebalancer.cli.invocation import CLUSTER, TABLES, Invocation, options, settings_for
+from rebalancer.cli.state import demo_database
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def accept_restore(invocation: Invocation) -> None:
 def status(invocation: Invocation) -> None:
     """Show the schema revision, row counts, the last cycle, and evictions whose outcome is unknown.
 
-    Without a database in this folder, the database of the last demo here is shown.
+    Without a database in this folder, the database of the last demo is shown.
     """
     from rebalancer.bootstrap.database import database_exists, database_status
     from rebalancer.cli.output.formats import Shown
@@ -109,8 +109,8 @@ def status(invocation: Invocation) -> None:
 
     settings = invocation.settings
     unnamed = "database" not in settings.model_fields_set
-    if unnamed and not database_exists(settings) and Path(DEMO_DATABASE).exists():
-        settings = settings_for(database=f"sqlite:///{DEMO_DATABASE}")
+    if unnamed and not database_exists(settings) and (demo := demo_database()).exists():
+        settings = settings_for(database=f"sqlite:///{demo}")
     found = database_status(settings)
     names = ("revision", "head", "current", "rows", "last_cycle")
 

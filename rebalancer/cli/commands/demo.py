@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import DEMO_DATABASE, UNSAFE_EXIT, Output, read_file, say
+from rebalancer.cli.common import UNSAFE_EXIT, Output, read_file, say
 from rebalancer.cli.invocation import TABLES, Invocation, options, settings_for
+from rebalancer.cli.state import demo_database
+from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,11 +44,19 @@ def demo(
     database = invocation.database
     if database is None and not os.environ.get("REBALANCER_DATABASE"):
         # the lab's clock runs ahead, so the rows of an earlier demo lie in this one's future
-        database = f"sqlite:///{DEMO_DATABASE}"
+        file = demo_database()
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{file.parent}: {error.strerror}: set XDG_STATE_HOME to a writable folder") from None
+        database = f"sqlite:///{file}"
         for suffix in ("", "-wal", "-shm"):
-            Path(DEMO_DATABASE + suffix).unlink(missing_ok=True)
+            file.with_name(file.name + suffix).unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder, Lab.start("demo", speed=speed, seed=seed) as lab:
-        settings = settings_for(database=database, kubeconfig=str(lab.write_kubeconfig(Path(folder) / "kubeconfig")))
+        kubeconfig = lab.write_kubeconfig(Path(folder) / "kubeconfig")
+        settings = settings_for(
+            database=database, kubeconfig=str(kubeconfig), history_dir=str(Path(folder) / "history")
+        )
         policy = demo_policy(lab)
         console.print(f"Practice cluster at {lab.url}; its clock runs at {speed:g} times real time.\n")
         reports = _cycles(lab, policy, settings, console)

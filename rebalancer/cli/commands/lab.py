@@ -1,11 +1,15 @@
 """`rebalancer lab`: a practice cluster for kubectl, a Prometheus or this program."""
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rebalancer.cli.common import Stopped, say
+from rebalancer.cli.state import LabFiles, lab_files
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,27 +21,49 @@ def lab(
     scenario: Annotated[str, typer.Argument(help="Name of a shipped scenario, or path to a scenario file.")] = "demo",
     port: Annotated[int, typer.Option("--port", help="Port of the API server; 0 selects a free port.")] = 0,
     speed: Annotated[float, typer.Option("--speed", min=1, help="Speed of the cluster's clock, in real time.")] = 1.0,
-    kubeconfig: Annotated[Path, typer.Option("--kubeconfig", help="Path of the kubeconfig file to write.")] = Path(
-        "lab.kubeconfig"
-    ),
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            "--kubeconfig",
+            help="Path of the kubeconfig file to write. [default: in the user's state folder, removed at the end]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Serve a practice cluster on the loopback interface until interrupted."""
-    from rebalancer.lab import ScenarioError
-    from rebalancer.lab import run as run_lab
+    with started(scenario, port=port, speed=speed) as running, lab_files(running, kubeconfig=kubeconfig) as files:
+        introduce(running, files)
+        try:
+            while True:
+                time.sleep(3600)
+        except Stopped:
+            say("the practice cluster is stopped")
 
-    def ready(running: "Lab") -> None:
-        say(f"Kubernetes API:  {running.url}")
-        say(f"Prometheus API:  {running.prometheus_url} (plain selectors only; scrape {running.url}/metrics)")
-        say(f"Example:         KUBECONFIG={kubeconfig} kubectl get nodes")
+
+@contextmanager
+def started(scenario: str, *, port: int = 0, speed: float = 1.0) -> "Iterator[Lab]":
+    """A running practice cluster. Raises ConfigError."""
+    from rebalancer.lab import Lab, ScenarioError
 
     try:
-        run_lab(scenario, port=port, speed=speed, kubeconfig=kubeconfig, on_ready=ready)
-    except Stopped:
-        say("the practice cluster is stopped")
+        running = Lab.start(scenario, port=port, speed=speed)
     except ScenarioError as error:
         raise ConfigError(str(error)) from None
     except OSError as error:
         raise ConfigError(f"lab: {error.strerror or error}") from None
+    with running:
+        yield running
+
+
+def introduce(running: "Lab", files: LabFiles) -> None:
+    """Say where the practice cluster is, and what to type to use it."""
+    say(f"Kubernetes API:  {running.url}")
+    say(f"Prometheus API:  {running.prometheus_url} (plain selectors only; scrape {running.url}/metrics)")
+    say(f"Policies for it: {files.policies}")
+    say("In another shell:")
+    for name, value in files.environment.items():
+        say(f"  export {name}={value}")
+    say("  kubectl get nodes")
 
 
 def on_the_lab(policy: "RebalancerPolicy", lab: "Lab") -> "RebalancerPolicy":

@@ -4,7 +4,6 @@ import gc
 import logging
 import os
 import sys
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +17,7 @@ from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from rebalancer.bootstrap.settings import Settings
+    from rebalancer.cli.state import LabFiles
     from rebalancer.policy import RebalancerPolicy
 
 
@@ -88,7 +88,8 @@ def run(
 
 
 def _daemon(path: Path, settings: "Settings", *, dry_run: bool, scenario: str | None) -> int:
-    from rebalancer.cli.commands.lab import on_the_lab
+    from rebalancer.cli.commands.lab import introduce, on_the_lab, started
+    from rebalancer.cli.state import lab_files
     from rebalancer.daemon.logs import set_up
     from rebalancer.daemon.memory import limit_arenas
     from rebalancer.daemon.reload import PolicyFile
@@ -100,14 +101,10 @@ def _daemon(path: Path, settings: "Settings", *, dry_run: bool, scenario: str | 
     with ExitStack() as stack:
         lab = None
         if scenario is not None:
-            from rebalancer.lab import Lab, ScenarioError
-
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            try:
-                lab = stack.enter_context(Lab.start(scenario))
-            except ScenarioError as error:
-                raise ConfigError(str(error)) from None
-            settings = settings.model_copy(update={"kubeconfig": str(lab.write_kubeconfig(folder / "kubeconfig"))})
+            lab = stack.enter_context(started(scenario))
+            files = stack.enter_context(lab_files(lab))
+            introduce(lab, files)
+            settings = settings.model_copy(update=_own_settings(settings, files))
 
         def parse(data: bytes) -> "RebalancerPolicy":
             policy = parse_policy(data, path=path)
@@ -115,3 +112,13 @@ def _daemon(path: Path, settings: "Settings", *, dry_run: bool, scenario: str | 
 
         file = PolicyFile(read=lambda: read_file(path), parse=parse)
         return Daemon(policy_file=file, settings=settings, clock=lab.clock if lab else None, dry_run=dry_run).run()
+
+
+def _own_settings(settings: "Settings", files: "LabFiles") -> dict[str, str]:
+    """The practice cluster's kubeconfig, and its database and history unless they are named."""
+    own = {
+        "database": files.environment["REBALANCER_DATABASE"],
+        "history_dir": files.environment["REBALANCER_HISTORY_DIR"],
+    }
+    unnamed = {name: value for name, value in own.items() if name not in settings.model_fields_set}
+    return {"kubeconfig": str(files.kubeconfig), **unnamed}
