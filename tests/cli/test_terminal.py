@@ -41,6 +41,8 @@ CALLS = {
 """In this order: the later ones show what the run has done."""
 SILENT = {
     "lab": "serves until it is stopped",
+    "version": "a line",
+    "completion": "a script",
     "trigger": "a line",
     "resolve": "a line",
     "demo": "cycles as `run` shows them",
