@@ -3,6 +3,7 @@
 Shares are used cores / capacity, times are seconds since the epoch, None is not known.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -395,8 +396,9 @@ class PolicyField:
 
     @property
     def section(self) -> str:
-        """The first part of the path."""
-        return self.path.partition(".")[0].partition("[")[0]
+        """The first part of the path; `document` for a field that is in no section."""
+        first = re.split(r"[.\[]", self.path, maxsplit=1)
+        return first[0] if len(first) > 1 else "document"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -410,7 +410,7 @@ def test_21_5_the_policy_in_force_shows_each_value_and_where_it_is_from(get: Cal
     rows = [[cell.text for cell in row.children if isinstance(cell, Element)] for row in page.all("tr")]
     assert ["pools[general].thresholds.high", "75", "line 8"] in rows
     assert ["guards.minAge", "5m", "default"] in rows
-    assert [each.text for each in page.all("h2")] == ["cluster", "pools", "guards"]
+    assert [each.text for each in page.all("h2")] == ["document", "pools", "guards"]
 
 
 def test_21_5_pages_link_grafana_the_runbook_and_the_reasons(views: HandMade, get: Callable[[str], Answer]) -> None:
