@@ -149,7 +149,7 @@ PROCESS = (
         outcome="It is stopped after 10 s and skipped; the others find.",
         ends="when its call has ended",
         seen="note of the cycle",
-        action="mend the plugin",
+        action="fix the plugin",
         tests=(
             "tests/cycle/test_plugin_limit.py::test_16_a6_a_plugin_that_hangs_is_stopped",
             "tests/strategies/test_plugins.py::test_16_a6_a_plugin_that_hangs_is_skipped_and_the_others_find",
@@ -176,7 +176,7 @@ RESOURCES = (
         outcome="It ends with the request's timeout: 30 s, for an eviction what is left of the lease.",
         ends=NEXT_CYCLE,
         seen="log `cycle failed`, code `ServerUnknown`: `no answer within`",
-        action="mend the network",
+        action="fix the network",
         tests=("tests/kube/test_client.py::test_17_2_an_answer_that_arrives_byte_by_byte_ends_with_the_timeout",),
     ),
     Fault(
@@ -236,7 +236,7 @@ RESOURCES = (
         outcome="Nothing leads, nothing is evicted.",
         ends="10 s",
         seen="log `not leading`: `its name does not resolve`, `[-]lease`, `[-]cache`",
-        action="mend DNS",
+        action="fix DNS",
         tests=("tests/e2e/test_daemon_resources.py::test_17_7_without_names_nothing_leads_and_the_daemon_recovers",),
     ),
 )
@@ -322,7 +322,7 @@ SOURCES = (
         outcome="One error, as for any answer that can't be read.",
         ends=NEXT_CYCLE,
         seen="log `cycle failed`",
-        action="mend the source",
+        action="fix the source",
         tests=(
             "tests/prometheus/test_nested_answers.py::test_17_3_an_answer_nested_100000_deep_is_one_clear_error",
             "tests/prometheus/test_nested_answers.py::test_17_3_a_version_nested_100000_deep_is_one_clear_error",
@@ -330,11 +330,11 @@ SOURCES = (
         ),
     ),
     Fault(
-        name="API server or Prometheus fails, is away, slow, or answers garbage, stale, missing, NaN or partial usage",
+        name="API server or Prometheus fails, is unreachable or slow, or sends invalid, stale, missing, NaN or partial usage",
         outcome="No eviction while it lasts.",
         ends=NEXT_CYCLE,
         seen="log `cycle failed`, codes `CoverageTooLow`, `PartialUsage`",
-        action="mend the source",
+        action="fix the source",
         tests=(
             "tests/stories/test_refusals_end.py::test_16_a_doubt_about_the_whole_picture_ends_with_its_cause",
             "tests/e2e/test_daemon_faults.py::"
@@ -387,11 +387,11 @@ SOURCES = (
 
 DATABASE = (
     Fault(
-        name="The database is locked, read-only, away, or loses a connection half-way",
+        name="The database is locked, read-only, unreachable, or loses a connection half-way",
         outcome="Nothing is reserved, so nothing is evicted.",
         ends=NEXT_CYCLE,
         seen="`[-]database` with the reason",
-        action="mend the database",
+        action="fix the database",
         tests=(
             "tests/store/test_ledger_locks.py::test_a_ledger_that_cannot_be_asked_reserves_nothing",
             "tests/store/test_ledger_locks.py::test_a_locked_sqlite_file_reserves_nothing",
@@ -405,7 +405,7 @@ DATABASE = (
         outcome="Its connections end; nothing is reserved meanwhile.",
         ends="15 s",
         seen="`[-]database` with the reason",
-        action="mend the database",
+        action="fix the database",
         tests=("tests/store/test_store_engine.py::test_17_2_a_server_that_vanishes_is_given_up_after_fifteen_seconds",),
     ),
     Fault(
@@ -479,7 +479,7 @@ FRONT_DOOR = (
         outcome="The web API answers 503, the old certificate stays; `/livez` answers, `/readyz` says not ready.",
         ends="10 s",
         seen="log `can't be read: no answer within 2 s`",
-        action="mend the volume",
+        action="fix the volume",
         tests=(
             "tests/web/test_front_door.py::test_17_3_a_token_that_is_a_pipe_takes_no_probe_away",
             "tests/web/test_front_door.py::test_17_3_a_token_that_hangs_takes_no_probe_away",
@@ -518,7 +518,7 @@ FRONT_DOOR = (
         outcome="Refused, bounded by `alerts.maxExcess`, or resolved.",
         ends="at once",
         seen="log `alerts rejected`; reason of findings and evictions",
-        action="mend the alerting rule",
+        action="fix the alerting rule",
         tests=(
             "tests/daemon/test_alert_power.py::test_17_5_a_target_of_1_is_refused",
             "tests/daemon/test_alert_power.py::test_17_5_no_alert_takes_more_than_the_bounded_excess_off_a_node",
@@ -530,7 +530,7 @@ FRONT_DOOR = (
         outcome="401, or 503 while our own file can't be read; nothing changes.",
         ends="at once; a new file within seconds",
         seen="log line about the file",
-        action="mend the file",
+        action="fix the file",
         tests=(
             "tests/web/test_auth.py::test_only_the_right_credentials_pass",
             "tests/web/test_auth.py::test_a_file_that_empties_or_vanishes_closes_the_door_until_it_is_back",
@@ -546,5 +546,5 @@ MATRIX = {
     "Lease and ledger": LEASE,
     "API server and Prometheus": SOURCES,
     "Database": DATABASE,
-    "Front door": FRONT_DOOR,
+    "Web API": FRONT_DOOR,
 }
