@@ -25,8 +25,10 @@ REFUSALS = re.compile(r"^Not evicted\n.*?(?=^─)", re.MULTILINE | re.DOTALL)
 def output_of_demo() -> str:
     """What the demo prints on a terminal, with colours."""
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1", "TERM": "xterm-256color"}
-    environment.pop("NO_COLOR", None)
+    for name in ("NO_COLOR", "XDG_STATE_HOME", "REBALANCER_DATABASE"):
+        environment.pop(name, None)
     with tempfile.TemporaryDirectory() as folder:
+        environment["HOME"] = folder
         done = subprocess.run(
             [sys.executable, "-m", "rebalancer", "demo"],
             cwd=folder,
@@ -35,7 +37,7 @@ def output_of_demo() -> str:
             text=True,
             check=True,
         )
-    return done.stdout
+    return done.stdout.replace(folder, "~")
 
 
 def picture(output: str) -> str:

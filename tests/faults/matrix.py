@@ -330,7 +330,7 @@ SOURCES = (
         ),
     ),
     Fault(
-        name="API server or Prometheus fails, is unreachable or slow, or sends invalid, stale, missing, NaN or partial usage",
+        name="API server or Prometheus fails, is down or slow, or sends invalid, stale, missing, NaN or partial usage",
         outcome="No eviction while it lasts.",
         ends=NEXT_CYCLE,
         seen="log `cycle failed`, codes `CoverageTooLow`, `PartialUsage`",
