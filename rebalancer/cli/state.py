@@ -40,10 +40,10 @@ class LabFiles:
     environment: dict[str, str]
     """Variables for kubectl and for this program: kubeconfig, and a database and a history of the cluster's own."""
 
-    @property
-    def env(self) -> Path:
-        """A file for the shell: `export` lines. It is written last."""
-        return self.folder / "env"
+    def write_env(self) -> None:
+        """Write `env`, a file with `export` lines for the shell; once everything is ready."""
+        lines = "".join(f"export {name}='{each}'\n" for name, each in self.environment.items())
+        (self.folder / "env").write_text(lines, encoding="utf-8")
 
 
 @contextmanager
@@ -72,7 +72,6 @@ def lab_files(lab: "Lab", *, kubeconfig: Path | None = None) -> Iterator[LabFile
         for policy in sorted(shipped("policies").glob("*.yaml")):
             text = re.sub(r"(?m)^( +url:) .*$", rf"\g<1> {lab.prometheus_url}", policy.read_text(encoding="utf-8"))
             (files.policies / policy.name).write_text(text, encoding="utf-8")
-        files.env.write_text("".join(f"export {name}='{each}'\n" for name, each in files.environment.items()))
         yield files
     except OSError as error:
         named = f"{error.filename}: {error.strerror or error}"

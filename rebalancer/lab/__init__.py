@@ -11,7 +11,7 @@ A test's own cluster: `Lab.start(scenario(nodes=[node("a")], workloads=[workload
 """
 
 from rebalancer.lab.clock import LabClock
-from rebalancer.lab.lab import Lab, run
+from rebalancer.lab.lab import Lab
 from rebalancer.lab.loads.cpu import Breaks, CpuModel
 from rebalancer.lab.scenarios.scenario import Scenario, ScenarioError, load, names, node, scenario, workload
 from rebalancer.lab.scenarios.specs import HpaSpec, NodeSpec, PdbSpec, TaintSpec, WorkloadSpec
@@ -31,7 +31,6 @@ __all__ = [
     "load",
     "names",
     "node",
-    "run",
     "scenario",
     "workload",
 ]

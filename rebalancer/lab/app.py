@@ -23,14 +23,12 @@ _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 def build_app(lab: ServedLab) -> ASGIApp:
     """The ASGI application of one lab."""
     kubernetes, prometheus = KubernetesApi(lab), PrometheusApi(lab)
-    counters = exposition.Counters(usage=lab.usage, clock=lab.clock)
-    waiting = exposition.WaitingCounters(model=lab.contention, clock=lab.clock)
 
     async def ready(_: Request) -> Response:
         return PlainTextResponse("ok")
 
     async def metrics(_: Request) -> Response:
-        page = await asyncio.to_thread(exposition.text, counters, waiting, lab.faults)
+        page = await asyncio.to_thread(lab.metrics_page.text)
         return PlainTextResponse(page, headers={"content-type": exposition.CONTENT_TYPE})
 
     async def faults(request: Request) -> Response:

@@ -4,7 +4,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +19,8 @@ from rebalancer.lab.faults import Switchboard
 from rebalancer.lab.loads.contention import ContentionModel
 from rebalancer.lab.loads.truth import Truth
 from rebalancer.lab.log import EventLog
+from rebalancer.lab.prometheus.exposition import MetricsPage
+from rebalancer.lab.prometheus.real import BEFORE_SECONDS, real_prometheus
 from rebalancer.lab.scenarios import scenario as scenarios
 from rebalancer.lab.scenarios.scenario import Scenario
 
@@ -59,6 +62,8 @@ class Lab:
         self.truth = Truth(
             history=cluster.history, clock=clock, origin=self.origin, window_seconds=scenario.rate_window_seconds
         )
+        self.metrics_page = MetricsPage(usage=self.usage, contention=self.contention, clock=clock, faults=self.faults)
+        self.full_prometheus_url: str | None = None
         self.token = token
         self.prometheus_auth = prometheus_auth
         self.url = ""
@@ -102,6 +107,21 @@ class Lab:
     def prometheus_url(self) -> str:
         """URL of the lab's Prometheus API."""
         return f"{self.url}/prometheus"
+
+    @contextmanager
+    def full_promql(self, folder: Path) -> Iterator[None]:
+        """Answer all of PromQL, through a real Prometheus that keeps its data in `folder` and ends with the context.
+
+        The lab runs at the speed of real time. Raises OSError when it does not start.
+        """
+        now = self.clock.now()
+        self.metrics_page.begin_at(now - BEFORE_SECONDS)
+        with real_prometheus(self.url, folder, page=self.metrics_page.text, now=now) as url:
+            self.full_prometheus_url = url
+            try:
+                yield
+            finally:
+                self.full_prometheus_url = None
 
     @property
     def stopping(self) -> bool:
@@ -185,25 +205,3 @@ class Lab:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def run(
-    scenario: Scenario | str,
-    *,
-    port: int = 0,
-    speed: float = 1.0,
-    seed: int = 1,
-    kubeconfig: Path | None = None,
-    on_ready: Callable[[Lab], None] | None = None,
-) -> None:
-    """Serve a lab until interrupted (Ctrl-C); for the command line."""
-    with Lab.start(scenario, speed=speed, seed=seed, port=port) as lab:
-        if kubeconfig is not None:
-            lab.write_kubeconfig(kubeconfig)
-        if on_ready is not None:
-            on_ready(lab)
-        try:
-            while True:
-                time.sleep(3600)
-        except KeyboardInterrupt:
-            return

@@ -15,6 +15,12 @@ from rebalancer.lab.loads.usage import UsageModel
 from rebalancer.lab.log import EventLog
 
 
+class MetricsText(Protocol):
+    """The page that a Prometheus scrapes."""
+
+    def text(self) -> str: ...
+
+
 class ServedLab(Protocol):
     """The part of `Lab` that its servers use."""
 
@@ -30,8 +36,13 @@ class ServedLab(Protocol):
     prometheus_auth: str | None
     """Authorization header of the Prometheus API; None: no authentication."""
     url: str
+    full_prometheus_url: str | None
+    """URL of a real Prometheus that has scraped the lab; None: PromQL beyond the lab's own is refused."""
     on_stop: set[Callable[[], None]]
     """Callbacks that end the open streams when the lab stops."""
+
+    @property
+    def metrics_page(self) -> MetricsText: ...
 
     @property
     def stopping(self) -> bool: ...

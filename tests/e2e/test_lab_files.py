@@ -35,6 +35,8 @@ def test_21_4_the_lab_prints_its_kubeconfig_and_leaves_no_file(words: list[str],
     try:
         folder = _started(state)
         exports = _exports(folder / "env")
+        # a daemon may not have made its own yet
+        env |= {"REBALANCER_DATABASE": f"sqlite:///{tmp_path / 'plan.db'}"} if words[0] == "run" else {}
         plan = rebalancer(
             "plan", "--no-wait", "-f", folder / "policies" / "demo.yaml", cwd=here, env={**exports, **env}
         )

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,7 +31,11 @@ def lab(
     ] = None,
 ) -> None:
     """Serve a practice cluster on the loopback interface until interrupted."""
-    with started(scenario, port=port, speed=speed) as running, lab_files(running, kubeconfig=kubeconfig) as files:
+    with (
+        started(scenario, port=port, speed=speed) as running,
+        lab_files(running, kubeconfig=kubeconfig) as files,
+        full_promql(running, files, speed=speed),
+    ):
         introduce(running, files)
         try:
             while True:
@@ -55,10 +59,31 @@ def started(scenario: str, *, port: int = 0, speed: float = 1.0) -> "Iterator[La
         yield running
 
 
+@contextmanager
+def full_promql(running: "Lab", files: LabFiles, *, speed: float = 1.0) -> "Iterator[None]":
+    """All of PromQL on the practice cluster, where Prometheus is installed and time runs as in reality."""
+    from rebalancer.lab.prometheus.real import installed
+
+    if speed != 1.0 or not installed():
+        why = "the clock is not that of real time" if speed != 1.0 else "prometheus and promtool are not on PATH"
+        say(f"Without a real Prometheus: {why}. Policies other than demo.yaml need its PromQL.")
+        yield
+        return
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(running.full_promql(files.folder / "prometheus"))
+        except OSError as error:
+            say(f"Without a real Prometheus: {error}")
+        yield
+
+
 def introduce(running: "Lab", files: LabFiles) -> None:
     """Say where the practice cluster is, and what to type to use it."""
+    files.write_env()
     say(f"Kubernetes API:  {running.url}")
-    say(f"Prometheus API:  {running.prometheus_url} (plain selectors only; scrape {running.url}/metrics)")
+    full = running.full_prometheus_url is not None
+    answers = "all of PromQL, by a real Prometheus" if full else "plain selectors and the simplest aggregations only"
+    say(f"Prometheus API:  {running.prometheus_url} ({answers}; scrape {running.url}/metrics)")
     say(f"Policies for it: {files.policies}")
     say("In another shell:")
     for name, value in files.environment.items():

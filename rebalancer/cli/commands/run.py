@@ -88,7 +88,7 @@ def run(
 
 
 def _daemon(path: Path, settings: "Settings", *, dry_run: bool, scenario: str | None) -> int:
-    from rebalancer.cli.commands.lab import introduce, on_the_lab, started
+    from rebalancer.cli.commands.lab import full_promql, introduce, on_the_lab, started
     from rebalancer.cli.state import lab_files
     from rebalancer.daemon.logs import set_up
     from rebalancer.daemon.memory import limit_arenas
@@ -103,6 +103,7 @@ def _daemon(path: Path, settings: "Settings", *, dry_run: bool, scenario: str | 
         if scenario is not None:
             lab = stack.enter_context(started(scenario))
             files = stack.enter_context(lab_files(lab))
+            stack.enter_context(full_promql(lab, files))
             introduce(lab, files)
             settings = settings.model_copy(update=_own_settings(settings, files))
 

@@ -5,9 +5,11 @@ Source: https://prometheus.io/docs/prometheus/latest/querying/api/
 
 import asyncio
 import math
+import urllib.error
+import urllib.request
 from datetime import datetime
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import numpy as np
 from starlette.requests import Request
@@ -22,6 +24,7 @@ from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.snapshot import Floats
 
 _MOST_POINTS = 11_000
+_FORWARD_SECONDS = 60.0
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -57,7 +60,11 @@ class PrometheusApi:
         try:
             # In a thread: a range over days of many pods takes a while, and watches must go on.
             data = await asyncio.to_thread(self._data, path, parameters)
-        except (NotPlainError, _BadDataError) as error:
+        except NotPlainError as error:
+            if self._lab.full_prometheus_url is not None:
+                return await asyncio.to_thread(_forwarded, self._lab.full_prometheus_url + path, parameters)
+            return json_response({"status": "error", "errorType": "bad_data", "error": str(error)}, 400)
+        except _BadDataError as error:
             return json_response({"status": "error", "errorType": "bad_data", "error": str(error)}, 400)
         if data is None:
             return PlainTextResponse("404 page not found\n", 404)
@@ -137,6 +144,19 @@ class PrometheusApi:
         for query in queries:
             found += [row.labels for row in self._series.select(parse(query), np.array([min(end, now)]))]
         return found
+
+
+def _forwarded(url: str, parameters: dict[str, list[str]]) -> Response:
+    """The answer of the real Prometheus."""
+    request = urllib.request.Request(url, data=urlencode(parameters, doseq=True).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=_FORWARD_SECONDS) as answer:
+            return Response(answer.read(), answer.status, media_type="application/json")
+    except urllib.error.HTTPError as error:
+        with error:
+            return Response(error.read(), error.code, media_type="application/json")
+    except OSError as error:
+        return PlainTextResponse(f"the real Prometheus of the lab: {error}\n", 502)
 
 
 def _matrix(row: Row, stamps: list[float]) -> dict[str, Any]:

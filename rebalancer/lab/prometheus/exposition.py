@@ -47,10 +47,16 @@ class Counters:
         self._busy: dict[str, float] = {}
         self._up: dict[str, float] = {}
 
-    def advance(self) -> tuple[Columns, float, dict[str, float], dict[str, float], dict[str, float]]:
-        """Advance to now: (history, now, pod uid -> seconds, node -> busy seconds, node -> all)."""
+    def begin_at(self, moment: float) -> None:
+        """Count from an earlier moment than the lab's start; before the first `advance`."""
+        self._last = moment
+
+    def advance(
+        self, at: float | None = None
+    ) -> tuple[Columns, float, dict[str, float], dict[str, float], dict[str, float]]:
+        """Advance to `at`, now when absent: (history, now, pod uid -> seconds, node -> busy seconds, node -> all)."""
         with self._lock:
-            now = self._clock.now()
+            now = self._clock.now() if at is None else at
             span = now - self._last
             steps = int(np.clip(np.ceil(span / _STEP_SECONDS), 1, _MOST_STEPS))
             middles = self._last + span * (np.arange(steps) + 0.5) / steps
@@ -89,6 +95,10 @@ class WaitingCounters:
         self.throttled: dict[str, float] = defaultdict(float)
         """Pod uid -> those in which it was throttled."""
 
+    def begin_at(self, moment: float) -> None:
+        """Count from an earlier moment than the lab's start; before the first `advance`."""
+        self._last = moment
+
     def advance(self, now: float) -> None:
         """Advance to now."""
         with self._lock:
@@ -109,9 +119,27 @@ class WaitingCounters:
             self.throttled[uid] += float(waiting.throttled[row]) * PERIODS_IN_A_SECOND * ran
 
 
-def text(counters: Counters, waiting: WaitingCounters, faults: Switchboard) -> str:
-    """The whole page. Missing nodes have no series, nodes with the fault `nan` show NaN."""
-    columns, now, pods, busy, up = counters.advance()
+class MetricsPage:
+    """The page of one lab."""
+
+    def __init__(self, *, usage: UsageModel, contention: ContentionModel, clock: LabClock, faults: Switchboard) -> None:
+        self._counters = Counters(usage=usage, clock=clock)
+        self._waiting = WaitingCounters(model=contention, clock=clock)
+        self._faults = faults
+
+    def begin_at(self, moment: float) -> None:
+        """Count from an earlier moment than the lab's start; before the first page."""
+        self._counters.begin_at(moment)
+        self._waiting.begin_at(moment)
+
+    def text(self, at: float | None = None) -> str:
+        """The page at a moment that is not before that of an earlier page; now when absent."""
+        return text(self._counters, self._waiting, self._faults, at)
+
+
+def text(counters: Counters, waiting: WaitingCounters, faults: Switchboard, at: float | None = None) -> str:
+    """The whole page, now when `at` is absent. Missing nodes have no series, nodes with the fault `nan` show NaN."""
+    columns, now, pods, busy, up = counters.advance(at)
     waiting.advance(now)
     state = faults.state
     lines: list[str] = []
