@@ -77,6 +77,18 @@ def test_21_4_a_created_deployment_runs_and_its_namespace_can_be_deleted(kubectl
 
 @pytest.mark.real
 @needs_kubectl
+def test_21_4_events_say_what_happened_to_pods(kubectl: Kubectl) -> None:
+    assert kubectl("run", "alone", "--image=nginx").returncode == 0
+    assert kubectl("wait", "--for=condition=Ready", "pod/alone", "--timeout=20s").returncode == 0
+    listed = kubectl("get", "events").stdout
+    assert "Successfully assigned default/alone to" in listed
+    assert "Started containers" in kubectl("describe", "pod", "alone").stdout
+    assert "Started" in kubectl("events", "--for", "pod/alone").stdout
+    assert "alone" not in kubectl("get", "events", "-n", "shop").stdout
+
+
+@pytest.mark.real
+@needs_kubectl
 def test_21_4_auth_can_i_answers(kubectl: Kubectl) -> None:
     assert kubectl("auth", "can-i", "delete", "pods").stdout.strip() == "yes"
     assert "*.*" in kubectl("auth", "can-i", "--list").stdout

@@ -11,7 +11,7 @@ import yaml
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from rebalancer.lab.apiserver import access, discovery, logs, metrics_server, openapi, protobuf
+from rebalancer.lab.apiserver import access, discovery, logs, metrics_server, openapi, pod_events, protobuf
 from rebalancer.lab.apiserver.eviction import evict
 from rebalancer.lab.apiserver.pages import Pages
 from rebalancer.lab.apiserver.patching import APPLY, apply_patch
@@ -186,7 +186,9 @@ class KubernetesApi:
                 namespace=target.namespace,
             )
             with self._store.lock:
-                items = [obj for obj in self._store.sorted(kind.plural) if shows(obj)]
+                found = self._store.sorted(kind.plural)
+                found += pod_events.of_pods(self._lab) if kind.plural == "events" else []
+                items = [obj for obj in found if shows(obj)]
                 version = self._store.version
             # As the real one: a list from the cache (resourceVersion=0) is never cut.
             page = self._pages.first(items, version=version, limit=0 if query.get("resourceVersion") == "0" else limit)
