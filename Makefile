@@ -62,16 +62,16 @@ audit: $(READY) ## known vulnerabilities of the locked packages; ADVISORIES=FILE
 docs: $(READY) ## write the generated references under docs/reference
 	@$(BIN)/python docs/generate.py
 
-site: $(READY) ## the pages as a site, dist/site; strict: a page or a link that is not there ends it
+site: $(READY) ## the documentation as a site in dist/site; a missing page or a broken link fails the build
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --config-file docs/site/mkdocs.yml $(ARGS)
 
 screenshots: $(READY) ## write the pictures of the dashboard under docs/images (needs chromium)
 	@$(BIN)/python docs/screenshots.py
 
-recording: $(READY) ## docs/images/demo.svg: the demo, run now
+recording: $(READY) ## record the demo: docs/images/demo.svg
 	@$(BIN)/python docs/recording.py $(ARGS)
 
-lock: $(READY) ## write requirements.lock anew (needs pip-tools)
+lock: $(READY) ## write requirements.lock (needs pip-tools)
 	@$(BIN)/python -m piptools compile --quiet --extra dev --generate-hashes --strip-extras --allow-unsafe \
 	  --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 	  --output-file requirements.lock pyproject.toml

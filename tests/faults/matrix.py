@@ -157,7 +157,7 @@ PROCESS = (
     ),
     Fault(
         name="The clock is set back",
-        outcome="Periods and waits go by the monotonic clock; limits open nothing.",
+        outcome="Intervals and waits use the monotonic clock; limits allow no more than before.",
         ends="5 s",
         seen="a periodic cycle",
         action=NOTHING,
