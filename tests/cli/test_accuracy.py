@@ -148,8 +148,8 @@ def test_before_anything_was_judged_there_is_one_line(tmp_path: Path, url: str, 
         ),
         (["--accuracy", "--since", ""], "--since: expected a duration"),
         (["--since", "3d"], "--since: expected with --accuracy"),
-        (["--accuracy", "--explain"], "--node and --explain: expected without --accuracy"),
-        (["--accuracy", "--node", "n1"], "--node and --explain: expected without --accuracy"),
+        (["--accuracy", "--explain"], "--node, -l and --explain: expected without --accuracy"),
+        (["--accuracy", "--node", "n1"], "--node, -l and --explain: expected without --accuracy"),
     ],
 )
 def test_what_can_not_be_asked_is_one_line(tmp_path: Path, url: str, more: list[str], said: str) -> None:
