@@ -111,7 +111,8 @@ def unknown(what: str, name: str, known: Collection[str], *, shown: int = 10) ->
     near = get_close_matches(name, known, n=3)
     names = [*near, *(each for each in sorted(known) if each not in near)]
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ConfigError(f"{what} {name}: not found; expected one of {', '.join(names[:shown])}{more}")
+    expected = f"expected one of {', '.join(names[:shown])}{more}" if names else "there are none"
+    return ConfigError(f"{what} {name}: not found; {expected}")
 
 
 def plain_name(kind: str, text: str) -> str:

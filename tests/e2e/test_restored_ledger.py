@@ -107,7 +107,7 @@ def test_17_1_a_cluster_that_got_another_name_says_so(tmp_path: Path) -> None:
             running.alert("warm-2")
             said_again = accept(tmp_path, renamed, config, tmp_path / "rebalancer.db")
             # the ledger has them under the old name: nothing is doubled
-            assert "1 are missing, 0 of them are counted again. Paused until" in said_again
+            assert "1 are missing, 0 of them are counted again. The pause ends in" in said_again
             until(running.leads, running.tell)
         assert evicted(lab, "warm-2") == []
         assert len(evictions_of(tmp_path / "rebalancer.db")) == 1

@@ -229,7 +229,7 @@ def test_the_age_counts_from_the_last_sign_of_life() -> None:
     server = spaces("a")
     with following(server) as follower:
         assert follower.reflector.age(5.0) > 1e9 or follower.lists()
-        until(lambda: len(follower.watches()) == 1)
+        until(lambda: server.opened("namespaces") == 1)
         assert follower.reflector.age(1030.0) == 30.0
         follower.now = 1050.0
         server.send("namespaces", line("BOOKMARK", {}, 20))

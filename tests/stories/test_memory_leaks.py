@@ -44,7 +44,7 @@ def test_19_4_leak_is_found_two_hours_before_it_would_be_killed(tmp_path: Path) 
             run = stage.lookout.look(world.cluster.snapshot())
             seen[lab.clock.now()] = {each.pod: each for each in run.leaks}
             report = run_cycle(world, stage.policy, dry_run=False).report
-            notes = [each for each in report.notes if "leak" in each]
+            notes = [each for each in report.notes if "memory" in each]
             assert len(notes) == bool(run.leaks)
             lab.clock.sleep(HOUR / 2)
         killed = {f"{each.namespace}/{each.name}": each.at for each in lab.log.entries("broken")}

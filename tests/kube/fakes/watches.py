@@ -64,6 +64,10 @@ class WatchedServer:
         for queue in self._open[plural]:
             queue.append(b"".join(lines))
 
+    def opened(self, plural: str) -> int:
+        """How many watches of the kind have begun to stay open. A request is noted before."""
+        return len(self._open[plural])
+
     def _stay_open(self, plural: str) -> Iterator[bytes]:
         queue: deque[bytes] = deque()
         self._open[plural].append(queue)
