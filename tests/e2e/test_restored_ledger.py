@@ -4,6 +4,7 @@ where the cluster shows them."""
 import shutil
 import signal
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,12 @@ def evictions_of(database: Path) -> list[tuple[Any, ...]]:
     query = "SELECT node, pod, trigger, reason FROM evictions e JOIN cycles c ON c.id = e.cycle ORDER BY e.planned_at"
     with sqlite3.connect(database) as connection:
         return connection.execute(query).fetchall()
+
+
+def refusals_of(database: Path) -> set[str]:
+    """Their codes."""
+    with closing(sqlite3.connect(database)) as connection:
+        return {code for (code,) in connection.execute("SELECT code FROM refusals")}
 
 
 def counted(database: Path) -> dict[str, int]:
@@ -80,12 +87,10 @@ def test_17_1_evictions_that_a_restored_ledger_lacks_are_counted_again_from_thei
         with daemon(tmp_path, policy, config) as running:
             until(running.leads, running.tell)
             running.alert("warm-3")
-            until(lambda: running.said("cycle"), running.tell)
-            assert running.said("cycle")[0]["refused"] > 0
+            # the first cycle may be of the alerts that are still open in the backup
+            until(lambda: "LimitCluster" in refusals_of(database), running.tell)
             stopped(running)
         assert len(evicted(lab)) == 2
-        with sqlite3.connect(database) as connection:
-            assert ("LimitCluster",) in connection.execute("SELECT code FROM refusals").fetchall()
 
 
 def test_17_1_a_cluster_that_got_another_name_says_so(tmp_path: Path) -> None:

@@ -112,11 +112,13 @@ def _high(policy: "RebalancerPolicy") -> float:
 
 def _summary(console: "Console", reports: "list[CycleReport]", hot: list[str], database: str) -> None:
     from rebalancer.cli.output.cycle import merged_nodes, print_nodes
+    from rebalancer.effect.messages import counted
     from rebalancer.model.eviction import Outcome
 
     console.rule("Node CPU before the first cycle, planned in it, and measured after the last")
     print_nodes(console, merged_nodes(reports), all_nodes=True)
     evicted = sum(each.outcome is Outcome.EVICTED for report in reports for each in report.evictions)
     verdict = f"still hot: {', '.join(hot)}" if hot else "no node is hot any more"
-    console.print(f"\n{evicted} evictions in {len(reports)} cycle(s). Measured by the practice cluster: {verdict}.")
+    done = f"{counted(evicted, 'eviction')} in {counted(len(reports), 'cycle')}"
+    console.print(f"\n{done}. Measured by the practice cluster: {verdict}.")
     console.print(f"All decisions are recorded in {database}; see `rebalancer db status`.")

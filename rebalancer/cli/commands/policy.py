@@ -35,7 +35,7 @@ def validate(
     for path in files:
         read = read_policy(path)
         pools, strategies = len(read.pools), len(read.strategies)
-        say(f"{shown_path(path)}: ok: cluster {read.cluster}, {pools} pool(s), {strategies} strategy(ies)")
+        say(f"{shown_path(path)}: ok: cluster {read.cluster}, pools: {pools}, strategies: {strategies}")
 
 
 @app.command()
