@@ -13,7 +13,6 @@ import typer
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rebalancer.cli.output.tables import Screen
     from rebalancer.policy import RebalancerPolicy
 
 UNSAFE_EXIT = 3
@@ -90,13 +89,6 @@ def write_file(path: Path, text: str, *, option: str = "") -> None:
     except OSError as error:
         named = f"{option} {path}".strip()
         raise ConfigError(f"{named}: {error.strerror or error}: expected a file that can be written") from None
-
-
-def stdout_console(*, markup: bool = True) -> "Screen":
-    """Standard output, for tables and lines."""
-    from rebalancer.cli.output.tables import Screen
-
-    return Screen(markup=markup)
 
 
 def say(message: str) -> None:

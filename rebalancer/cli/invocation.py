@@ -145,7 +145,7 @@ class Invocation:
         before, live = None, self._watch and sys.stdout.isatty()
         while True:
             shown = look()
-            text = shown.text(self.output) if self._watch else None
+            text = shown.text(self.output) if self._watch and not live else None
             if live:
                 typer.echo("\033[H\033[2J", nl=False)
             if live or text is None or text != before:
@@ -186,7 +186,11 @@ def selected(snapshot: "ClusterSnapshot", selector: str | None) -> list[str]:
     except (ValidationError, ValueError):
         raise ConfigError(f"-l {selector}: expected a label selector such as pool=web,zone!=a") from None
     nodes = snapshot.nodes
-    return [name for name, labels in zip(nodes.names, nodes.labels, strict=True) if selector_matches(compiled, labels)]
+    pairs = zip(nodes.names, nodes.labels, strict=True)
+    found = [name for name, labels in pairs if selector_matches(compiled, labels)]
+    if selector is not None and not found:
+        raise ConfigError(f"-l {selector}: no node has these labels")
+    return found
 
 
 P = ParamSpec("P")

@@ -227,20 +227,26 @@ class LateEvictions:
 
     def refuses(self, *, pool: str, service: str) -> Refusal | None:
         """Why nothing of this service, pool or cluster may be evicted now."""
-        breaker, of_pool = self._breaker, self._by_pool.get(pool, 0)
-        if self._total >= breaker.late_in_cluster:
-            detail = f"{self._total} late in the cluster, {breaker.late_in_cluster} stop it"
-            return Refusal.of(Reason.CIRCUIT_BREAKER_OPEN, detail)
-        if of_pool >= breaker.late_in_pool:
-            detail = f"{of_pool} late in pool {pool}, {breaker.late_in_pool} stop it"
-            return Refusal.of(Reason.CIRCUIT_BREAKER_OPEN, detail)
+        if (refusal := self._of_cluster() or self._of_pool(pool)) is not None:
+            return refusal
         if service in self._services:
             return Refusal.of(Reason.REPLACEMENT_LATE, service)
         return None
 
-    def open_breakers(self, pools: Sequence[str]) -> dict[str, Refusal]:
-        """Scope (`the cluster`, or `pool NAME`) -> the refusal of its circuit breaker, for those that are open."""
-        found = {pool: refusal for pool in pools if (refusal := self.refuses(pool=pool, service=""))}
-        if found and self._total >= self._breaker.late_in_cluster:
-            return {"the cluster": next(iter(found.values()))}
-        return {f"pool {pool}": refusal for pool, refusal in found.items()}
+    def open_breakers(self) -> dict[str, Refusal]:
+        """Scope (`the cluster`, `pool NAME`) -> the refusal of its circuit breaker, for each that is open."""
+        scopes = {"the cluster": self._of_cluster(), **{f"pool {pool}": self._of_pool(pool) for pool in self._by_pool}}
+        return {scope: refusal for scope, refusal in scopes.items() if refusal is not None}
+
+    def _of_cluster(self) -> Refusal | None:
+        if self._total < self._breaker.late_in_cluster:
+            return None
+        detail = f"{self._total} late in the cluster, {self._breaker.late_in_cluster} stop it"
+        return Refusal.of(Reason.CIRCUIT_BREAKER_OPEN, detail)
+
+    def _of_pool(self, pool: str) -> Refusal | None:
+        late = self._by_pool.get(pool, 0)
+        if late < self._breaker.late_in_pool:
+            return None
+        detail = f"{late} late in pool {pool}, {self._breaker.late_in_pool} stop it"
+        return Refusal.of(Reason.CIRCUIT_BREAKER_OPEN, detail)

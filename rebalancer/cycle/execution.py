@@ -18,7 +18,7 @@ from rebalancer.cycle.waiting import Waiting
 from rebalancer.model.eviction import DID_NOT_HAPPEN, Answer, Eviction, Outcome
 from rebalancer.model.limits import EVERY_NODE, EvictionBackoff
 from rebalancer.model.plan import CycleReport
-from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.reason import Reason, Refusal, particulars
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
 
@@ -295,7 +295,7 @@ def back_off_service(
 ) -> None:
     """Leave the evicted pod's service alone: in this cycle, and in a real run for a time that the ledger keeps."""
     backoff = policy.safety.cooldowns.webhook_backoff
-    identity, reason = eviction.service_identity, refusal.message.removeprefix(f"{refusal.code.sentence}: ")
+    identity, reason = eviction.service_identity, particulars(refusal.message, refusal.code.sentence)
     if dry_run or context.ledger is None:
         until = context.clock.now() + backoff_seconds(backoff, 1)
         kept = EvictionBackoff(service_identity=identity, node=EVERY_NODE, until=until, count=1, reason=reason)

@@ -76,13 +76,13 @@ def _open(progress: list[EvictionProgress]) -> tuple[Eviction, ...]:
 
 def landed_since(
     ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot, *, cluster: ClusterReader | None = None
-) -> set[str]:
-    """UIDs of the evicted pods whose evictions are in flight no more: their replacements have become Ready, or are not
-    wanted. Recorded; `cluster` as above."""
+) -> dict[str, str]:
+    """UID of each evicted pod whose eviction is in flight no more -> empty where its replacement has become Ready, else
+    why it is no longer waited for. Recorded; `cluster` as above."""
     now = ledger.now()
     progress = _follow(ledger, snapshot, now, max_late_seconds=policy.safety.in_flight.max_late)
     _record(ledger, policy, progress, now, cluster)
-    return {each.eviction.uid for each in progress if not each.open}
+    return {each.eviction.uid: each.closed for each in progress if not each.open}
 
 
 def longest_window(policy: RebalancerPolicy) -> float:

@@ -51,11 +51,13 @@ def _wait_until_ready(context: CycleContext, policy: RebalancerPolicy, moved: Se
     while True:
         if in_flight:
             snapshot = context.cluster.snapshot()
-            landed = landed_since(context.ledger, policy, snapshot, cluster=context.cluster) & in_flight
-            in_flight -= landed
+            ended = landed_since(context.ledger, policy, snapshot, cluster=context.cluster)
             for each in moved:
-                if each.uid in landed:
-                    context.progress.event(f"Ready: the replacement of {each.full_name}")
+                if each.uid in in_flight & ended.keys():
+                    why = ended[each.uid]
+                    text = f"Not waited for: the replacement of {each.full_name}: {why}" if why else ""
+                    context.progress.event(text or f"Ready: the replacement of {each.full_name}")
+            in_flight -= ended.keys()
         waiting = [each for each in moved if each.uid in in_flight]
         done = len(moved) - len(waiting)
         if not waiting or waited >= READY_DEADLINE_SECONDS:

@@ -107,7 +107,7 @@ class Waiting:
                 try:
                     uids = landed_since(context.ledger, policy, context.cluster.snapshot(), cluster=context.cluster)
                 except RebalancerError:
-                    uids = set()  # read again after the pause: what was evicted must be reported whatever fails here
+                    uids = {}  # read again after the pause: what was evicted must be reported whatever fails here
                 landed = [each for each in mine if each.uid in uids]
                 done = [each for each in earlier if each.uid in uids]
                 until = self.planner.waits_until

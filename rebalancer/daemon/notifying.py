@@ -21,17 +21,27 @@ BREAKERS_EVERY_SECONDS = 60.0
 class Notifier:
     """Puts notifications into the outbox, on the leader only. Without receivers it reads nothing."""
 
-    def __init__(self, outbox: Outbox, *, active: Callable[[], Active], ledger: Ledger, effect: EffectRecords) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        *,
+        active: Callable[[], Active],
+        ledger: Ledger,
+        effect: EffectRecords,
+        dry_run: bool = False,
+    ) -> None:
+        """With `dry_run` nothing is notified of."""
         self._outbox = outbox
         self._active = active
         self._ledger = ledger
         self._effect = effect
+        self._dry_run = dry_run
         self._breakers: dict[str, str] = {}
         self._looked_at = float("-inf")
 
     @property
     def _wanted(self) -> bool:
-        return bool(self._active().policy.notifications.receivers)
+        return not self._dry_run and bool(self._active().policy.notifications.receivers)
 
     def cycle_done(self, report: CycleReport) -> None:
         """Notify of the evictions of a cycle."""

@@ -202,9 +202,14 @@ class _Threads:
         self._outbox = Outbox(
             lambda: self._active.policy.notifications.receivers,
             lambda receiver, result: metrics.notifications.labels(receiver=receiver, result=result).inc(),
+            supervisor.stopping,
         )
         self._notifier = Notifier(
-            self._outbox, active=lambda: self._active, ledger=resources.ledger, effect=resources.effect
+            self._outbox,
+            active=lambda: self._active,
+            ledger=resources.ledger,
+            effect=resources.effect,
+            dry_run=daemon.dry_run,
         )
 
     # ---- cycles
@@ -282,7 +287,8 @@ class _Threads:
             evaluation = self._active.evaluation
             if evaluation is None or not self._leads():
                 exported.reset()
-                self._notifier.forget()
+                if not self._leadership.holds():
+                    self._notifier.forget()
                 continue
             if made := evaluation.turn():
                 self._notifier.assessed(made)

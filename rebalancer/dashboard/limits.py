@@ -9,7 +9,7 @@ from rebalancer.constraints.windows import ChangeWindows
 from rebalancer.cycle.ledger_state import evictions_in_flight, longest_window
 from rebalancer.cycle.limits_overview import limit_lines, service_windows, window_lines
 from rebalancer.effect.feedback import open_breakers
-from rebalancer.model.effect import EffectRecords
+from rebalancer.model.effect import EffectRecords, Step
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.history import DAY_SECONDS
@@ -56,10 +56,8 @@ def open_breaker_reasons(
     """Scope (`the cluster`, `pool NAME`) -> why its circuit breaker is open, one sentence each: late replacements, and
     pools with ineffective evictions."""
     late = LateEvictions([each for each in flying if each.late], policy.safety.circuit_breaker)
-    found = {
-        scope: refusal.message for scope, refusal in late.open_breakers([pool.name for pool in policy.pools]).items()
-    }
-    assessed = effect.assessments(now - BREAKER_LOOKBACK_SECONDS, now + 1)
+    found = {scope: refusal.message for scope, refusal in late.open_breakers().items()}
+    assessed = effect.assessments(now - BREAKER_LOOKBACK_SECONDS, now + 1, step=Step.SETTLED)
     for pool, each in open_breakers(assessed, policy.safety.circuit_breaker.effect, now=now).items():
         scope = f"pool {pool}"
         found[scope] = f"{found[scope]}; {each.reason}" if scope in found else each.reason

@@ -180,7 +180,8 @@ class NodeViewCache:
             return self._node_view
 
     def pod_millicores(self, uids: Sequence[str]) -> list[float | None]:
-        """CPU of pods as last measured; None where it isn't known."""
+        """CPU of pods now; None where it isn't known."""
+        self.latest()
         with self._lock:
             measured = self._measured
         return [None if measured is None else measured.of_pod.get(uid) for uid in uids]

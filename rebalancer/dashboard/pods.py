@@ -16,7 +16,7 @@ from rebalancer.web.views import NodeLine, PodNow, ServiceNow
 MAX_FOUND = 50
 """Results of each kind."""
 ADMISSION_SECONDS = 10.0
-"""The compiled constraints are reused for so long: on a large cluster they take part of a second."""
+"""The compiled constraints of a snapshot are reused for so long: on a large cluster they take part of a second."""
 
 
 class PodViews:
@@ -29,7 +29,7 @@ class PodViews:
         self._lock = threading.Lock()
         self._refusals: dict[str, tuple[float, Mapping[tuple[str, str], PodRefusal]]] = {}
         """Node -> (start of the last cycle that refused pods of it, its refusals by namespace and name)."""
-        self._admission: tuple[float, EvictionAdmission, NodePools] | None = None
+        self._admission: tuple[float, ClusterSnapshot, EvictionAdmission, NodePools] | None = None
 
     def done(self, report: CycleReport) -> None:
         """Store the refusals of a finished cycle; the database has a few examples of each only."""
@@ -134,7 +134,8 @@ class PodViews:
         """Guards, lists, levels and change windows as of now; nothing of the ledger."""
         with self._lock:
             made = self._admission
-        if made is None or time.monotonic() - made[0] >= ADMISSION_SECONDS:
+        # of this snapshot only: it goes by the indices of pods and nodes
+        if made is None or made[1] is not snapshot or time.monotonic() - made[0] >= ADMISSION_SECONDS:
             current = self._current()
             pools = NodePools.of(current.policy.pools, snapshot.nodes)
             admission = EvictionAdmission(
@@ -145,10 +146,10 @@ class PodViews:
                 now=current.context.clock.now(),
                 own_pod=current.context.own_pod,
             )
-            made = (time.monotonic(), admission, pools)
+            made = (time.monotonic(), snapshot, admission, pools)
             with self._lock:
                 self._admission = made
-        return made[1], made[2]
+        return made[2], made[3]
 
 
 def found_nodes(lines: Iterable[NodeLine], text: str) -> list[NodeLine]:

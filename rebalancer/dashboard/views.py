@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -361,7 +361,6 @@ class LiveViews:
 
     def service(self, name: str) -> views.ServicePage | None:
         evictions = tuple(self._from.archive.evictions_of(name, limit=MAX_EVICTIONS))
-        self._node_views.latest()
         pods = self._pods.of_service(name)
         return views.ServicePage(name=name, evictions=evictions, pods=pods) if evictions or pods else None
 
@@ -390,27 +389,16 @@ class LiveViews:
     def timeline(self, seconds: float) -> views.TimelinePage:
         now = self._now
         rows = self._from.archive.evictions_since(now - seconds, limit=TIMELINE_EVICTIONS + 1)
+        shown = tuple(rows[:TIMELINE_EVICTIONS])
+        counts = Counter((each.cycle, each.node) for each in shown)
         settled = self._from.effect.assessments(now - seconds, now + 1, step=Step.SETTLED)
         return views.TimelinePage(
             since=now - seconds,
             until=now,
-            evictions=tuple(rows[:TIMELINE_EVICTIONS]),
+            evictions=shown,
             more=len(rows) > TIMELINE_EVICTIONS,
-            reliefs={
-                (each.cycle, each.node): views.Relief(
-                    cycle=each.cycle,
-                    node=each.node,
-                    at=each.last_eviction_at,
-                    resource=each.resource,
-                    before_share=each.before_share,
-                    planned_share=each.planned_share,
-                    target=each.target,
-                    assessed_at=each.assessed_at,
-                    after_share=each.after_share,
-                    outcome=each.outcome.value if each.outcome is not None else "",
-                )
-                for each in settled
-            },
+            reliefs=tuple(each for each in reversed(settled) if (each.cycle, each.node) in counts),
+            counts=counts,
         )
 
     def policy(self) -> Sequence[views.PolicyField]:

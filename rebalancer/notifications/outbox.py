@@ -1,6 +1,7 @@
 """The queue of notifications: filled by the daemon's threads, sent by one of its own."""
 
 import queue
+import threading
 from collections.abc import Callable, Iterable, Sequence
 
 import structlog
@@ -19,10 +20,17 @@ class Outbox:
     """Notifications that wait for their receivers, so that a slow one never delays a cycle. Of more than `MAX_WAITING`
     the oldest is dropped."""
 
-    def __init__(self, receivers: Callable[[], Sequence[Receiver]], count: Callable[[str, str], None]) -> None:
-        """`receivers` of the active policy; `count` takes a receiver's name and a result."""
+    def __init__(
+        self,
+        receivers: Callable[[], Sequence[Receiver]],
+        count: Callable[[str, str], None],
+        stopping: threading.Event,
+    ) -> None:
+        """`receivers` of the active policy; `count` takes a receiver's name and a result. After `stopping` nothing more
+        is sent."""
         self._receivers = receivers
         self._count = count
+        self._stopping = stopping
         self._waiting: queue.Queue[tuple[Receiver, Notification]] = queue.Queue(MAX_WAITING)
 
     def put(self, notifications: Iterable[Notification]) -> None:
@@ -33,7 +41,8 @@ class Outbox:
                     self._put(receiver, each)
 
     def send_waiting(self, seconds: float) -> None:
-        """Wait up to `seconds` for a notification, then send all that wait. Never raises for a receiver."""
+        """Wait up to `seconds` for a notification, then send all that wait. Once the program stops they are dropped.
+        Never raises for a receiver."""
         try:
             receiver, notification = self._waiting.get(timeout=seconds)
             while True:
@@ -55,10 +64,16 @@ class Outbox:
                 self._count(oldest.name, DROPPED)
 
     def _send(self, receiver: Receiver, notification: Notification) -> None:
+        if self._stopping.is_set():
+            self._count(receiver.name, DROPPED)
+            return
         try:
-            send(receiver, notification)
+            send(receiver, notification, self._stopping)
         except RebalancerError as error:
             LOG.warning("notification not sent", title=notification.title, error=str(error))
+            self._count(receiver.name, FAILED)
+        except Exception:  # a defect: its trace is logged, and the other receivers go on
+            LOG.exception("notification not sent", receiver=receiver.name)
             self._count(receiver.name, FAILED)
         else:
             self._count(receiver.name, SENT)

@@ -3,7 +3,6 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from jinja2 import TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from rebalancer.model.notifications import Notification
@@ -26,7 +25,7 @@ def message(notification: Notification, template: str | None) -> str:
     }
     try:
         text = _ENVIRONMENT.from_string(template or _DEFAULT).render(variables)
-    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, OverflowError) as error:
+    except Exception as error:  # noqa: BLE001 -- whatever a template of the user's makes Python raise; it is shown
         text = _ENVIRONMENT.from_string(_DEFAULT).render(variables) + f"\n(the template failed: {error})"
     return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 2] + " …"
 

@@ -64,7 +64,8 @@ def proposed_policy(
     assert thresholds is not None
     usage = rest[rest.index("\nusage:") :]
     blocks = [_pool(name, label, count, thresholds[0]) for name, count in pools.items()]
-    usage = re.sub(r"    url: .*\n", lambda _: f"    url: {url}\n{_queries(queries)}", usage, count=1)
+    # the comment of the example is about its own URL
+    usage = re.sub(r"(?:    # .*\n)?    url: .*\n", lambda _: f"    url: {url}\n{_queries(queries)}", usage, count=1)
     head = re.sub(r"^cluster: .*", lambda _: f"cluster: {_quoted(cluster)}", head, flags=re.M)
     return f"{head}\npools:\n{''.join(blocks)}{usage}"
 

@@ -5,6 +5,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from requests import PreparedRequest
@@ -12,7 +13,9 @@ from requests.auth import AuthBase
 
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.secrets import remember
-from rebalancer.policy.schema.usage import Prometheus
+from rebalancer.policy.schema.usage import BasicAuth, Prometheus
+
+FIELD = "usage.prometheus"
 
 SECRET_HEADER = re.compile("auth|token|key|secret|cookie|password", re.IGNORECASE)
 """In the name of a header whose value is a secret."""
@@ -34,40 +37,53 @@ class Login(AuthBase):
         return request
 
 
-def login(settings: Prometheus) -> Login:
-    """Read the policy's credentials. Raises ConfigError naming file and field."""
+class Server(Protocol):
+    """A section of the policy that names a server and credentials for it."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def bearer_token_file(self) -> str | None: ...
+    @property
+    def basic_auth(self) -> BasicAuth | None: ...
+
+
+def login(settings: Server, field: str = FIELD) -> Login:
+    """Read the policy's credentials. `field` is the path of the section. Raises ConfigError naming file and field."""
     if settings.bearer_token_file:
-        token = _secret(settings.bearer_token_file, "usage.prometheus.bearerTokenFile")
+        token = secret(settings.bearer_token_file, f"{field}.bearerTokenFile")
         return Login(header=f"Bearer {token}", secrets=(token,))
     if settings.basic_auth:
-        password = _secret(settings.basic_auth.password_file, "usage.prometheus.basicAuth.passwordFile")
+        password = secret(settings.basic_auth.password_file, f"{field}.basicAuth.passwordFile")
         return _basic(settings.basic_auth.username, password)
-    parts = _split(settings.url)
+    parts = _split(settings.url, field)
     if parts.username or parts.password:
         return _basic(unquote(parts.username or ""), unquote(parts.password or ""))
     return Login()
 
 
-def shown_url(url: str) -> str:
+def shown_url(url: str, field: str = FIELD) -> str:
     """The URL without user, password, query and trailing slash: for messages, and as a base of paths."""
-    parts = _split(url)
+    parts = _split(url, field)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
 
 
 def verification(settings: Prometheus) -> bool | str:
     """The `verify` argument of `requests`. Raises ConfigError when the CA file can't be used."""
-    if settings.insecure_skip_verify:
-        return False
-    if not settings.ca_file:
+    return not settings.insecure_skip_verify and trusted(settings.ca_file, f"{FIELD}.caFile")
+
+
+def trusted(ca_file: str | None, field: str) -> bool | str:
+    """The same of a CA file, found at `field` of the policy; None = the system's."""
+    if not ca_file:
         return True
-    field = "usage.prometheus.caFile"
     try:
-        ssl.create_default_context(cafile=settings.ca_file)
+        ssl.create_default_context(cafile=ca_file)
     except ssl.SSLError:
-        raise ConfigError(f"{field}: expected certificates in PEM form in {settings.ca_file}") from None
+        raise ConfigError(f"{field}: expected certificates in PEM form in {ca_file}") from None
     except OSError as error:
-        raise ConfigError(f"{field}: can't read {settings.ca_file}: {error.strerror or error}") from None
-    return settings.ca_file
+        raise ConfigError(f"{field}: can't read {ca_file}: {error.strerror or error}") from None
+    return ca_file
 
 
 def headers(settings: Prometheus) -> Mapping[str, str]:
@@ -80,12 +96,12 @@ def headers(settings: Prometheus) -> Mapping[str, str]:
     return dict(settings.headers)
 
 
-def _split(url: str) -> SplitResult:
+def _split(url: str, field: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 -- raises for a port that is no number
     except ValueError as error:
-        raise ConfigError(f"usage.prometheus.url: not a URL: {error}") from None
+        raise ConfigError(f"{field}.url: not a URL: {error}") from None
     return parts
 
 
@@ -94,7 +110,8 @@ def _basic(username: str, password: str) -> Login:
     return Login(header=f"Basic {encoded}", secrets=(encoded, password) if password else (encoded,))
 
 
-def _secret(path: str, field: str) -> str:
+def secret(path: str, field: str) -> str:
+    """The one line of a file. Raises ConfigError naming file and field."""
     try:
         text = Path(path).read_text(encoding="utf-8").strip()
     except OSError as error:

@@ -13,9 +13,9 @@ from html import escape
 from markupsafe import Markup
 
 from rebalancer.effect.messages import cores, counted, percent
-from rebalancer.model.effect import ChangeBreakdown
+from rebalancer.model.effect import Assessment, ChangeBreakdown
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
-from rebalancer.web.views import Curve, NodeLine, Relief, TimelinePage
+from rebalancer.web.views import Curve, NodeLine, TimelinePage
 
 Point = tuple[float, float]
 
@@ -60,13 +60,13 @@ def curve(of: Curve, line: NodeLine, marks: Sequence[Mark], *, name: str = "curv
         at, share = max(known, key=lambda each: each[1])
         x, y = frame.x(at), frame.y(share)
         side = "end" if x > WIDTH - 130 else "start"
-        told = _tag("tspan", _clock(at), data_at=_utc(at), data_form="minute")
+        time = _tag("tspan", _clock(at), data_at=_utc(at), data_form="minute")
         parts += [
             _tag("circle", class_="peak", cx=x, cy=y, r=4.5),
             _tag(
                 "text",
                 f"{percent(share)} at ",
-                told,
+                time,
                 class_="peak-text",
                 x=x + (-8 if side == "end" else 8),
                 y=y - 8,
@@ -91,8 +91,10 @@ def timeline(page: TimelinePage) -> Markup:
     def x(at: float) -> float:
         return left + (at - page.since) / (page.until - page.since) * (WIDTH - left - RIGHT)
 
-    told = f"{counted(len(moves), 'eviction')} from {counted(len(by_node), 'node')}; the table below has the figures."
-    parts = [*_title("timeline", "Evictions by node", told)]
+    totals = f"{counted(len(moves), 'eviction')} from {counted(len(by_node), 'node')}"
+    most = f", {len(nodes)} of them shown" if len(nodes) < len(by_node) else ""
+    description = f"{totals}{most}; the table below has the figures."
+    parts = [*_title("timeline", "Evictions by node", description)]
     hours = _tick_hours(page.until - page.since)
     first = math.ceil(page.since / HOUR / hours)
     for number in range(first, math.floor(page.until / HOUR / hours) + 1):
@@ -106,9 +108,7 @@ def timeline(page: TimelinePage) -> Markup:
             _tag("line", class_="grid", x1=0.0, x2=WIDTH - RIGHT, y1=top + row, y2=top + row),
             _tag("text", name if len(name) <= 28 else f"{name[:27]}…", class_="tick", x=0.0, y=top + row / 2 + 4),
         ]
-        for relief in page.reliefs.values():
-            if relief.node == name:
-                parts.append(_relief(relief, x, top + 3, row - 6))
+        parts += [_relief(each, x, top + 3, row - 6) for each in page.reliefs if each.node == name]
         for at, group in _close([each for each in moves if each.node == name], x):
             title = "; ".join(f"{_clock(each.planned_at)} UTC {each.full_name}" for each in group)
             mark = [_tag("title", title), _tag("path", d=f"M{x(at) - 6:.1f} {top + 6:.1f}h12l-6 9z")]
@@ -130,19 +130,19 @@ def _close(moves: Sequence[Eviction], x: Callable[[float], float]) -> list[tuple
     return groups
 
 
-def _relief(relief: Relief, x: Callable[[float], float], top: float, tall: float) -> Markup:
+def _relief(relief: Assessment, x: Callable[[float], float], top: float, tall: float) -> Markup:
     """From the share before to the share after, or as planned while it isn't assessed."""
 
     def y(share: float) -> float:
         return top + tall * (1 - min(max(share, 0.0), 1.0))
 
-    assessed = relief.after_share is not None and relief.assessed_at is not None
-    after = relief.after_share if relief.after_share is not None else relief.planned_share
-    until = relief.assessed_at if relief.assessed_at is not None else relief.at
-    said = "after" if assessed else "planned"
-    end = min(max(x(until), x(relief.at) + 14), WIDTH - RIGHT)
-    begin = min(x(relief.at), end - 14)
-    text = f"{relief.node}: {relief.resource} {percent(relief.before_share)} before, {percent(after)} {said}"
+    assessed = relief.after_share is not None
+    after = relief.planned_share if relief.after_share is None else relief.after_share
+    until = relief.last_eviction_at if relief.assessed_at is None else relief.assessed_at
+    moment = "after" if assessed else "planned"
+    end = min(max(x(until), x(relief.last_eviction_at) + 14), WIDTH - RIGHT)
+    begin = min(x(relief.last_eviction_at), end - 14)
+    text = f"{relief.node}: {relief.resource} {percent(relief.before_share)} before, {percent(after)} {moment}"
     label = f"{relief.node} {percent(relief.before_share)} → {percent(after)}"
     side = "end" if end > WIDTH - 130 else "start"
     parts = [
@@ -256,13 +256,15 @@ def columns(of: Sequence[Column], *, title: str, name: str, top: float, scale: s
     parts.append(_tag("text", scale, class_="tick", x=left, y=above - 4))
     for index, each in enumerate(of):
         x = left + index * step
-        told = _tag("title", f"{each.label}: {each.text}")
+        tooltip = _tag("title", f"{each.label}: {each.text}")
         if each.value is None:
-            parts.append(_tag("rect", told, class_="none", x=x + step * 0.15, y=base - 3, width=step * 0.7, height=3.0))
+            parts.append(
+                _tag("rect", tooltip, class_="none", x=x + step * 0.15, y=base - 3, width=step * 0.7, height=3.0)
+            )
         else:
             tall = min(each.value / top, 1.0) * (base - above)
             parts.append(
-                _tag("rect", told, class_="column", x=x + step * 0.15, y=base - tall, width=step * 0.7, height=tall)
+                _tag("rect", tooltip, class_="column", x=x + step * 0.15, y=base - tall, width=step * 0.7, height=tall)
             )
         if index % every == 0:
             parts.append(_tag("text", each.label, class_="tick", x=x + step * 0.15, y=height - 5))
@@ -422,8 +424,8 @@ def _utc(at: float) -> str:
     return f"{_when(at):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _title(name: str, title: str, told: str) -> list[Markup]:
-    return [_tag("title", title, id=f"{name}-title"), _tag("desc", told, id=f"{name}-desc")]
+def _title(name: str, title: str, description: str) -> list[Markup]:
+    return [_tag("title", title, id=f"{name}-title"), _tag("desc", description, id=f"{name}-desc")]
 
 
 def _svg(name: str, width: float, height: float, css: str, parts: Sequence[Markup]) -> Markup:

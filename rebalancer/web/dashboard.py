@@ -184,8 +184,8 @@ class _Pages:
     def evictions(self, request: Request) -> Response:
         last = _range(request, tuple(RANGES))
         page = self._views.timeline(RANGES[last])
-        picture = charts.timeline(page)
-        return self._page("evictions.html", request, page=page, picture=picture, last=last, ranges=tuple(RANGES))
+        shown = {"page": page, "picture": charts.timeline(page), "last": last, "ranges": tuple(RANGES)}
+        return self._page("evictions.html", request, every=30, **shown)
 
     def policy(self, request: Request) -> Response:
         sections: dict[str, list[PolicyField]] = {}
@@ -207,7 +207,8 @@ class _Pages:
         if page is None:
             text = f"The database has no cycle {_short(wanted)} of this cluster; old ones are removed."
             raise _PageError(404, "No such cycle", text)
-        return self._page("cycle.html", request, page=page, bars=charts.account_bars)
+        every = REFRESH_SECONDS[0] if page.record.summary.finished_at is None else 60
+        return self._page("cycle.html", request, every=every, page=page, bars=charts.account_bars)
 
     def limits(self, request: Request) -> Response:
         return self._page("limits.html", request, every=10, page=self._views.limits())
@@ -215,7 +216,7 @@ class _Pages:
     def services(self, request: Request) -> Response:
         text = request.query_params.get("q", "").strip()
         page = self._views.services(days=_days(request, 30), text=text)
-        return self._page("services.html", request, page=page)
+        return self._page("services.html", request, every=60, page=page)
 
     def service(self, request: Request) -> Response:
         name = request.path_params["name"]

@@ -354,24 +354,6 @@ class SearchPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Relief:
-    """A node before and after the evictions of one cycle."""
-
-    cycle: str
-    node: str
-    at: float
-    """The last eviction."""
-    resource: str
-    before_share: float
-    planned_share: float
-    target: float
-    assessed_at: float | None
-    after_share: float | None
-    outcome: str
-    """Empty before the assessment."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TimelinePage:
     """Evictions of all nodes over some time."""
 
@@ -381,8 +363,10 @@ class TimelinePage:
     """Newest first."""
     more: bool
     """There are older ones in this time."""
-    reliefs: Mapping[tuple[str, str], Relief]
-    """(cycle, node) -> its assessment after settling, made or not."""
+    reliefs: tuple[Assessment, ...]
+    """Of the nodes that these evictions left, after settling, made or not; newest first."""
+    counts: Mapping[tuple[str, str], int]
+    """(cycle, node) -> evictions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

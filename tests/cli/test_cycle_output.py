@@ -179,7 +179,7 @@ FOUND = [(build_finding(), "hot")]
 def test_21_1_reasons_are_announced_only_where_they_follow() -> None:
     alone, line = tables(a_report(findings=FOUND)), a_line("hot")
     assert "No useful eviction is allowed." in alone
-    assert "1 node(s) above the high threshold, none of them to be relieved now." in tables(a_report(nodes=[line]))
+    assert "1 node above the high threshold, none to be relieved now." in tables(a_report(nodes=[line]))
     refused = a_report(findings=FOUND, refusals=[a_refusal("cart-1", "opted out")])
     assert "No useful eviction is allowed; the reasons are below." in tables(refused)
 

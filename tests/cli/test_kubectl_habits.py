@@ -148,6 +148,16 @@ def test_21_2_minus_l_selects_nodes_by_their_labels(connected: tuple[str, ...]) 
     planned = works("plan", "-l", "pool!=compute", "-o", "json", *connected).document
     assert {each["name"][:3] for each in planned["nodes"]} == {"gen"}
     assert "expected a label selector" in refused("plan", "-l", "pool in", *connected)
+    assert "-l pool=nope: no node has these labels" in refused("plan", "-l", "pool=nope", *connected)
+
+
+def test_21_2_minus_l_changes_what_is_printed_and_not_whether_the_plan_is_empty(connected: tuple[str, ...]) -> None:
+    cool = ("plan", "-l", "kubernetes.io/hostname=gen-1", "--detailed-exitcode", *connected)
+    printed = run_here(cool)
+    assert printed.code == 2
+    assert "gen-2" not in printed.out
+    assert "No hot nodes and no other findings among the selected nodes." in printed.out
+    assert "that -l does not select are not shown" in " ".join(printed.out.split())
 
 
 def test_21_2_policy_init_asks_the_cluster_and_its_prometheus(connected: tuple[str, ...], tmp_path: Path) -> None:

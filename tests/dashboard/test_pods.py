@@ -45,6 +45,17 @@ def test_21_5_a_guard_as_of_now_goes_before_the_refusal_of_a_cycle(it: Shown) ->
     assert set(codes.values()) == {("OwnerNotHealthy", None)}
 
 
+def test_21_5_a_page_after_pods_came_and_went_has_the_reasons_of_its_own_pods(it: Shown) -> None:
+    before = it.views.node("warm-1")
+    assert before is not None
+    [gone] = it.cycle("warm-1").evictions
+    page = it.views.node("warm-1")
+    assert page is not None
+    codes = {each.full_name: each.code for each in page.pods}
+    assert codes.pop(gone.full_name) == "Terminating"
+    assert set(codes.values()) == {"OwnerNotHealthy"}
+
+
 def test_21_5_the_search_finds_a_node_a_pod_and_a_service(it: Shown) -> None:
     it.cycle("warm-1")
     whole = it.views.search("warm-1")
@@ -73,10 +84,11 @@ def test_21_5_the_timeline_has_each_eviction_with_its_node_before_and_as_planned
     page = it.views.timeline(3600.0)
     assert [each.node for each in page.evictions] == ["warm-2", "warm-1"]
     assert not page.more
-    relief = page.reliefs[first.id, "warm-1"]
+    [later, relief] = page.reliefs
+    assert (relief.cycle, relief.node, page.counts[first.id, "warm-1"]) == (first.id, "warm-1", 1)
     assert relief.planned_share < relief.before_share
-    assert (relief.after_share, relief.outcome) == (None, "")
-    assert (second.id, "warm-2") in page.reliefs
+    assert (relief.after_share, relief.outcome) == (None, None)
+    assert (later.cycle, later.node) == (second.id, "warm-2")
     it.lab.clock.sleep(100)
     assert it.views.timeline(60.0).evictions == ()
 

@@ -1,4 +1,4 @@
-"""The same fact through every door: commands, their JSON, the dashboard's pages, metrics and the report."""
+"""The same fact in every output: commands, their JSON, the dashboard's pages, metrics and the report."""
 
 import functools
 from collections.abc import Iterator
@@ -79,7 +79,7 @@ def test_21_1_evictions_are_counted_alike_everywhere(it: Shown, tmp_path: Path) 
     for each in reports:
         count(metrics, each, 1.0)
     it.lab.clock.sleep(60.0)
-    told = document(it, tmp_path, "report", "--since", "1d")
+    printed = document(it, tmp_path, "report", "--since", "1d")
     cycles, page = it.views.cycles(before=None, after=None, acted=False), it.views.reports(days=7, by=None).report
     found = {
         "cycles": sum(len(each.evictions) for each in reports),
@@ -88,8 +88,8 @@ def test_21_1_evictions_are_counted_alike_everywhere(it: Shown, tmp_path: Path) 
         "services page": sum(each.evictions for each in it.views.services(days=7, text="").services),
         "report page": page.evictions,
         "report page, services": sum(each.evictions for each in page.services),
-        "report": told["evictions"],
-        "report, services": sum(each["evictions"] for each in told["services"]),
+        "report": printed["evictions"],
+        "report, services": sum(each["evictions"] for each in printed["services"]),
     }
     assert found == dict.fromkeys(found, 2)
 

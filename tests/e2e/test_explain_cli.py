@@ -310,10 +310,10 @@ def test_our_defaults_are_the_real_schedulers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("explain", "pod", "shop/nobody"), "namespace shop: pod nobody: not found; expected one of cart-0, cart-1"),
-        (("explain", "pod", "nobody"), "namespace default: pod nobody: not found; there are none"),
+        (("explain", "pod", "shop/missing"), "namespace shop: pod missing: not found; expected one of cart-0, cart-1"),
+        (("explain", "pod", "missing"), "namespace default: pod missing: not found; there are none"),
         (("explain", "pod", "shop/cart-0", "-n", "batch"), "shop/cart-0: expected the namespace once"),
-        (("explain", "node", "nobody"), "node nobody: not found; expected one of gpu-1, node-1"),
+        (("explain", "node", "missing"), "node missing: not found; expected one of gpu-1, node-1"),
     ],
 )
 def test_a_wrong_name_is_one_line(lab: Lab, folder: Path, policy: Path, arguments: tuple[str, ...], says: str) -> None:

@@ -19,6 +19,8 @@ class Webhook:
     posts: list[dict[str, Any]] = field(default_factory=list)
     answers: list[int] = field(default_factory=list)
     """Status of the next answers; 200 afterwards."""
+    refusal: str = "no_service"
+    """Body of an answer that is not 200."""
 
 
 @contextmanager
@@ -33,7 +35,7 @@ def webhook() -> Iterator[Webhook]:
                 found.posts.append(json.loads(body))
             self.send_response(status)
             self.end_headers()
-            self.wfile.write(b"ok" if status == 200 else b"no_service")
+            self.wfile.write(b"ok" if status == 200 else found.refusal.encode())
 
         def log_message(self, *_: object) -> None:
             pass

@@ -3,6 +3,7 @@
 # ruff: noqa: E501 (a table of mistakes is read row by row)
 
 import json
+import threading
 import time
 import urllib.request
 from collections.abc import Sequence
@@ -109,9 +110,11 @@ def test_21_9_a_circuit_breaker_is_notified_when_it_opens_and_when_it_closes() -
 def test_21_9_a_breaker_of_the_cluster_is_one_and_not_one_a_pool() -> None:
     late = [an_eviction(pool=pool, service=f"shop/{pool}") for pool in ("a", "b", "c")]
     breaker = CircuitBreaker.model_validate({"lateInPool": 2, "lateInCluster": 3})
-    assert list(LateEvictions(late, breaker).open_breakers(["a", "b"])) == ["the cluster"]
+    assert list(LateEvictions(late, breaker).open_breakers()) == ["the cluster"]
     two = [replace(each, pool="a") for each in late[:2]]
-    assert list(LateEvictions(two, breaker).open_breakers(["a", "b"])) == ["pool a"]
+    assert list(LateEvictions(two, breaker).open_breakers()) == ["pool a"]
+    three = [*two, replace(late[2], pool="b")]
+    assert list(LateEvictions(three, breaker).open_breakers()) == ["the cluster", "pool a"]  # the pool's stays open
 
 
 # ---- rendering
@@ -123,8 +126,12 @@ def test_21_9_a_template_has_the_fields_of_the_notification() -> None:
     assert message(a_notification(labels={"node": "n1"}, ends_at=NOW), template).endswith("(ended)")
 
 
-def test_21_9_a_template_that_fails_gives_the_default_text_and_the_error() -> None:
-    text = message(a_notification(), "{{ 1 / 0 }}")
+@pytest.mark.parametrize(
+    "template",
+    ["{{ 1 / 0 }}", "{{ title|dictsort }}", "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}"],
+)
+def test_21_9_a_template_that_fails_gives_the_default_text_and_the_error(template: str) -> None:
+    text = message(a_notification(), template)
     assert text.startswith("t\nx\n(the template failed: ")
 
 
@@ -149,7 +156,7 @@ def test_21_9_alertmanager_gets_an_alert_that_ends_by_itself() -> None:
 def test_21_9_a_webhook_gets_the_message_after_two_failures(tmp_path: Path) -> None:
     with webhook() as server:
         server.answers += [503, 429]
-        sending.send(to_slack(server.url, tmp_path), a_notification())
+        sending.send(to_slack(server.url, tmp_path), a_notification(), threading.Event())
         assert server.posts == [{"text": "t\nx"}]
 
 
@@ -158,9 +165,9 @@ def test_21_9_a_refusal_and_a_dead_receiver_are_errors_without_the_url(tmp_path:
         server.answers += [404]
         receiver = to_slack(server.url, tmp_path)
         with pytest.raises(ConfigError, match="receiver team: HTTP 404") as refused:
-            sending.send(receiver, a_notification())
+            sending.send(receiver, a_notification(), threading.Event())
     with pytest.raises(ConnectError, match="receiver team: not reached") as dead:
-        sending.send(receiver, a_notification())
+        sending.send(receiver, a_notification(), threading.Event())
     assert "secret" not in f"{refused.value}{dead.value}"
 
 
@@ -168,7 +175,35 @@ def test_21_9_a_missing_file_is_named(tmp_path: Path) -> None:
     receiver = to_slack("http://127.0.0.1:1/x", tmp_path)
     (tmp_path / "url").unlink()
     with pytest.raises(ConfigError, match=r"receiver team: slack.urlFile: can't read .*/url: No such file"):
-        sending.send(receiver, a_notification())
+        sending.send(receiver, a_notification(), threading.Event())
+
+
+@pytest.mark.parametrize("url", ["http://a..b/x", f"http://{'a' * 70}/x", "http://[::1/x", "ftp://h/x"])
+def test_21_9_a_url_that_cannot_be_used_is_named_and_ends_nothing(url: str, tmp_path: Path) -> None:
+    outbox, counted = an_outbox([to_slack(url, tmp_path)])
+    outbox.put([a_notification()])
+    outbox.send_waiting(0.01)
+    assert counted.results == [("team", "failed")]
+
+
+def test_21_9_an_echoed_secret_is_redacted_before_it_is_cut(tmp_path: Path) -> None:
+    with webhook() as server:
+        server.answers += [404]
+        server.refusal = "x" * 180 + server.url
+        with pytest.raises(ConfigError) as refused:
+            sending.send(to_slack(server.url, tmp_path), a_notification(), threading.Event())
+    assert "127.0.0.1" not in str(refused.value)
+
+
+def test_21_9_what_waits_when_the_program_stops_is_dropped(tmp_path: Path) -> None:
+    with webhook() as server:
+        receivers, counted, stopping = [to_slack(server.url, tmp_path)], Counted(), threading.Event()
+        outbox = Outbox(lambda: receivers, counted, stopping)
+        outbox.put([a_notification(), a_notification()])
+        stopping.set()
+        outbox.send_waiting(0.01)
+        assert counted.results == [("team", "dropped")] * 2
+        assert server.posts == []
 
 
 class Counted:
@@ -181,7 +216,7 @@ class Counted:
 
 def an_outbox(receivers: Sequence[Receiver]) -> tuple[Outbox, Counted]:
     counted = Counted()
-    return Outbox(lambda: receivers, counted), counted
+    return Outbox(lambda: receivers, counted, threading.Event()), counted
 
 
 def test_21_9_a_receiver_gets_the_events_that_it_names_and_nothing_twice(tmp_path: Path) -> None:
@@ -255,13 +290,13 @@ def test_21_9_a_real_alertmanager_shows_an_open_breaker_and_forgets_a_closed_one
         receiver = Receiver.model_validate({"name": "am", "alertmanager": {"url": f"http://{server.address}"}})
         reason, now = {"pool general": "2 late in pool general"}, time.time()
         for notification in messages.circuit_breakers("prod", {}, reason, now=now - 60):
-            sending.send(receiver, notification)
+            sending.send(receiver, notification, threading.Event())
         for notification in messages.circuit_breakers("prod", reason, reason, now=now):
-            sending.send(receiver, notification)
+            sending.send(receiver, notification, threading.Event())
         [alert] = _alerts(server.address)
         assert alert["labels"] == {"alertname": "RebalancerCircuitBreaker", "cluster": "prod", "scope": "pool general"}
         assert alert["annotations"]["description"] == "2 late in pool general"
         assert alert["status"]["state"] in ("active", "unprocessed")
         for notification in messages.circuit_breakers("prod", reason, {}, now=now):
-            sending.send(receiver, notification)
+            sending.send(receiver, notification, threading.Event())
         assert _alerts(server.address) == []

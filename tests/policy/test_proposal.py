@@ -21,6 +21,8 @@ def test_21_2_pools_come_from_the_label_that_all_workers_have(queries: ProposedQ
     assert "nodes now: 2" in text
     assert policy.usage.prometheus is not None
     assert policy.usage.prometheus.url == URL
+    assert "balanced.yaml" not in text
+    assert "the service of kube-prometheus-stack" not in text
     assert policy.pools[0].thresholds == load_policy(EXAMPLE.encode(), source="example").pools[0].thresholds
 
 

@@ -123,22 +123,6 @@ def a_pod(name: str = "checkout-6c9f7d5b8-x2x7k", **fields: Any) -> views.PodNow
     return views.PodNow(name=name, **{**given, **fields})
 
 
-def a_relief(**fields: Any) -> views.Relief:
-    given: dict[str, Any] = {
-        "cycle": CYCLE,
-        "node": "node-1",
-        "at": NOW - 64,
-        "resource": "cpu",
-        "before_share": 0.912,
-        "planned_share": 0.706,
-        "target": TARGET,
-        "assessed_at": NOW - 20,
-        "after_share": 0.694,
-        "outcome": "tooFewEvicted",
-    }
-    return views.Relief(**{**given, **fields})
-
-
 def a_refusal(code: Reason = Reason.TOO_YOUNG, **fields: Any) -> RefusalGroup:
     given: dict[str, Any] = {
         "node": "node-1",

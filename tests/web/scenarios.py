@@ -1,5 +1,6 @@
 """A dashboard without a daemon: hand-made views, and the application that shows them."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from rebalancer.model.cycles import (
     ServiceEvictions,
 )
 from rebalancer.model.document import Dimension
+from rebalancer.model.effect import Assessment
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import Eviction, TargetNode
 from rebalancer.model.limits import EvictionBackoff, LimitLine, Pause, Scope
@@ -30,7 +32,6 @@ from tests.web.builders import (
     a_node_page,
     a_pod,
     a_refusal,
-    a_relief,
     a_report,
     an_assessment,
 )
@@ -45,7 +46,7 @@ class HandMade:
     pages: dict[str, views.NodePage] = field(default_factory=dict)
     moves: list[Eviction] = field(default_factory=lambda: [a_move()])
     pods: tuple[views.PodNow, ...] = field(default_factory=lambda: (a_pod(), a_pod("cart-0", code="TooYoung")))
-    reliefs: tuple[views.Relief, ...] = field(default_factory=lambda: (a_relief(),))
+    reliefs: tuple[Assessment, ...] = field(default_factory=lambda: (an_assessment(),))
     refusals: list[RefusalGroup] = field(default_factory=lambda: [a_refusal()])
     cycle_lines: list[CycleSummary] = field(default_factory=lambda: [a_cycle_line()])
     pauses: tuple[Pause, ...] = (
@@ -269,7 +270,8 @@ class HandMade:
             until=NOW,
             evictions=tuple(each for each in self.moves if each.planned_at >= NOW - seconds),
             more=False,
-            reliefs={(each.cycle, each.node): each for each in self.reliefs},
+            reliefs=self.reliefs,
+            counts=Counter((each.cycle, each.node) for each in self.moves),
         )
 
     def policy(self) -> tuple[views.PolicyField, ...]:

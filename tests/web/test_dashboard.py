@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from rebalancer.model.cycles import RefusalExample
+from rebalancer.model.effect import Outcome
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.limits import Pause, Scope
 from rebalancer.web.views import MOST_TILES, NodeSelection, NodeState, ResourceNow
@@ -23,7 +24,7 @@ from tests.web.builders import (
     a_node_page,
     a_pod,
     a_refusal,
-    a_relief,
+    an_assessment,
 )
 from tests.web.fakes import Answer, AsgiClient, Clients, Daemon
 from tests.web.readers import Element, faults, links, read_page
@@ -378,17 +379,26 @@ def test_21_5_a_node_says_why_it_is_hot_and_why_its_pods_stay(views: HandMade, g
 
 def test_21_5_evictions_of_all_nodes_with_before_and_after(views: HandMade, get: Callable[[str], Answer]) -> None:
     views.moves = [a_move(), a_move(node="node-2", pod="cart-0", planned_at=NOW - 5000)]
-    views.reliefs = (a_relief(), a_relief(node="node-2", assessed_at=None, after_share=None, outcome=""))
+    unknown = {"after_share": None, "outcome": Outcome.UNKNOWN}
+    waiting = {"assessed_at": None, "after_share": None, "outcome": None}
+    views.moves.append(a_move(node="node-3", pod="cart-1", planned_at=NOW - 6000))
+    views.reliefs = (
+        an_assessment(),
+        an_assessment(node="node-2", **waiting),
+        an_assessment(node="node-3", **unknown),
+    )
     page = page_of(get("/evictions"))
     picture = page.one("svg", class_="timeline")
     assert [each.one("title").text for each in picture.all("g", class_="relief")] == [
         "node-1: cpu 91.2 % before, 69.4 % after",
         "node-2: cpu 91.2 % before, 70.6 % planned",
+        "node-3: cpu 91.2 % before, 70.6 % planned",
     ]
-    assert len(picture.all("g", class_="mark")) == 2
+    assert len(picture.all("g", class_="mark")) == 3
     rows = [each.text for each in page.one("section", aria_labelledby="nodes").one("tbody").all("tr")]
     assert "91.2 % 70.6 % 69.4 % 65 % tooFewEvicted" in rows[0]
     assert "not assessed yet" in rows[1]
+    assert "not known" in rows[2]
     assert "cart-0" in page.one("section", aria_labelledby="moves").text
     assert len(page_of(get("/evictions?last=1h")).one("svg", class_="timeline").all("g", class_="mark")) == 1
     assert ("timeline", 3600.0) in views.calls

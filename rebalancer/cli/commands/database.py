@@ -106,6 +106,7 @@ def status(invocation: Invocation) -> None:
     from rebalancer.cli.output.formats import Shown
     from rebalancer.cli.output.json import pick
     from rebalancer.cli.output.tables import plain_table, print_paragraph
+    from rebalancer.effect.messages import counted
 
     settings = invocation.settings
     unnamed = "database" not in settings.model_fields_set
@@ -127,9 +128,8 @@ def status(invocation: Invocation) -> None:
             )
             print_paragraph(screen, "Last cycle:", shown)
         if found.unreconciled:
-            print_paragraph(
-                screen, f"{found.unreconciled} eviction(s)", "with an unknown outcome; the next run reconciles them."
-            )
+            evictions = counted(found.unreconciled, "eviction")
+            print_paragraph(screen, evictions, "with an unknown outcome; the next run reconciles them.")
 
     document = {"url": found.url_shown, **pick(found, *names), "unreconciled": found.unreconciled}
     invocation.show(lambda: Shown(document=document, draw=draw))

@@ -14,10 +14,14 @@ if TYPE_CHECKING:
     from rebalancer.cli.output.tables import Screen
 
 
+WATCH_SECONDS = 30.0
+"""Each look lists the pods, nodes and owners of the cluster."""
+
+
 @options(*CLUSTER, *WATCHED)
 def limits(invocation: Invocation) -> None:
     """Show the limits of every scope: used, left, and when the next eviction is possible."""
-    invocation.show(lambda: _limits(invocation))
+    invocation.show(lambda: _limits(invocation), every=WATCH_SECONDS)
 
 
 def _limits(invocation: Invocation) -> "Shown":

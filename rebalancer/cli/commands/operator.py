@@ -57,10 +57,11 @@ def resume(invocation: Invocation, scope: ScopeArgument) -> None:
     """End the pauses of a scope."""
     at = parse_scope(scope, invocation.policy.cluster)
     from rebalancer.bootstrap.database import open_ledger
+    from rebalancer.effect.messages import counted
 
     with open_ledger(invocation.policy, invocation.settings) as ledger:
         ended = ledger.resume(at)
-    say(f"{at}: {ended} pause(s) ended" if ended else f"{at}: not paused")
+    say(f"{at}: {counted(ended, 'pause')} ended" if ended else f"{at}: not paused")
 
 
 resolve = typer.Typer(help="End a doubt by hand, with a reason that is recorded.", no_args_is_help=True)

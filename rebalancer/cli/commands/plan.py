@@ -58,9 +58,8 @@ def plan(
         report, snapshot = cycle.report, cycle.observation.snapshot
         if namespace is not None and namespace not in snapshot.namespace_labels:
             raise unknown("namespace", namespace, snapshot.namespace_labels)
-        if selector is not None:
-            report = of_nodes(report, set(selected(snapshot, selector)))
-    show(invocation, report, namespace=namespace, all_nodes=all_nodes)
+        shown = report if selector is None else of_nodes(report, set(selected(snapshot, selector)))
+    show(invocation, shown, namespace=namespace, all_nodes=all_nodes, selected=selector is not None)
     if (code := exit_code(report)) != 0:
         raise typer.Exit(code)
     if detailed_exitcode and any(each.outcome is Outcome.PLANNED for each in report.evictions):
@@ -76,15 +75,24 @@ def exit_code(report: "CycleReport") -> int:
     return UNSAFE_EXIT if report.stopped is not None or report.interrupted is not None else 0
 
 
-def show(invocation: Invocation, report: "CycleReport", *, namespace: str | None, all_nodes: bool) -> None:
-    """Print a cycle; `namespace` filters the printed pods, not the plan."""
+def show(
+    invocation: Invocation,
+    report: "CycleReport",
+    *,
+    namespace: str | None,
+    all_nodes: bool,
+    selected: bool = False,
+) -> None:
+    """Print a cycle; `namespace` filters the printed pods, not the plan. `selected`: the report is of some nodes."""
     from rebalancer.cli.output.cycle import cycle_document, of_namespace, print_cycle
     from rebalancer.cli.output.formats import Shown
 
     invocation.show(
         lambda: Shown(
             document=cycle_document(report if namespace is None else of_namespace(report, namespace)),
-            draw=lambda screen: print_cycle(screen, report, all_nodes=all_nodes, namespace=namespace),
+            draw=lambda screen: print_cycle(
+                screen, report, all_nodes=all_nodes, namespace=namespace, selected=selected
+            ),
             rows="evictions",
         )
     )

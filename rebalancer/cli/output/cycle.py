@@ -55,16 +55,21 @@ OUTCOME_STYLE = {
 
 
 def print_cycle(
-    console: Console, report: CycleReport, *, all_nodes: bool = False, namespace: str | None = None
+    console: Console,
+    report: CycleReport,
+    *,
+    all_nodes: bool = False,
+    namespace: str | None = None,
+    selected: bool = False,
 ) -> None:
-    """All tables of one cycle; of its pods only those of `namespace`."""
+    """All tables of one cycle; of its pods only those of `namespace`. `selected`: the report is of some nodes."""
     whole = report
     if namespace is not None:
         report = of_namespace(report, namespace)
     if report.stopped is not None:
         print_paragraph(console, Text("Nothing was planned:", style="bold red"), refusal_text(report.stopped))
     _print_summary(console, whole)
-    _print_findings(console, report, each=all_nodes)
+    _print_findings(console, report, each=all_nodes, selected=selected)
     if report.findings and not report.evictions:
         print_paragraph(console, "", _without_evictions(whole, report, namespace))
     tainted = [f"{node} ({reason})" for node, reason in report.soft_tainted.items()]
@@ -78,12 +83,13 @@ def print_cycle(
     print_notes(console, report.notes)
 
 
-def _print_findings(console: Console, report: CycleReport, *, each: bool) -> None:
+def _print_findings(console: Console, report: CycleReport, *, each: bool, selected: bool) -> None:
     if not report.findings:
         if report.stopped is None:
             over = sum(line.hot for line in report.nodes)
-            some = f"{over} node(s) above the high threshold, none of them to be relieved now{_reasons(report)}."
-            print_paragraph(console, "", some if over else "No hot nodes and no other findings.")
+            some = f"{counted(over, 'node')} above the high threshold, none to be relieved now{_reasons(report)}."
+            none = f"No hot nodes and no other findings{' among the selected nodes' if selected else ''}."
+            print_paragraph(console, "", some if over else none)
         return
     hot, others = [], []
     for finding, node in report.findings:
@@ -153,8 +159,14 @@ def of_namespace(report: CycleReport, namespace: str) -> CycleReport:
 
 def of_nodes(report: CycleReport, names: set[str]) -> CycleReport:
     """The report with some of its nodes, and the pods on them."""
+    elsewhere = len({node for _, node in report.findings} - names)
+    note = f"findings on {counted(elsewhere, 'node')} that -l does not select are not shown"
     return replace(
         report,
+        soft_tainted={node: reason for node, reason in report.soft_tainted.items() if node in names},
+        cordons={node: reason for node, reason in report.cordons.items() if node in names},
+        cordons_before={node: reason for node, reason in report.cordons_before.items() if node in names},
+        notes=[*report.notes, *([note] if elsewhere else [])],
         nodes=[each for each in report.nodes if each.name in names],
         findings=[(finding, node) for finding, node in report.findings if node in names],
         evictions=[each for each in report.evictions if each.node in names],

@@ -17,6 +17,7 @@ from rebalancer.cli.output.tables import (
     share,
     size,
 )
+from rebalancer.effect.messages import counted
 from rebalancer.model.reason import Refusal
 from rebalancer.planner.explain.nodes import NodeExplanation
 from rebalancer.planner.explain.pods import PodExplanation, ScoredNode
@@ -86,7 +87,7 @@ def print_pod(console: Console, found: PodExplanation, *, wide: bool, all_nodes:
     where = f"on {pod.node_name} (pool {found.pool or 'none'})" if pod.node >= 0 else "on no node"
     print_paragraph(console, f"Pod {pod}", f"{where}, service {pod.service or 'none'}")
     whose = "the pod's replacement" if pod.node >= 0 else "the pod"
-    without = f", without the plan's {found.planned} eviction(s)" if found.planned else ""
+    without = f", without the plan's {counted(found.planned, 'eviction')}" if found.planned else ""
     _print_scored(console, found, f"Feasible nodes for {whose}, best first", wide=wide, all_nodes=all_nodes)
     _print_failed(console, found, each=all_nodes or len(found.scored) + len(found.failed) <= BEST_SHOWN)
     if found.no_target_node is not None:
@@ -102,7 +103,8 @@ def print_pod(console: Console, found: PodExplanation, *, wide: bool, all_nodes:
             mark = Text("ok", style="green") if check.ok else Text("no", style="red")
             table.add_row(check.name, mark, str(check.code or ""), check.detail)
         console.print(table)
-        for code, lifted_by in {check.code: check.lifted_by for check in found.checks if not check.ok}.items():
+        refused = {check.code: check.lifted_by for check in found.checks if not check.ok and check.code is not None}
+        for code, lifted_by in refused.items():
             print_paragraph(console, f"{code} is lifted by:", lifted_by)
     _print_unknown(console, found.unknown)
 
@@ -310,7 +312,7 @@ def _reason_of(each: PlacementSkew) -> str:
     if decisive.plugin == "ImageLocality":
         here = [image for image in each.images if image.here and image.size_bytes is not None]
         text += "".join(
-            f"; {image.name}, {size(image.size_bytes)}, is on {image.nodes_with} node(s)" for image in here[:2]
+            f"; {image.name}, {size(image.size_bytes)}, is on {counted(image.nodes_with, 'node')}" for image in here[:2]
         )
     return text
 

@@ -80,13 +80,16 @@ def _import(folder: Path, page: Callable[[float], str], now: float) -> None:
             lines = (line for line in page(at).splitlines() if not line.startswith("#"))
             file.writelines(f"{line} {at:.3f}\n" for line in lines)
         file.write("# EOF\n")
-    done = subprocess.run(
-        ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(samples), str(folder / "data")],
-        capture_output=True,
-        text=True,
-        timeout=_IMPORT_SECONDS,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(samples), str(folder / "data")],
+            capture_output=True,
+            text=True,
+            timeout=_IMPORT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise OSError(f"promtool: no answer in {_IMPORT_SECONDS:.0f} s") from None
     samples.unlink()
     if done.returncode != 0:
         raise OSError(f"promtool: {done.stderr.strip()}")
