@@ -1,0 +1,1 @@
+"""Replay: the recorded days again on a simulated clock, under a policy."""
