@@ -19,7 +19,11 @@ def load_policy(
 
     Raises ConfigError with a line for each mistake; retired keys are reported before all others.
     """
-    document = Document.read(data, source=source, kind="RebalancerPolicy")
+    return checked_policy(Document.read(data, source=source, kind="RebalancerPolicy"), args_of=args_of)
+
+
+def checked_policy(document: Document, *, args_of: Callable[[str], type[BaseModel]] | None = None) -> RebalancerPolicy:
+    """Validate a parsed policy, as `load_policy` does."""
     if renamed := [str(document.mistake(at, what)) for at, what in retired_keys(document.value)]:
         raise ConfigError("\n".join(renamed))
     if document.value.get("kind") == "DeschedulerPolicy":
