@@ -1,5 +1,5 @@
-"""Writes docs/reference from the code: policy fields, reasons, commands, metrics, the report's schema. And of the Helm
-chart its README.md and the schema by which it checks policies.
+"""Writes docs/reference from the code: policy fields, reasons, commands, metrics, the schemas of documents. And of
+the Helm chart its README.md and the schema by which it checks policies.
 
 `--check` only compares.
 """
@@ -18,6 +18,7 @@ os.environ.update(COLUMNS="100", TERMINAL_WIDTH="100", NO_COLOR="1")
 from chart import CHART, chart_page
 
 from rebalancer.cli.main import app
+from rebalancer.cli.output.replay import replay_schema
 from rebalancer.cli.output.report_document import report_schema
 from rebalancer.model.reason import LIFTED_BY, Reason
 from rebalancer.policy.schema.policy import policy_schema
@@ -251,6 +252,7 @@ def main() -> None:
         os.path.relpath(CHART / "README.md", REFERENCE): NOTE + chart_page(),
         os.path.relpath(CHART / "files" / "policy.schema.json", REFERENCE): chart_policy_schema(),
         "report.schema.json": json.dumps(report_schema(), indent=2) + "\n",
+        "replay.schema.json": json.dumps(replay_schema(), indent=2) + "\n",
     }
     stale = []
     REFERENCE.mkdir(exist_ok=True)

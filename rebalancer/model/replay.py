@@ -69,7 +69,7 @@ class ReplayRun:
 
     def hot_share(self) -> float:
         """Share of the nodes' time in which they were hot, 0..1; NaN without any."""
-        there = np.count_nonzero(np.isfinite(self.share))
+        there = int(np.count_nonzero(np.isfinite(self.share)))
         return self.hot_node_minutes / (there * STEP_SECONDS / 60.0) if there else float("nan")
 
 

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from html import escape
 
 from markupsafe import Markup
 
 from rebalancer.effect.messages import cores, counted, percent
 from rebalancer.model.effect import Assessment, ChangeBreakdown
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
+from rebalancer.web.svg import picture, tag, titles
 from rebalancer.web.views import Curve, NodeLine, TimelinePage
 
 Point = tuple[float, float]
@@ -43,27 +43,27 @@ def curve(of: Curve, line: NodeLine, marks: Sequence[Mark], *, name: str = "curv
     """A node's CPU, measured and forecast, its thresholds and its evictions. `name` is unique on its page."""
     frame = _Frame.of(of, line)
     parts = [
-        *_title(name, f"CPU of {line.name}", _told(of, line, marks)),
+        *titles(name, f"CPU of {line.name}", _told(of, line, marks)),
         *frame.axes(),
         *_level(frame, line.high, "high", "high"),
         *_level(frame, line.target, "target", "target"),
     ]
     now = frame.x(of.now)
     parts += [
-        _tag("line", class_="now", x1=now, x2=now, y1=TOP, y2=HEIGHT - BOTTOM),
-        _tag("text", "now", class_="now-text", x=now + 5, y=HEIGHT - BOTTOM - 7),
+        tag("line", class_="now", x1=now, x2=now, y1=TOP, y2=HEIGHT - BOTTOM),
+        tag("text", "now", class_="now-text", x=now + 5, y=HEIGHT - BOTTOM - 7),
     ]
-    parts += [_tag("path", class_="line past", d=path) for path in _paths(frame, of.past)]
-    parts += [_tag("path", class_="line ahead", d=path) for path in _paths(frame, of.ahead)]
+    parts += [tag("path", class_="line past", d=path) for path in _paths(frame, of.past)]
+    parts += [tag("path", class_="line ahead", d=path) for path in _paths(frame, of.ahead)]
     known = [(at, share) for at, share in of.ahead if share is not None]
     if known:
         at, share = max(known, key=lambda each: each[1])
         x, y = frame.x(at), frame.y(share)
         side = "end" if x > WIDTH - 130 else "start"
-        time = _tag("tspan", _clock(at), data_at=_utc(at), data_form="minute")
+        time = tag("tspan", _clock(at), data_at=_utc(at), data_form="minute")
         parts += [
-            _tag("circle", class_="peak", cx=x, cy=y, r=4.5),
-            _tag(
+            tag("circle", class_="peak", cx=x, cy=y, r=4.5),
+            tag(
                 "text",
                 f"{percent(share)} at ",
                 time,
@@ -74,7 +74,7 @@ def curve(of: Curve, line: NodeLine, marks: Sequence[Mark], *, name: str = "curv
             ),
         ]
     parts += [_mark(frame, group) for group in _grouped(frame, marks)]
-    return _svg(name, WIDTH, HEIGHT, "chart curve", parts)
+    return picture(name, WIDTH, HEIGHT, "chart curve", parts)
 
 
 def timeline(page: TimelinePage) -> Markup:
@@ -94,29 +94,29 @@ def timeline(page: TimelinePage) -> Markup:
     totals = f"{counted(len(moves), 'eviction')} from {counted(len(by_node), 'node')}"
     most = f", {len(nodes)} of them shown" if len(nodes) < len(by_node) else ""
     description = f"{totals}{most}; the table below has the figures."
-    parts = [*_title("timeline", "Evictions by node", description)]
+    parts = [*titles("timeline", "Evictions by node", description)]
     hours = _tick_hours(page.until - page.since)
     first = math.ceil(page.since / HOUR / hours)
     for number in range(first, math.floor(page.until / HOUR / hours) + 1):
         at = number * hours * HOUR
-        parts.append(_tag("line", class_="grid", x1=x(at), x2=x(at), y1=TOP, y2=height - BOTTOM))
+        parts.append(tag("line", class_="grid", x1=x(at), x2=x(at), y1=TOP, y2=height - BOTTOM))
         form = "date" if at % (24 * HOUR) == 0 else "minute"
         parts.append(_time(at, form, x=x(at), y=height - BOTTOM + 17, text_anchor="middle"))
     for index, name in enumerate(nodes):
         top = TOP + index * row
         parts += [
-            _tag("line", class_="grid", x1=0.0, x2=WIDTH - RIGHT, y1=top + row, y2=top + row),
-            _tag("text", name if len(name) <= 28 else f"{name[:27]}…", class_="tick", x=0.0, y=top + row / 2 + 4),
+            tag("line", class_="grid", x1=0.0, x2=WIDTH - RIGHT, y1=top + row, y2=top + row),
+            tag("text", name if len(name) <= 28 else f"{name[:27]}…", class_="tick", x=0.0, y=top + row / 2 + 4),
         ]
         parts += [_relief(each, x, top + 3, row - 6) for each in page.reliefs if each.node == name]
         for at, group in _close([each for each in moves if each.node == name], x):
             title = "; ".join(f"{_clock(each.planned_at)} UTC {each.full_name}" for each in group)
-            mark = [_tag("title", title), _tag("path", d=f"M{x(at) - 6:.1f} {top + 6:.1f}h12l-6 9z")]
+            mark = [tag("title", title), tag("path", d=f"M{x(at) - 6:.1f} {top + 6:.1f}h12l-6 9z")]
             if len(group) > 1:
-                mark.append(_tag("text", str(len(group)), x=x(at) + 8, y=top + 14))
+                mark.append(tag("text", str(len(group)), x=x(at) + 8, y=top + 14))
             dry = all(each.dry_run for each in group)
-            parts.append(_whole("g", mark, class_="mark dry" if dry else "mark"))
-    return _svg("timeline", WIDTH, height, "chart curve timeline", parts)
+            parts.append(tag("g", *mark, class_="mark dry" if dry else "mark"))
+    return picture("timeline", WIDTH, height, "chart curve timeline", parts)
 
 
 def _close(moves: Sequence[Eviction], x: Callable[[float], float]) -> list[tuple[float, list[Eviction]]]:
@@ -146,13 +146,13 @@ def _relief(relief: Assessment, x: Callable[[float], float], top: float, tall: f
     label = f"{relief.node} {percent(relief.before_share)} → {percent(after)}"
     side = "end" if end > WIDTH - 130 else "start"
     parts = [
-        _tag("title", text),
-        _tag("line", x1=begin, y1=y(relief.before_share), x2=end, y2=y(after)),
-        _tag("circle", class_="before", cx=begin, cy=y(relief.before_share), r=3.0),
-        _tag("circle", class_="after", cx=end, cy=y(after), r=3.0),
-        _tag("text", label, x=(begin - 10 if side == "end" else end + 8), y=top + tall - 1, text_anchor=side),
+        tag("title", text),
+        tag("line", x1=begin, y1=y(relief.before_share), x2=end, y2=y(after)),
+        tag("circle", class_="before", cx=begin, cy=y(relief.before_share), r=3.0),
+        tag("circle", class_="after", cx=end, cy=y(after), r=3.0),
+        tag("text", label, x=(begin - 10 if side == "end" else end + 8), y=top + tall - 1, text_anchor=side),
     ]
-    return _whole("g", parts, class_="relief" if assessed else "relief planned")
+    return tag("g", *parts, class_="relief" if assessed else "relief planned")
 
 
 def account_bars(account: ChangeBreakdown, *, name: str, target: float | None = None, whole: float = 0.0) -> Markup:
@@ -188,7 +188,7 @@ def account_bars(account: ChangeBreakdown, *, name: str, target: float | None = 
         return label + (value - lowest) * scale
 
     ends = [("before", account.before, 0), ("after", account.after, len(steps) + 1)]
-    lines = [*_title(name, "ChangeBreakdown of the change", _account_told(account, text, "" if whole else " cores"))]
+    lines = [*titles(name, "ChangeBreakdown of the change", _account_told(account, text, "" if whole else " cores"))]
     for what, value, index in ends:
         lines += _bar(what, x(0.0), x(value), index * row, text(value), "whole", width)
     for index, (what, first, last, change) in enumerate(bars, start=1):
@@ -197,8 +197,8 @@ def account_bars(account: ChangeBreakdown, *, name: str, target: float | None = 
         lines += _bar(what, x(min(first, last)), x(max(first, last)), index * row, shown, css, width)
     if target is not None:
         mark = x(target)
-        lines.append(_tag("line", _tag("title", "target"), class_="target", x1=mark, x2=mark, y1=0.0, y2=height))
-    return _svg(name, width, height, "chart account", lines)
+        lines.append(tag("line", tag("title", "target"), class_="target", x1=mark, x2=mark, y1=0.0, y2=height))
+    return picture(name, width, height, "chart account", lines)
 
 
 def meter(share: float | None, high: float | None = None) -> Markup:
@@ -207,12 +207,12 @@ def meter(share: float | None, high: float | None = None) -> Markup:
         return Markup()
     css = "fill over" if high is not None and share > high else "fill"
     parts = [
-        _tag("rect", class_="track", width=80.0, height=10.0),
-        _tag("rect", class_=css, width=min(max(share, 0.0), 1.0) * 80, height=10.0),
+        tag("rect", class_="track", width=80.0, height=10.0),
+        tag("rect", class_=css, width=min(max(share, 0.0), 1.0) * 80, height=10.0),
     ]
     if high is not None and 0 < high < 1:
-        parts.append(_tag("line", class_="notch", x1=high * 80, x2=high * 80, y1=0.0, y2=10.0))
-    return _whole("svg", parts, class_="meter", viewBox="0 0 80 10", preserveAspectRatio="none", aria_hidden="true")
+        parts.append(tag("line", class_="notch", x1=high * 80, x2=high * 80, y1=0.0, y2=10.0))
+    return tag("svg", *parts, class_="meter", viewBox="0 0 80 10", preserveAspectRatio="none", aria_hidden="true")
 
 
 def sparkline(values: Sequence[float | None], text: str, *, name: str) -> Markup:
@@ -228,9 +228,9 @@ def sparkline(values: Sequence[float | None], text: str, *, name: str) -> Markup
         there = value is not None and math.isfinite(value)
         at = (3 + index * step, height - 3 - (value or 0.0) / top * (height - 8)) if there else None
         points.append((float(index), at))
-    parts = [*_title(name, text, text)]
-    parts += [_tag("path", class_="line past", d=_path(run)) for run in _runs(points, gap=1.5)]
-    return _svg(name, width, height, "chart spark", parts)
+    parts = [*titles(name, text, text)]
+    parts += [tag("path", class_="line past", d=_path(run)) for run in _runs(points, gap=1.5)]
+    return picture(name, width, height, "chart spark", parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,26 +249,26 @@ def columns(of: Sequence[Column], *, title: str, name: str, top: float, scale: s
     width, height, left, above, bottom = 340.0, 150.0, 4.0, 16.0, 20.0
     step = (width - 2 * left) / max(len(of), 1)
     every = math.ceil(len(of) / 6)
-    parts = _title(name, title, "; ".join(f"{each.label}: {each.text}" for each in of) or "nothing is known")
+    parts = titles(name, title, "; ".join(f"{each.label}: {each.text}" for each in of) or "nothing is known")
     base = height - bottom
     for y in (above, base):
-        parts.append(_tag("line", class_="grid", x1=left, x2=width - left, y1=y, y2=y))
-    parts.append(_tag("text", scale, class_="tick", x=left, y=above - 4))
+        parts.append(tag("line", class_="grid", x1=left, x2=width - left, y1=y, y2=y))
+    parts.append(tag("text", scale, class_="tick", x=left, y=above - 4))
     for index, each in enumerate(of):
         x = left + index * step
-        tooltip = _tag("title", f"{each.label}: {each.text}")
+        tooltip = tag("title", f"{each.label}: {each.text}")
         if each.value is None:
             parts.append(
-                _tag("rect", tooltip, class_="none", x=x + step * 0.15, y=base - 3, width=step * 0.7, height=3.0)
+                tag("rect", tooltip, class_="none", x=x + step * 0.15, y=base - 3, width=step * 0.7, height=3.0)
             )
         else:
             tall = min(each.value / top, 1.0) * (base - above)
             parts.append(
-                _tag("rect", tooltip, class_="column", x=x + step * 0.15, y=base - tall, width=step * 0.7, height=tall)
+                tag("rect", tooltip, class_="column", x=x + step * 0.15, y=base - tall, width=step * 0.7, height=tall)
             )
         if index % every == 0:
-            parts.append(_tag("text", each.label, class_="tick", x=x + step * 0.15, y=height - 5))
-    return _svg(name, width, height, "chart upright", parts)
+            parts.append(tag("text", each.label, class_="tick", x=x + step * 0.15, y=height - 5))
+    return picture(name, width, height, "chart upright", parts)
 
 
 # ---- inside
@@ -295,14 +295,14 @@ class _Frame:
     def axes(self) -> Iterator[Markup]:
         for quarter in range(round(self.top * 4) + 1):
             y = self.y(quarter / 4)
-            yield _tag("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
-            yield _tag("text", percent(quarter / 4), class_="tick", x=LEFT - 6, y=y + 4, text_anchor="end")
+            yield tag("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
+            yield tag("text", percent(quarter / 4), class_="tick", x=LEFT - 6, y=y + 4, text_anchor="end")
         hours = _tick_hours(self.until - self.since)
         first = math.ceil(self.since / HOUR / hours)
         for number in range(first, math.floor(self.until / HOUR / hours) + 1):
             at = number * hours * HOUR
             x, midnight = self.x(at), at % (24 * HOUR) == 0
-            yield _tag("line", class_="grid day" if midnight else "grid", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM)
+            yield tag("line", class_="grid day" if midnight else "grid", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM)
             side = "end" if x > WIDTH - 40 else "middle"
             yield _time(at, "date" if midnight else "minute", x=x, y=HEIGHT - BOTTOM + 17, text_anchor=side)
 
@@ -318,8 +318,8 @@ def _level(frame: _Frame, share: float | None, text: str, css: str) -> list[Mark
     y = frame.y(share)
     label = f"{text} {percent(share)}"
     return [
-        _tag("line", class_=css, x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y),
-        _tag("text", label, class_=f"{css}-text", x=LEFT + 6, y=y - 5),
+        tag("line", class_=css, x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y),
+        tag("text", label, class_=f"{css}-text", x=LEFT + 6, y=y - 5),
     ]
 
 
@@ -365,20 +365,20 @@ def _grouped(frame: _Frame, marks: Sequence[Mark]) -> list[list[Mark]]:
 def _mark(frame: _Frame, group: Sequence[Mark]) -> Markup:
     x = frame.x(group[0].at)
     parts = [
-        _tag("title", "; ".join(f"{_clock(each.at)} UTC {each.text}" for each in group)),
-        _tag("line", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM),
-        _tag("path", d=f"M{x - 6:.1f} {TOP - 9:.1f}h12l-6 9z"),
+        tag("title", "; ".join(f"{_clock(each.at)} UTC {each.text}" for each in group)),
+        tag("line", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM),
+        tag("path", d=f"M{x - 6:.1f} {TOP - 9:.1f}h12l-6 9z"),
     ]
     if len(group) > 1:
-        parts.append(_tag("text", str(len(group)), x=x, y=TOP - 13, text_anchor="middle"))
-    return _whole("g", parts, class_="mark")
+        parts.append(tag("text", str(len(group)), x=x, y=TOP - 13, text_anchor="middle"))
+    return tag("g", *parts, class_="mark")
 
 
 def _bar(what: str, first: float, last: float, top: float, shown: str, css: str, width: float) -> list[Markup]:
     return [
-        _tag("text", what, class_="tick", x=0.0, y=top + 16),
-        _tag("rect", class_=css, x=first, y=top + 4, width=max(last - first, 1.0), height=14.0, rx=1.5),
-        _tag("text", shown, class_="value", x=width - 2, y=top + 16, text_anchor="end"),
+        tag("text", what, class_="tick", x=0.0, y=top + 16),
+        tag("rect", class_=css, x=first, y=top + 4, width=max(last - first, 1.0), height=14.0, rx=1.5),
+        tag("text", shown, class_="value", x=width - 2, y=top + 16, text_anchor="end"),
     ]
 
 
@@ -417,42 +417,8 @@ def _clock(at: float) -> str:
 def _time(at: float, form: str, **attributes: str | float) -> Markup:
     """A label that the browser writes in its zone, as `render.moment`."""
     text = f"{_when(at):%d %b}" if form == "date" else _clock(at)
-    return _tag("text", text, class_="tick", data_at=_utc(at), data_form=form, **attributes)
+    return tag("text", text, class_="tick", data_at=_utc(at), data_form=form, **attributes)
 
 
 def _utc(at: float) -> str:
     return f"{_when(at):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _title(name: str, title: str, description: str) -> list[Markup]:
-    return [_tag("title", title, id=f"{name}-title"), _tag("desc", description, id=f"{name}-desc")]
-
-
-def _svg(name: str, width: float, height: float, css: str, parts: Sequence[Markup]) -> Markup:
-    return _whole(
-        "svg",
-        parts,
-        class_=css,
-        viewBox=f"0 0 {width:g} {height:g}",
-        role="img",
-        aria_labelledby=f"{name}-title {name}-desc",
-    )
-
-
-def _whole(element: str, parts: Sequence[Markup], **attributes: str | float) -> Markup:
-    return _tag(element, *parts, **attributes)
-
-
-def _tag(element: str, *inside: str, **attributes: str | float) -> Markup:
-    """One element; plain text in it and in its attributes is escaped."""
-    said = "".join(f' {_attribute(name)}="{_value(value)}"' for name, value in attributes.items())
-    body = "".join(each if isinstance(each, Markup) else escape(each) for each in inside)
-    return Markup(f"<{element}{said}>{body}</{element}>") if body else Markup(f"<{element}{said}/>")
-
-
-def _attribute(name: str) -> str:
-    return name if name in ("viewBox", "preserveAspectRatio") else name.rstrip("_").replace("_", "-")
-
-
-def _value(value: str | float) -> str:
-    return escape(value) if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,155 @@
+"""A replay as tables, and the JSON Schema of its document, which has the fields of `replay.summary.ReplaySummary`."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from rich.console import Console
+
+from rebalancer.cli.output.json import SCHEMA_VERSION, encode
+from rebalancer.cli.output.json_schema import schema_of
+from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph, share
+from rebalancer.cli.output.times import local, moment
+from rebalancer.effect.messages import counted
+from rebalancer.replay.messages import error_sentence, gap_sentence, hours, sentences
+from rebalancer.replay.summary import BlockedLine, PoolLine, ReplaySummary, RunLine, ServiceLine
+
+SCHEMA_ID: Final = f"https://rebalancer.dev/schemas/replay/v{SCHEMA_VERSION}.json"
+NONE: Final = "(none)"
+MOST_ROWS: Final = 10
+"""Services, and reasons, of one run without -o wide."""
+MOST_DETAILED: Final = 2
+"""With more policies only the first one's services and reasons are shown."""
+SHORT_LABEL: Final = 20
+"""Longest label of a run with which a row with all columns fits into 80 columns."""
+NUMBERS: Final = frozenset(
+    {"HOT HOURS", "HOT TIME", "EVICTED", "IN FLIGHT", "SERVICES", "STOPPED", "NODES", "HIGH", "MOST"}
+)
+
+
+def replay_document(summary: ReplaySummary) -> dict[str, Any]:
+    """The document of JSON and YAML, without its schemaVersion. Its schema is docs/reference/replay.schema.json."""
+    return dict(encode(summary))
+
+
+def replay_schema() -> dict[str, Any]:
+    """The JSON Schema of the document of `rebalancer replay -o json`."""
+    return schema_of(ReplaySummary, version=SCHEMA_VERSION, schema_id=SCHEMA_ID)
+
+
+def when(at: float) -> str:
+    """`Tue 2026-09-22 10:00 CEST`"""
+    return f"{local(at):%a} {local(at):%Y-%m-%d %H:%M %Z}"
+
+
+def print_replay(console: Console, summary: ReplaySummary, *, wide: bool = False) -> None:
+    """All tables of a replay, its sentences first. `wide`: every row."""
+    between = f"{when(summary.since)} to {when(summary.until)}"
+    print_paragraph(console, f"Replay of cluster {summary.cluster}:", between)
+    size = f"{counted(summary.nodes, 'node')}, {counted(summary.pods, 'pod')}, from {summary.source}."
+    print_paragraph(console, "", size)
+    print_notes(console, summary.notes)
+    policies = summary.of_policies
+    for line in policies[:MOST_DETAILED]:
+        console.print()
+        first, *others = sentences(summary, line, when)
+        print_paragraph(console, f"With {line.label}:", first[0].lower() + first[1:])
+        for each in others:
+            print_paragraph(console, "", each)
+    _print_runs(console, summary.runs)
+    _print_pools(console, summary)
+    detailed = policies if wide or len(policies) <= MOST_DETAILED else policies[:1]
+    for line in detailed:
+        of = summary.of(line.label)
+        _print_services(console, line, of.services if wide else of.services[:MOST_ROWS], len(of.services))
+        _print_blocked(console, line, of.blocked if wide else of.blocked[:MOST_ROWS])
+    if len(detailed) < len(policies):
+        console.print(f"\nServices and reasons of the other {len(policies) - 1} runs: -o wide, json or html")
+    console.print()
+    print_paragraph(console, "Replay error:", error_sentence(summary))
+    for gap in summary.gaps:
+        print_paragraph(console, "Gap:", gap_sentence(gap))
+
+
+def _print_runs(console: Console, runs: Iterable[RunLine]) -> None:
+    runs = list(runs)
+    narrow = max(len(line.label) for line in runs) > SHORT_LABEL
+    stopped = any(line.stopped_cycles for line in runs)
+    table = plain_table(
+        "Runs; HOT HOURS: node-hours over high, HOT TIME: share of the nodes' time",
+        *("RUN", "HOT HOURS", "HOT TIME", "EVICTED", "IN FLIGHT", "SERVICES", "STOPPED"),
+        right=NUMBERS,
+        wide=("SERVICES", "STOPPED") if narrow else (),
+    )
+    for line in runs:
+        table.add_row(
+            line.label,
+            hours(line.hot_node_hours),
+            share(line.hot_share),
+            str(line.evictions),
+            str(line.most_in_flight),
+            str(line.services),
+            f"{line.stopped_cycles} of {line.cycles}" if stopped else "",
+        )
+    console.print()
+    console.print(table)
+
+
+def _print_pools(console: Console, summary: ReplaySummary) -> None:
+    """Nothing for a single pool, whose figures are those of the runs."""
+    if len({each.pool for each in summary.pools}) < 2:
+        return
+    table = plain_table(
+        "By pool", "POOL", "RUN", "NODES", "HIGH", "HOT HOURS", "HOT TIME", "EVICTED", right=NUMBERS, wide=("NODES",)
+    )
+    places = {line.label: number for number, line in enumerate(summary.runs)}
+
+    def order(each: PoolLine) -> tuple[bool, str, int]:
+        return (not each.pool, each.pool, places[each.run])
+
+    for each in sorted(summary.pools, key=order):
+        table.add_row(
+            each.pool or NONE,
+            each.run,
+            str(each.nodes),
+            share(each.high),
+            hours(each.hot_node_hours),
+            share(each.hot_share),
+            str(each.evictions),
+        )
+    console.print()
+    console.print(table)
+
+
+def _print_services(console: Console, run: RunLine, services: Iterable[ServiceLine], of: int) -> None:
+    services = list(services)
+    if not services:
+        return
+    more = f" ({len(services)} of {of}, all with -o wide)" if len(services) < of else ""
+    table = plain_table(f"Services that {run.label} moves{more}", "SERVICE", "EVICTED", "NODES", right=NUMBERS)
+    for each in services:
+        table.add_row(each.service, str(each.evictions), str(each.nodes))
+    console.print()
+    console.print(table)
+
+
+def _print_blocked(console: Console, run: RunLine, blocked: Iterable[BlockedLine]) -> None:
+    blocked = list(blocked)
+    if not blocked:
+        return
+    table = plain_table(
+        f"What keeps nodes hot with {run.label}; AT: the hour with most such nodes",
+        *("REASON CODE", "HOT HOURS", "NODES", "AT", "MOST", "DETAIL"),
+        right=NUMBERS,
+        legend="REASON CODE",
+    )
+    for each in blocked:
+        table.add_row(
+            each.code,
+            hours(each.hot_node_hours),
+            str(each.nodes),
+            moment(each.worst_at),
+            str(each.worst_nodes),
+            each.example or each.meaning or UNKNOWN,
+        )
+    console.print()
+    console.print(table)

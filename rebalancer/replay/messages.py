@@ -1,0 +1,60 @@
+"""A replay in sentences, for terminal and page alike."""
+
+import math
+from collections.abc import Callable
+
+from rebalancer.effect.messages import counted
+from rebalancer.replay.summary import GapLine, ReplaySummary, RunLine
+
+MOST_SERVICES = 5
+"""Services in a sentence."""
+
+
+def hours(value: float) -> str:
+    """`412`, `38.2`, `0.4`: hours with one decimal below a hundred."""
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}".removesuffix(".0")
+
+
+def change(before: float, after: float) -> str:
+    """`-91 %`; empty without anything before."""
+    return f"{(after / before - 1) * 100:+.0f} %" if before > 0 else ""
+
+
+def sentences(summary: ReplaySummary, line: RunLine, when: Callable[[float], str]) -> list[str]:
+    """What one policy would have done, a sentence each. `when` formats times."""
+    before, of = summary.before, summary.of(line.label)
+    changed = change(before.hot_node_hours, line.hot_node_hours)
+    out = [
+        f"Hot node-hours {hours(before.hot_node_hours)} -> {hours(line.hot_node_hours)}"
+        + (f" ({changed})" if changed else "")
+    ]
+    if not line.evictions:
+        out.append("Nothing evicted")
+    else:
+        out.append(
+            f"{counted(line.evictions, 'eviction')} of {counted(line.services, 'service')}, "
+            f"at most {line.most_in_flight} at a time"
+        )
+        most = of.services[:MOST_SERVICES]
+        out.append("Moved most: " + ", ".join(f"{each.service} ({each.evictions})" for each in most))
+    if of.blocked:
+        worst = of.blocked[0]
+        out.append(
+            f"Kept hot longest: {hours(worst.hot_node_hours)} node-hours by {worst.code}, most at "
+            f"{when(worst.worst_at)} on {counted(worst.worst_nodes, 'node')}: {worst.example or worst.meaning}"
+        )
+    return out
+
+
+def error_sentence(summary: ReplaySummary) -> str:
+    """The replay's own error."""
+    simulated, measured = hours(summary.before.hot_node_hours), hours(summary.measured_hot_node_hours)
+    if not math.isfinite(summary.error):
+        return f"The run as recorded gives {simulated} hot node-hours; none were measured."
+    off = f"{summary.error * 100:+.1f} %"
+    return f"The run as recorded gives {simulated} hot node-hours; {measured} were measured ({off})."
+
+
+def gap_sentence(gap: GapLine) -> str:
+    """`affinity is that of today (212 pods)`"""
+    return f"{gap.text} ({counted(gap.pods, 'pod')})" if gap.pods else gap.text

@@ -1,0 +1,397 @@
+"""Summary of a replay: its runs side by side, by pool, by service, and what kept nodes hot.
+
+All runs are compared over the same time. Where a replay was interrupted that is the time of the finished runs, or else
+of the run that ended first.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.document import Amount, Count, Instant
+from rebalancer.model.history import STEP_SECONDS
+from rebalancer.model.reason import Reason
+from rebalancer.model.replay import HOUR_MINUTES, Grid32, Replay, ReplayedCycle, ReplayRun
+
+HOUR_STEPS = round(3600 / STEP_SECONDS)
+KNOWN_SECONDS = 3600.0
+"""A reason that a cycle gave for a hot node holds until the next cycle, and at most for so long."""
+STOPPED = "stopped"
+"""Stands for the reason of a cycle that stopped without a code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine:
+    """A run."""
+
+    label: str
+    until: Instant
+    """End of the simulated time; before the end of the replay in a run that was interrupted."""
+    hot_node_hours: Amount
+    hot_share: float
+    """Share of the nodes' time in which they were hot, 0..1; null without nodes."""
+    evictions: Count
+    services: Count
+    """Services with evictions."""
+    most_in_flight: Count
+    """Evictions in flight at once, at most."""
+    cycles: Count
+    stopped_cycles: Count
+    """Cycles in which nothing was decided."""
+    on_frontier: bool
+    """No other run has fewer evictions without more hot node-hours, or fewer hot node-hours without more evictions."""
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLine:
+    """A pool in a run."""
+
+    run: str
+    pool: str
+    """Empty for nodes in no pool."""
+    nodes: Count
+    high: float
+    """Share of CPU over which its nodes count as hot, 0..1; null where nothing counts."""
+    hot_node_hours: Amount
+    hot_share: float
+    """Share of its nodes' time in which they were hot, 0..1; null without nodes."""
+    evictions: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceLine:
+    """A service with evictions in a run."""
+
+    run: str
+    service: str
+    evictions: Count
+    nodes: Count
+    """Nodes that its pods were evicted from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedLine:
+    """A reason why nodes stayed hot in a run."""
+
+    run: str
+    code: str
+    """A reason code, or `stopped` for cycles that stopped without one."""
+    meaning: str
+    hot_node_hours: Amount
+    """Time for which nodes were hot while it was their newest reason."""
+    nodes: Count
+    worst_at: Instant
+    """Beginning of the hour in which it kept most nodes hot."""
+    worst_nodes: Count
+    """Nodes in that hour."""
+    example: str
+    """Message of a node in that hour."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionLine:
+    """An eviction of a run."""
+
+    run: str
+    at: Instant
+    namespace: str
+    pod: str
+    service: str
+    node: str
+    pool: str
+    replacement_node: str
+    """Empty where it is not known."""
+    cpu_millicores: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapLine:
+    """Something that the recording does not say, and what is assumed instead."""
+
+    text: str
+    pods: Count
+    """Pods that it touches; 0 where it is not about pods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySummary:
+    """A replay: recorded days of a cluster, simulated again under other policies."""
+
+    cluster: str
+    source: str
+    """Where the recording is from."""
+    since: Instant
+    until: Instant
+    """End of the compared time."""
+    interrupted: bool
+    """Some runs did not reach the end of the recording."""
+    nodes: Count
+    pods: Count
+    seed: int
+    measured_hot_node_hours: Amount
+    """As recorded, not simulated."""
+    error: float
+    """Hot node-hours of the run `as recorded` / those measured - 1: the error of the simulation; null without any."""
+    runs: tuple[RunLine, ...]
+    """`as recorded` first, then without evictions where that differs, then the policies in their order."""
+    pools: tuple[PoolLine, ...]
+    services: tuple[ServiceLine, ...]
+    """Most evictions first."""
+    blocked: tuple[BlockedLine, ...]
+    """Most hot node-hours first."""
+    evictions: tuple[EvictionLine, ...]
+    """Oldest first."""
+    gaps: tuple[GapLine, ...]
+    policies: Mapping[str, str]
+    """Run -> its policy as YAML, or the part in which it differs from the first."""
+    notes: tuple[str, ...]
+
+    @property
+    def before(self) -> RunLine:
+        """The run that the others are compared with: as recorded."""
+        return self.runs[0]
+
+    @property
+    def of_policies(self) -> tuple[RunLine, ...]:
+        """The runs of policies."""
+        return tuple(line for line in self.runs[1:] if line.label in self.policies)
+
+    def of(self, run: str) -> "RunDetails":
+        """Pools, services and reasons of one run."""
+        return RunDetails(
+            pools=tuple(each for each in self.pools if each.run == run),
+            services=tuple(each for each in self.services if each.run == run),
+            blocked=tuple(each for each in self.blocked if each.run == run),
+            evictions=tuple(each for each in self.evictions if each.run == run),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDetails:
+    """Details of one run."""
+
+    pools: tuple[PoolLine, ...]
+    services: tuple[ServiceLine, ...]
+    blocked: tuple[BlockedLine, ...]
+    evictions: tuple[EvictionLine, ...]
+
+
+def compared(replay: Replay) -> Replay:
+    """The replay with all runs over the same time: the finished runs, or all until the first one's end."""
+    finished = tuple(run for run in replay.runs if run.until >= replay.end)
+    known = [replay.as_recorded, replay.without]
+    if all(run.until >= replay.end for run in known) and (finished or not replay.runs):
+        return replace(replay, runs=finished)
+    until = min(run.until for run in (*known, *replay.runs))
+    steps = max(int((until - replay.start) // STEP_SECONDS), 0)
+    end = replay.start + steps * STEP_SECONDS
+    return replace(
+        replay,
+        end=end,
+        measured_share=replay.measured_share[:, :steps],
+        measured_hot_minutes=replay.measured_hot_minutes[:, :steps],
+        as_recorded=_cut(replay.as_recorded, steps, end),
+        without=_cut(replay.without, steps, end),
+        runs=tuple(_cut(run, steps, end) for run in replay.runs),
+    )
+
+
+def _cut(run: ReplayRun, steps: int, end: float) -> ReplayRun:
+    return replace(
+        run,
+        until=end,
+        share=run.share[:, :steps],
+        hot_minutes=run.hot_minutes[:, :steps],
+        evictions=tuple(each for each in run.evictions if each.at < end),
+        cycles=tuple(each for each in run.cycles if each.at < end),
+    )
+
+
+def all_runs(replay: Replay) -> tuple[ReplayRun, ...]:
+    """`as recorded` first, then without evictions where that differs, then the policies."""
+    without = () if replay.without is replay.as_recorded or not replay.as_recorded.evictions else (replay.without,)
+    return (replay.as_recorded, *without, *replay.runs)
+
+
+def summarise(replay: Replay) -> ReplaySummary:
+    """Figures of a replay. It must be `compared`."""
+    runs = all_runs(replay)
+    lines = [_line(run) for run in runs]
+    places = {node: number for number, node in enumerate(replay.nodes)}
+    return ReplaySummary(
+        cluster=replay.cluster,
+        source=replay.source,
+        since=replay.start,
+        until=replay.end,
+        interrupted=False,
+        nodes=len(replay.nodes),
+        pods=replay.pods,
+        seed=replay.seed,
+        measured_hot_node_hours=replay.measured_hot_node_minutes / HOUR_MINUTES,
+        error=replay.error,
+        runs=tuple(replace(line, on_frontier=_on_frontier(line, lines)) for line in lines),
+        pools=tuple(each for run in runs for each in _pools(replay, run)),
+        services=tuple(each for run in runs for each in _services(run)),
+        blocked=tuple(each for run in runs for each in _blocked(replay, run, places)),
+        evictions=tuple(each for run in runs for each in _evictions(run)),
+        gaps=tuple(GapLine(text=each.text, pods=each.pods) for each in replay.gaps),
+        policies={run.label: replay.parts.get(run.label, "") for run in replay.runs},
+        notes=(),
+    )
+
+
+def summary_of(replay: Replay, when: Callable[[float], str]) -> tuple[Replay, ReplaySummary]:
+    """The compared part of a replay and its summary, with notes on runs that were interrupted. `when` formats times."""
+    same = compared(replay)
+    kept = {run.label for run in same.runs}
+    early = [run for run in all_runs(replay) if run.until < replay.end]
+    notes = [f"{run.label}: {note}" for run in all_runs(same) for note in run.notes]
+    if same.end < replay.end:
+        notes.insert(0, f"Interrupted: all figures are until {when(same.end)}, not {when(replay.end)}")
+    notes += [f"{run.label}: interrupted at {when(run.until)}, left out" for run in early if run.label not in kept]
+    return same, replace(summarise(same), interrupted=bool(early), notes=tuple(notes))
+
+
+def _line(run: ReplayRun) -> RunLine:
+    return RunLine(
+        label=run.label,
+        until=run.until,
+        hot_node_hours=run.hot_node_minutes / HOUR_MINUTES,
+        hot_share=run.hot_share(),
+        evictions=len(run.evictions),
+        services=len({each.service for each in run.evictions}),
+        most_in_flight=run.most_in_flight,
+        cycles=len(run.cycles),
+        stopped_cycles=sum(bool(each.stopped) for each in run.cycles),
+        on_frontier=False,
+        notes=run.notes,
+    )
+
+
+def _on_frontier(line: RunLine, lines: Sequence[RunLine]) -> bool:
+    return not any(
+        other.evictions <= line.evictions
+        and other.hot_node_hours <= line.hot_node_hours
+        and (other.evictions, other.hot_node_hours) != (line.evictions, line.hot_node_hours)
+        for other in lines
+    )
+
+
+def _pools(replay: Replay, run: ReplayRun) -> Iterator[PoolLine]:
+    pools = np.array(replay.pools, dtype=object)
+    evicted = Counter(each.pool for each in run.evictions)
+    for pool in sorted({*replay.pools}):
+        rows = pools == pool
+        minutes = float(np.nansum(run.hot_minutes[rows]))
+        there = int(np.count_nonzero(np.isfinite(run.share[rows]))) * STEP_SECONDS / 60.0
+        yield PoolLine(
+            run=run.label,
+            pool=pool,
+            nodes=int(np.count_nonzero(rows)),
+            high=replay.high.get(pool, math.nan),
+            hot_node_hours=minutes / HOUR_MINUTES,
+            hot_share=minutes / there if there else math.nan,
+            evictions=evicted[pool],
+        )
+
+
+def _services(run: ReplayRun) -> list[ServiceLine]:
+    nodes: dict[str, list[str]] = defaultdict(list)
+    for each in run.evictions:
+        nodes[str(each.service)].append(each.node)
+    lines = [
+        ServiceLine(run=run.label, service=service, evictions=len(of), nodes=len({*of}))
+        for service, of in nodes.items()
+    ]
+    return sorted(lines, key=lambda each: (-each.evictions, each.service))
+
+
+def _evictions(run: ReplayRun) -> Iterator[EvictionLine]:
+    for each in run.evictions:
+        yield EvictionLine(
+            run=run.label,
+            at=each.at,
+            namespace=each.namespace,
+            pod=each.pod,
+            service=str(each.service),
+            node=each.node,
+            pool=each.pool,
+            replacement_node=each.replacement_node,
+            cpu_millicores=each.cpu_millicores,
+            reason=each.reason,
+        )
+
+
+def _blocked(replay: Replay, run: ReplayRun, places: Mapping[str, int]) -> list[BlockedLine]:
+    """A node's hot minutes belong to the newest reason of its own, if that is not older than KNOWN_SECONDS."""
+    judged = _judgements(replay, run, places)
+    steps = run.hot_minutes.shape[1]
+    ends = replay.start + STEP_SECONDS * np.arange(1, steps + 1)
+    by_code: dict[str, dict[int, Grid32]] = defaultdict(dict)
+    for place, found in judged.items():
+        hot = np.nan_to_num(run.hot_minutes[place])
+        at, codes = np.array([each[0] for each in found]), np.array([each[1] for each in found])
+        newest = np.searchsorted(at, ends, side="left") - 1
+        held = (hot > 0) & (newest >= 0) & (ends - at[newest] <= KNOWN_SECONDS)
+        for code in np.unique(codes[newest[held]]):
+            mine = np.where(held & (codes[newest] == code), hot, 0.0)
+            by_code[str(code)][place] = np.add.reduceat(mine, np.arange(0, steps, HOUR_STEPS))
+    lines = [_blocked_line(replay, run, code, hours, judged) for code, hours in by_code.items()]
+    return sorted(lines, key=lambda each: (-each.hot_node_hours, each.code))
+
+
+Judgement = tuple[float, str, str]
+"""(time, code, message)"""
+
+
+def _judgements(replay: Replay, run: ReplayRun, places: Mapping[str, int]) -> dict[int, list[Judgement]]:
+    """Node -> its reasons, oldest first. A cycle that stopped without naming nodes is a reason for every hot one."""
+    out: dict[int, list[Judgement]] = defaultdict(list)
+    for cycle in sorted(run.cycles, key=lambda each: each.at):
+        for each in cycle.blocked:
+            if each.node in places:
+                out[places[each.node]].append((cycle.at, each.code or STOPPED, each.message))
+        if cycle.stopped and not cycle.blocked:
+            for place in _hot_at(replay, run, cycle):
+                out[int(place)].append((cycle.at, STOPPED, cycle.stopped))
+    return out
+
+
+def _hot_at(replay: Replay, run: ReplayRun, cycle: ReplayedCycle) -> NDArray[np.intp]:
+    """Rows of the nodes that were hot when a cycle ran."""
+    step = int((cycle.at - replay.start) // STEP_SECONDS)
+    if not 0 <= step < run.hot_minutes.shape[1]:
+        return np.empty(0, dtype=np.intp)
+    return np.flatnonzero(np.nan_to_num(run.hot_minutes[:, step]) > 0)
+
+
+def _blocked_line(
+    replay: Replay,
+    run: ReplayRun,
+    code: str,
+    of_nodes: Mapping[int, Grid32],
+    judged: Mapping[int, Sequence[Judgement]],
+) -> BlockedLine:
+    """`of_nodes`: node -> (hours,) minutes that the reason kept it hot."""
+    hours = np.array(list(of_nodes.values()))
+    worst = int(hours.sum(axis=0).argmax())
+    since = replay.start + worst * HOUR_STEPS * STEP_SECONDS
+    until = since + HOUR_STEPS * STEP_SECONDS
+    most = list(of_nodes)[int(hours[:, worst].argmax())]
+    messages = [message for at, each, message in judged[most] if each == code and at < until]
+    return BlockedLine(
+        run=run.label,
+        code=code,
+        meaning=Reason(code).sentence if code in {each.value for each in Reason} else "nothing was decided",
+        hot_node_hours=float(hours.sum()) / HOUR_MINUTES,
+        nodes=len(of_nodes),
+        worst_at=since,
+        worst_nodes=int(np.count_nonzero(hours[:, worst])),
+        example=messages[-1] if messages else "",
+    )
