@@ -195,6 +195,7 @@ class _Threads:
                 policy_data=lambda: daemon.policy_file.data,
                 grafana_url=daemon.settings.grafana_url or "",
                 docs_url=daemon.settings.docs_url or "",
+                history_dir=daemon.settings.history_dir,
             )
         )
         self._active = self._build(daemon.policy_file.policy)

@@ -5,12 +5,14 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import numpy as np
 
 from rebalancer import __version__
 from rebalancer.bootstrap.active import Active
+from rebalancer.bootstrap.paths import newest_replay
 from rebalancer.dashboard.limits import limits_page, open_breakers_now
 from rebalancer.dashboard.nodes import NodeView, NodeViewCache, StoredPeaks, known
 from rebalancer.dashboard.pods import MAX_FOUND, PodViews, found_nodes
@@ -109,6 +111,8 @@ class Sources:
     """Content of the policy file."""
     grafana_url: str = ""
     docs_url: str = ""
+    history_dir: str = ""
+    """Folder of the history, with the newest replay; empty for none."""
 
 
 class LiveViews:
@@ -155,7 +159,19 @@ class LiveViews:
             version=__version__,
             grafana=self._from.grafana_url,
             docs=self._from.docs_url.rstrip("/"),
+            has_replay=bool(self._from.history_dir) and self._replay_page.is_file(),
         )
+
+    def replay(self) -> bytes | None:
+        """The page of the newest replay."""
+        try:
+            return self._replay_page.read_bytes() if self._from.history_dir else None
+        except OSError:
+            return None
+
+    @property
+    def _replay_page(self) -> Path:
+        return newest_replay(self._from.history_dir, self._policy.cluster)
 
     def map(self, selection: NodeSelection) -> views.Map:
         node_view = self._node_views.latest()

@@ -48,6 +48,12 @@ SECURITY_HEADERS = {
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
 }
+REPLAY_HEADERS = {
+    **SECURITY_HEADERS,
+    "content-security-policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "cache-control": "no-store",
+}
+"""A replay is a file from the disk with its style inside."""
 PAGE_HEADERS = {**SECURITY_HEADERS, "cache-control": "no-store"}
 STATIC_HEADERS = {**SECURITY_HEADERS, "cache-control": "public, max-age=31536000, immutable"}
 
@@ -100,6 +106,7 @@ def dashboard_routes(views: Views, auth: Auth, metrics: Metrics) -> list[Route]:
         route("/services/{name:path}", pages.service),
         route("/policy", pages.policy),
         route("/reports", pages.reports),
+        route("/replay", pages.replay),
         Route("/static/{name}", file, methods=["GET"]),
     ]
 
@@ -228,6 +235,13 @@ class _Pages:
     def reports(self, request: Request) -> Response:
         page = self._views.reports(days=_days(request, DAYS), by=_dimension(request))
         return self._page("reports.html", request, every=60, page=page, **body(page.report, links=True))
+
+    def replay(self, request: Request) -> Response:
+        page = self._views.replay()
+        if page is None:
+            text = "None is in this replica's history folder: run `rebalancer replay` with its REBALANCER_HISTORY_DIR."
+            raise _PageError(404, "No replay", text)
+        return HTMLResponse(page, headers=REPLAY_HEADERS)
 
     def _page(self, template: str, request: Request, *, every: int = REFRESH_SECONDS[0], **context: Any) -> Response:
         """`every` is the interval of updates in seconds where none is chosen."""

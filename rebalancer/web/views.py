@@ -55,6 +55,8 @@ class Head:
     """URL of the Grafana dashboard; empty for no link."""
     docs: str = ""
     """Base URL of the repository's files, without a slash at its end; empty for no links."""
+    has_replay: bool = False
+    """There is a page of a replay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -429,6 +431,10 @@ class Views(Protocol):
 
     def timeline(self, seconds: float) -> TimelinePage:
         """Of the last `seconds`."""
+        ...
+
+    def replay(self) -> bytes | None:
+        """The page of the newest replay, HTML; None where there is none."""
         ...
 
     def policy(self) -> Sequence[PolicyField]:

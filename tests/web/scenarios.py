@@ -61,6 +61,7 @@ class HandMade:
     grafana: str = ""
     docs: str = ""
     cluster: str = "blue"
+    replay_page: bytes | None = None
 
     def _ask(self, *what: Any) -> None:
         self.calls.append(what)
@@ -77,7 +78,12 @@ class HandMade:
             version="0.1.0",
             grafana=self.grafana,
             docs=self.docs,
+            has_replay=self.replay_page is not None,
         )
+
+    def replay(self) -> bytes | None:
+        self._ask("replay")
+        return self.replay_page
 
     def map(self, selection: NodeSelection) -> views.Map:
         self._ask("map", selection)
