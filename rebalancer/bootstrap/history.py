@@ -1,5 +1,6 @@
 """History of each resource, stored in folders, and outcomes of the forecasts that were made from it."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,11 +27,13 @@ def history_keepers(
     clock: Clock | None = None,
     days: int = DAYS,
     stopping: Callable[[], bool] = lambda: False,
+    unlimited: bool = False,
 ) -> Iterator[Mapping[str, HistoryKeeper]]:
     """Resource -> keeper of its last days: those that forecasts need, or `days` if that is more. CPU comes first, then
     memory, then the others that have thresholds. Raises ConfigError.
 
-    A long reading ends when `stopping` returns true, and continues the next time.
+    A long reading ends when `stopping` returns true, and continues the next time. `unlimited`: the limit on queries of
+    the hour doesn't apply, because the command that reads was typed and waits for all of them.
     """
     days = max(days, DAYS)
     clock = clock or SystemClock()
@@ -48,7 +51,8 @@ def history_keepers(
         }
         return
     assert policy.usage.prometheus is not None
-    budget = QueryBudget(policy.usage.prometheus.history.queries_per_hour, clock)
+    per_hour = sys.maxsize if unlimited else policy.usage.prometheus.history.queries_per_hour
+    budget = QueryBudget(per_hour, clock)
     wanted = (MEMORY, *policy.threshold_resources)
     with ExitStack() as stack:
         keepers = {}

@@ -4,7 +4,7 @@
 milliseconds, and `Pod` objects are made only for the few that a decision looks at. Index -1 means "none".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -84,6 +84,10 @@ class Nodes:
         return len(self.names)
 
 
+_ADDED = b"\0"
+"""Begins a stored template that was added to a table: no adapter's begins so."""
+
+
 class PodTemplateTable:
     """Pod templates, interned, and decoded on access.
 
@@ -119,12 +123,13 @@ class PodTemplateTable:
         """Labels and affinity of one template; not kept."""
         if self._outline is not None:
             return self._outline(self._blobs[index])
-        template = self[index]
-        return PodTemplateOutline(
-            template.labels,
-            b"" if template.affinity is None else msgspec.json.encode(template.affinity),
-            bool(template.topology_spread),
-        )
+        return _outline_of(self[index])
+
+    def followed_by(self, templates: Sequence[PodTemplate]) -> "PodTemplateTable":
+        """A table of these templates, then of `templates`."""
+        added = [_ADDED + msgspec.json.encode(each) for each in templates]
+        outline = None if self._outline is None else _OutlineAdded(self._outline)
+        return PodTemplateTable([*self._blobs, *added], _DecodeAdded(self._decode), outline, extends=self)
 
     @property
     def index(self) -> TemplateIndex:
@@ -133,6 +138,35 @@ class PodTemplateTable:
         if known.count < len(self):
             known = self._index = known.extended(map(self.outline, range(known.count, len(self))))
         return known
+
+
+@dataclass(frozen=True, slots=True)
+class _DecodeAdded:
+    """Decodes the templates of a table and those that were added to it."""
+
+    decode: Callable[[bytes], PodTemplate]
+
+    def __call__(self, blob: bytes) -> PodTemplate:
+        return _added(blob) if blob.startswith(_ADDED) else self.decode(blob)
+
+
+@dataclass(frozen=True, slots=True)
+class _OutlineAdded:
+    """The same of their outlines."""
+
+    outline: Callable[[bytes], PodTemplateOutline]
+
+    def __call__(self, blob: bytes) -> PodTemplateOutline:
+        return _outline_of(_added(blob)) if blob.startswith(_ADDED) else self.outline(blob)
+
+
+def _added(blob: bytes) -> PodTemplate:
+    return msgspec.json.decode(blob[len(_ADDED) :], type=PodTemplate)
+
+
+def _outline_of(template: PodTemplate) -> PodTemplateOutline:
+    affinity = b"" if template.affinity is None else msgspec.json.encode(template.affinity)
+    return PodTemplateOutline(template.labels, affinity, bool(template.topology_spread))
 
 
 REVISION_LABEL = "controller-revision-hash"

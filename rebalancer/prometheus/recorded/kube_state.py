@@ -1,0 +1,356 @@
+"""The objects of a cluster over some days, from the metrics of kube-state-metrics v2.
+
+What came or went is read window by window: a series that a window has and its beginning hasn't, and one that its end
+hasn't any more. So an answer is as large as the changes, not as the cluster. Times of creation, binding and readiness
+are values of metrics; an end is the last sample, to the minute.
+
+Source of the metrics: https://github.com/kubernetes/kube-state-metrics/tree/main/docs
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from rebalancer.model.history import STEP_SECONDS, Grid
+from rebalancer.model.snapshot import Bools
+from rebalancer.prometheus import decode
+from rebalancer.prometheus.chunks import any_of
+from rebalancer.prometheus.queries import NODE_INFO
+from rebalancer.prometheus.recorded.windows import Window, WindowReader
+
+Labels = Mapping[str, str]
+PodKey = tuple[str, str, str]
+"""Namespace, name, uid."""
+
+POD_INFO = "kube_pod_info"
+POD = ("namespace", "pod", "uid")
+CHANGE_SECONDS = 6 * 3600.0
+_MOST_POINTS = 8_000_000
+"""Samples of one subquery; Prometheus allows 50 million by default."""
+_LIST_POINTS = 2_000_000
+"""Points of one answer over time."""
+_NAMES_AT_ONCE = 200
+
+
+class Bound(NamedTuple):
+    """A pod as `kube_pod_info` has it."""
+
+    node: str
+    owner: tuple[str, str]
+    """Kind and name of its controller, empty for none."""
+    priority_class: str
+
+
+@dataclass(kw_only=True)
+class PodHistory:
+    """Pods that were there at some time; times in seconds since the epoch, absent where not known."""
+
+    info: dict[PodKey, Bound] = field(default_factory=dict)
+    ended: dict[PodKey, float] = field(default_factory=dict)
+    """Last sample of those that are gone."""
+    finished: dict[PodKey, float] = field(default_factory=dict)
+    """Succeeded or failed."""
+    created: dict[PodKey, float] = field(default_factory=dict)
+    scheduled: dict[PodKey, float] = field(default_factory=dict)
+    started: dict[PodKey, float] = field(default_factory=dict)
+    ready: dict[PodKey, float] = field(default_factory=dict)
+    cpu_cores: dict[PodKey, float] = field(default_factory=dict)
+    memory_bytes: dict[PodKey, float] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class NodeHistory:
+    """Nodes that were there at some time, by name."""
+
+    address: dict[str, str] = field(default_factory=dict)
+    """Every node, and its address (empty where not known)."""
+    at_start: frozenset[str] = frozenset()
+    """Nodes that were there at the start."""
+    joined: dict[str, float] = field(default_factory=dict)
+    """Creation of those that are gone."""
+    left: dict[str, float] = field(default_factory=dict)
+    """Last sample of those that are gone."""
+    amounts: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """(node, `capacity` or `allocatable`, resource as kube-state-metrics spells it) -> cores, bytes or a count."""
+    labels: dict[str, Labels] = field(default_factory=dict)
+    """Those that are exported, as `kube_node_labels` spells them."""
+    taints: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
+    """(key, value, effect) of those that a node had most of the time."""
+    not_ready: dict[str, Bools] = field(default_factory=dict)
+    """(steps,) of nodes that weren't Ready at some time."""
+    unschedulable: dict[str, Bools] = field(default_factory=dict)
+    """(steps,) of nodes that were cordoned at some time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Family:
+    """A metric with one series for each object, whose series come and go with them."""
+
+    metric: str
+    key: tuple[str, ...]
+    by: tuple[str, ...]
+    matchers: tuple[str, ...] = ()
+    first: bool = False
+    """The smallest value counts, instead of the last."""
+    summed: tuple[str, ...] = ()
+    """Labels of the sums of these values; empty: they are not summed."""
+
+    def selector(self, cluster: Sequence[str]) -> str:
+        inside = ",".join((*self.matchers, *cluster))
+        return f"{self.metric}{{{inside}}}" if inside else self.metric
+
+    def at_start(self, cluster: Sequence[str]) -> str:
+        """What there is at one moment."""
+        return self._joined(self.selector(cluster))
+
+    def new(self, window: Window, cluster: Sequence[str]) -> str:
+        """What a window has, and its beginning hasn't."""
+        selector, over = self.selector(cluster), "min_over_time" if self.first else "last_over_time"
+        here = f"{over}({selector}[{window.promql}])"
+        before = f"{selector} offset {window.promql}"
+        return self._joined(f"{here} unless on ({', '.join(self.key)}) {before}")
+
+    def _joined(self, series: str) -> str:
+        """One series for each object: kube-state-metrics itself may have been replaced meanwhile."""
+        one = f"{'min' if self.first else 'max'} by ({', '.join(self.by)}) ({series})"
+        return f"sum by ({', '.join(self.summed)}) ({one})" if self.summed else one
+
+
+_PODS = _Family(
+    metric=POD_INFO, key=(*POD, "node"), by=(*POD, "node", "created_by_kind", "created_by_name", "priority_class")
+)
+_POD_TIMES: Mapping[str, _Family] = {
+    "created": _Family(metric="kube_pod_created", key=POD, by=POD),
+    "scheduled": _Family(metric="kube_pod_status_scheduled_time", key=POD, by=POD),
+    "started": _Family(metric="kube_pod_start_time", key=POD, by=POD),
+    "ready": _Family(metric="kube_pod_status_ready_time", key=POD, by=POD, first=True),
+}
+_COMPLETED = _Family(metric="kube_pod_completion_time", key=POD, by=POD)
+_FINAL = 'phase=~"Succeeded|Failed"'
+_REQUESTS = _Family(
+    metric="kube_pod_container_resource_requests",
+    key=POD,
+    by=(*POD, "container", "resource"),
+    matchers=('resource=~"cpu|memory"',),
+    summed=(*POD, "resource"),
+)
+_REPLICA_SETS = _Family(
+    metric="kube_replicaset_owner",
+    key=("namespace", "replicaset"),
+    by=("namespace", "replicaset", "owner_kind", "owner_name"),
+    matchers=('owner_name!=""', 'owner_name!="<none>"'),
+)
+_JOBS = _Family(
+    metric="kube_job_owner",
+    key=("namespace", "job_name"),
+    by=("namespace", "job_name", "owner_kind", "owner_name"),
+    matchers=('owner_name!=""', 'owner_name!="<none>"'),
+)
+
+
+class KubeState:
+    """Reads one cluster's objects over a span of time."""
+
+    def __init__(self, reader: WindowReader, *, cluster: Sequence[str] = ()) -> None:
+        """`cluster`: matchers (PromQL) where several clusters share the Prometheus."""
+        self._reader = reader
+        self._cluster = tuple(cluster)
+        self._span = reader.span
+
+    def pods(self) -> PodHistory:
+        """All pods."""
+        out = PodHistory()
+        for part in self._new("Pods", _PODS):
+            for labels in part.labels:
+                bound = Bound(
+                    node=labels.get("node", ""),
+                    owner=_reference(labels.get("created_by_kind", ""), labels.get("created_by_name", "")),
+                    priority_class=labels.get("priority_class", ""),
+                )
+                key = _pod(labels)
+                # while it waits for its node the label is empty
+                if bound.node or key not in out.info:
+                    out.info[key] = bound
+        out.ended = {(each[0], each[1], each[2]): at for each, at in self._ended("Ends of pods", POD_INFO, POD).items()}
+        for name, family in _POD_TIMES.items():
+            setattr(out, name, self._pod_values(family))
+        out.finished = self._finished()
+        for part in self._new("Requests of pods", _REQUESTS):
+            for labels, value in zip(part.labels, part.values.tolist(), strict=True):
+                into = out.cpu_cores if labels.get("resource") == "cpu" else out.memory_bytes
+                into[_pod(labels)] = value
+        return out
+
+    def nodes(self, *, steps: int) -> NodeHistory:
+        """All nodes; grids of `steps` steps."""
+        out = NodeHistory()
+        whole = f"max by (node, internal_ip) (last_over_time({self._selector(NODE_INFO)}[{self._span.promql}]))"
+        for labels in self._reader.at(whole, self._span.end).labels:
+            out.address[labels.get("node", "")] = labels.get("internal_ip", "")
+        at_start = self._reader.at(f"group by (node) ({self._selector(NODE_INFO)})", self._span.start)
+        out.at_start = frozenset(labels.get("node", "") for labels in at_start.labels)
+        out.left = {name: at for (name,), at in self._ended("Nodes that left", NODE_INFO, ("node",)).items()}
+        gone = sorted(out.left)
+        for at in range(0, len(gone), _NAMES_AT_ONCE):
+            self._add_gone(out, any_of("node", gone[at : at + _NAMES_AT_ONCE]))
+        ready = self._selector("kube_node_status_condition", 'condition="Ready"', 'status="true"')
+        out.not_ready = self._flags("Nodes that weren't Ready", f"{ready} == 0", steps)
+        cordoned = self._selector("kube_node_spec_unschedulable")
+        out.unschedulable = self._flags("Nodes that were cordoned", f"{cordoned} == 1", steps)
+        return out
+
+    def _add_gone(self, out: NodeHistory, names: str) -> None:
+        """What today's objects don't have: created, amounts, labels and taints of nodes that are gone."""
+
+        def over(metric: str, by: str, function: str = "max", over: str = "last_over_time") -> decode.Vector:
+            series = f"{over}({self._selector(metric, names)}[{self._span.promql}])"
+            return self._reader.at(f"{function} by ({by}) ({series})" if by else series, self._span.end)
+
+        out.joined |= _by_node(over("kube_node_created", "node"))
+        for name in ("capacity", "allocatable"):
+            found = over(f"kube_node_status_{name}", "node, resource")
+            for labels, value in zip(found.labels, found.values.tolist(), strict=True):
+                out.amounts[labels.get("node", ""), name, labels.get("resource", "")] = value
+        for labels in over("kube_node_labels", "").labels:
+            out.labels[labels.get("node", "")] = labels
+        seen = _by_node(over(NODE_INFO, "node", "sum", "count_over_time"))
+        taints = over("kube_node_spec_taint", "node, key, value, effect", "sum", "count_over_time")
+        for labels, count in zip(taints.labels, taints.values.tolist(), strict=True):
+            node = labels.get("node", "")
+            if count > seen.get(node, np.inf) / 2:
+                taint = labels.get("key", ""), labels.get("value", ""), labels.get("effect", "")
+                out.taints.setdefault(node, []).append(taint)
+
+    def has(self, metric: str) -> bool:
+        """Whether there are series of a metric within the span."""
+        counted = f"count(last_over_time({self._selector(metric)}[{self._span.promql}]))"
+        return bool(len(self._reader.at(counted, self._span.end).values))
+
+    def parents(self) -> Mapping[tuple[str, str, str], tuple[str, str]]:
+        """(kind, namespace, name) of ReplicaSets and Jobs -> kind and name of their controllers."""
+        out = {}
+        for kind, label, family in (("ReplicaSet", "replicaset", _REPLICA_SETS), ("Job", "job_name", _JOBS)):
+            for part in self._new(f"Owners of {kind}s", family):
+                for labels in part.labels:
+                    owner = _reference(labels.get("owner_kind", ""), labels.get("owner_name", ""))
+                    out[kind, labels.get("namespace", ""), labels.get(label, "")] = owner
+        return out
+
+    def healthy(self, *, steps: int) -> Mapping[tuple[str, str], Grid]:
+        """(namespace, name) of each PodDisruptionBudget -> (steps,) `desiredHealthy`, NaN while it wasn't there."""
+        metric = "kube_poddisruptionbudget_status_desired_healthy"
+        promql = f"max by (namespace, poddisruptionbudget) ({self._selector(metric)})"
+        return {
+            (labels.get("namespace", ""), labels.get("poddisruptionbudget", "")): row
+            for labels, row in self.over_steps("Budgets", promql, steps, series=self._count(metric))
+        }
+
+    def over_steps(self, label: str, promql: str, steps: int, *, series: int = 0) -> list[tuple[Labels, Grid]]:
+        """Series of a query and their values (steps,) in the middle of each step; `series` is about how many."""
+        seconds = max(_LIST_POINTS // max(series, 1), 12) * STEP_SECONDS
+        rows: dict[tuple[tuple[str, str], ...], Grid] = {}
+        for lines, values, begin in self._middles(label, promql, seconds):
+            first = round((begin - self._span.start) / STEP_SECONDS)
+            for labels, row in zip(lines.labels, values, strict=True):
+                key = tuple(sorted(labels.items()))
+                if key not in rows:
+                    rows[key] = np.full(steps, np.nan, dtype=np.float32)
+                rows[key][first : first + len(row)] = row[: max(steps - first, 0)]
+        return [(dict(key), row) for key, row in rows.items()]
+
+    def _middles(self, label: str, promql: str, seconds: float) -> list[tuple[decode.Lines, Grid, float]]:
+        return self._reader.lines(label, promql, step=float(STEP_SECONDS), seconds=seconds)
+
+    def _flags(self, label: str, promql: str, steps: int) -> dict[str, Bools]:
+        found = self.over_steps(label, f"max by (node) ({promql})", steps, series=50)
+        return {labels.get("node", ""): np.isfinite(row) for labels, row in found}
+
+    def _selector(self, metric: str, *matchers: str) -> str:
+        inside = ",".join((*matchers, *self._cluster))
+        return f"{metric}{{{inside}}}" if inside else metric
+
+    def _count(self, metric: str) -> int:
+        """Series of a metric at the ends of the span: the larger number."""
+        query = f"count({self._selector(metric)})"
+        counts = [self._reader.at(query, at).values for at in self._span]
+        return max((int(each[0]) for each in counts if len(each)), default=0)
+
+    def _new(self, label: str, family: _Family) -> list[decode.Vector]:
+        """What there was at the start, then what came in each window."""
+        at_start = self._reader.at(family.at_start(self._cluster), self._span.start)
+        new = self._reader.changes(label, lambda window: family.new(window, self._cluster), seconds=CHANGE_SECONDS)
+        return [at_start, *new]
+
+    def _pod_values(self, family: _Family) -> dict[PodKey, float]:
+        out: dict[PodKey, float] = {}
+        for part in self._new(family.metric, family):
+            for labels, value in zip(part.labels, part.values.tolist(), strict=True):
+                key = _pod(labels)
+                out[key] = min(out.get(key, np.inf), value) if family.first else value
+        return out
+
+    def _finished(self) -> dict[PodKey, float]:
+        """Times of the pods that have succeeded or failed."""
+        phase = self._selector("kube_pod_status_phase", _FINAL)
+        by = ", ".join(POD)
+
+        def promql(window: Window, selector: str = phase) -> str:
+            return (
+                f"group by ({by}) (max_over_time({selector}[{window.promql}]) == 1"
+                f" unless on ({by}) ({selector} offset {window.promql} == 1))"
+            )
+
+        at_start = self._reader.at(f"group by ({by}) ({phase} == 1)", self._span.start)
+        found = [at_start, *self._reader.changes("Pods that finished", promql, seconds=CHANGE_SECONDS)]
+        finished = {_pod(labels) for part in found for labels in part.labels}
+        if not finished:
+            return {}
+        completed = self._pod_values(_COMPLETED)
+        out = {key: completed[key] for key in finished if key in completed}
+        if unknown := finished - out.keys():
+            spaces = any_of("namespace", sorted({namespace for namespace, _, _ in unknown}))
+            within = self._selector("kube_pod_status_phase", _FINAL, spaces)
+
+            def first(window: Window) -> str:
+                return f"min by ({by}) (min_over_time(timestamp({within} == 1)[{window.promql}:1m]))"
+
+            for part in self._reader.changes("Times of their end", first, seconds=self._seconds(len(unknown))):
+                for labels, value in zip(part.labels, part.values.tolist(), strict=True):
+                    if (key := _pod(labels)) in unknown:
+                        out[key] = min(out.get(key, np.inf), value)
+        return out
+
+    def _seconds(self, series: int) -> float:
+        """Longest window of a subquery over so many series."""
+        return min(max(_MOST_POINTS / max(series, 1) * 60.0, 600.0), CHANGE_SECONDS)
+
+    def _ended(self, label: str, metric: str, key: Sequence[str]) -> dict[tuple[str, ...], float]:
+        """Time of the last sample of every series that the end of the span hasn't."""
+        selector, by = self._selector(metric), ", ".join(key)
+
+        def promql(window: Window) -> str:
+            last = f"max by ({by}) (max_over_time(timestamp({selector})[{window.promql}:1m]))"
+            return f"{last} unless on ({by}) {selector}"
+
+        out: dict[tuple[str, ...], float] = {}
+        for part in self._reader.changes(label, promql, seconds=self._seconds(self._count(metric))):
+            for labels, value in zip(part.labels, part.values.tolist(), strict=True):
+                out[tuple(labels.get(name, "") for name in key)] = value
+        for labels in self._reader.at(f"group by ({by}) ({selector})", self._span.end).labels:
+            out.pop(tuple(labels.get(name, "") for name in key), None)
+        return out
+
+
+def _pod(labels: Labels) -> PodKey:
+    return labels.get("namespace", ""), labels.get("pod", ""), labels.get("uid", "")
+
+
+def _by_node(found: decode.Vector) -> dict[str, float]:
+    return {labels.get("node", ""): value for labels, value in zip(found.labels, found.values.tolist(), strict=True)}
+
+
+def _reference(kind: str, name: str) -> tuple[str, str]:
+    """Kind and name of an owner; empty for none, which older versions spell `<none>`."""
+    return (kind, name) if kind not in ("", "<none>") and name else ("", "")

@@ -1,0 +1,157 @@
+"""A cluster's objects over some days: kube-state-metrics in Prometheus, completed by today's snapshot."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from rebalancer.model.errors import ConfigError
+from rebalancer.model.history import STEP_SECONDS
+from rebalancer.model.ports import Progress
+from rebalancer.model.recording import Gap
+from rebalancer.model.snapshot import Bools, ClusterSnapshot
+from rebalancer.policy.schema.usage import Prometheus
+from rebalancer.prometheus.chunks import any_of
+from rebalancer.prometheus.pool import ClientPool
+from rebalancer.prometheus.queries import CLUSTER_LABEL, NODE_INFO
+from rebalancer.prometheus.recorded.kube_state import POD_INFO, KubeState
+from rebalancer.prometheus.recorded.nodes import RecordedNodes, recorded_nodes
+from rebalancer.prometheus.recorded.pods import RecordedPodTable, recorded_pods
+from rebalancer.prometheus.recorded.windows import Window, WindowReader
+
+_DAY_SECONDS = 86_400.0
+_SHORT_GAP = 2
+"""Steps: a shorter one is a failed scrape."""
+_SHOWN = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedState:
+    """The objects of a recording, from `start` on."""
+
+    url: str
+    """Of Prometheus, without user and password."""
+    start: float
+    steps: int
+    nodes: RecordedNodes
+    pods: RecordedPodTable
+    gaps: tuple[Gap, ...]
+
+    @property
+    def end(self) -> float:
+        """End of the last step."""
+        return self.start + self.steps * STEP_SECONDS
+
+
+def recorded_state(
+    prometheus: Prometheus,
+    today: ClusterSnapshot,
+    *,
+    start: float,
+    end: float,
+    progress: Progress,
+    stopping: Callable[[], bool] = lambda: False,
+) -> RecordedState:
+    """Read the objects from `start` to `end`, both multiples of STEP_SECONDS.
+
+    It begins later, and ends earlier, where Prometheus has nothing of kube-state-metrics. Raises ConnectError, and
+    ConfigError where it has nothing at all.
+    """
+    pool = ClientPool(prometheus)
+    try:
+        asked = WindowReader(pool, Window(start, end), progress=progress, stopping=stopping)
+        cluster = _cluster(asked, today)
+        gaps: list[Gap] = []
+        span = _known_span(asked, cluster, gaps, url=pool.url)
+        reader = WindowReader(pool, span, progress=progress, stopping=stopping)
+        state = KubeState(reader, cluster=cluster)
+        steps = round((span.end - span.start) / STEP_SECONDS)
+        nodes = recorded_nodes(state.nodes(steps=steps), today.nodes, start=span.start, steps=steps)
+        pods = recorded_pods(
+            state.pods(), state.parents(), today, nodes=nodes.nodes.names, start=span.start, steps=steps
+        )
+        if not len(pods.pods):
+            raise ConfigError(
+                f"usage.prometheus.url: Prometheus at {pool.url} has no {POD_INFO} since {_time(span.start)}: expected "
+                "kube-state-metrics with its pod metrics, and labels of its own kept (honorLabels: true)"
+            )
+        return RecordedState(
+            url=pool.url,
+            start=span.start,
+            steps=steps,
+            nodes=nodes,
+            pods=pods,
+            gaps=(*gaps, *nodes.gaps, *pods.gaps),
+        )
+    finally:
+        pool.close()
+
+
+def _cluster(reader: WindowReader, today: ClusterSnapshot) -> Sequence[str]:
+    """Matchers for this cluster, where several share the Prometheus: the one with most of today's nodes."""
+    found = reader.at(
+        f"group by ({CLUSTER_LABEL}, node) (last_over_time({NODE_INFO}[{reader.span.promql}]))", reader.span.end
+    )
+    nodes: dict[str, set[str]] = defaultdict(set)
+    for labels in found.labels:
+        nodes[labels.get(CLUSTER_LABEL, "")].add(labels.get("node", ""))
+    if len(nodes) < 2:
+        return ()
+    names = set(today.nodes.names)
+    ours = max(sorted(nodes), key=lambda name: len(nodes[name] & names))
+    return (any_of(CLUSTER_LABEL, [ours]),)
+
+
+def _known_span(reader: WindowReader, cluster: Sequence[str], gaps: list[Gap], *, url: str) -> Window:
+    """The part of the span in which kube-state-metrics was scraped."""
+    start, end = reader.span
+    selector = f"{NODE_INFO}{{{','.join(cluster)}}}" if cluster else NODE_INFO
+    parts = reader.lines("Scrapes of kube-state-metrics", f"count({selector})", step=STEP_SECONDS, seconds=_DAY_SECONDS)
+    known: Bools = np.zeros(round((end - start) / STEP_SECONDS), dtype=np.bool_)
+    for _, values, begin in parts:
+        first = round((begin - start) / STEP_SECONDS)
+        known[first : first + values.shape[1]] |= np.isfinite(values).any(axis=0)
+    if not known.any():
+        raise ConfigError(
+            f"usage.prometheus.url: Prometheus at {url} has no {NODE_INFO} since {_time(start)}: expected that it "
+            "scrapes kube-state-metrics (kube-prometheus-stack installs it)"
+        )
+    first, last = int(np.argmax(known)), len(known) - int(np.argmax(known[::-1]))
+    began, ended = start + first * STEP_SECONDS, start + last * STEP_SECONDS
+    if first >= _SHORT_GAP:
+        gaps.append(
+            Gap(
+                f"Prometheus has kube-state-metrics from {_time(began)} on only (is its retention shorter?): the "
+                "recording begins there",
+                0,
+            )
+        )
+    else:
+        began = start
+    if len(known) - last >= _SHORT_GAP:
+        gaps.append(Gap(f"kube-state-metrics isn't scraped since {_time(ended)}: the recording ends there", 0))
+    else:
+        ended = end
+    holes = [hole for hole in _holes(known[first:last]) if hole[1] - hole[0] >= _SHORT_GAP]
+    if holes:
+        spans = [
+            f"{_time(start + (first + one) * STEP_SECONDS)} to {_time(start + (first + other) * STEP_SECONDS)}"
+            for one, other in holes[:_SHOWN]
+        ]
+        more = f" and {len(holes) - _SHOWN} more times" * (len(holes) > _SHOWN)
+        gaps.append(
+            Gap(f"kube-state-metrics wasn't scraped from {', '.join(spans)}{more}: what changed isn't known", 0)
+        )
+    return Window(began, ended)
+
+
+def _holes(known: Bools) -> Iterator[tuple[int, int]]:
+    missing = np.concatenate(([False], ~known, [False]))
+    edges = np.flatnonzero(missing[1:] != missing[:-1])
+    yield from ((int(one), int(other)) for one, other in edges.reshape(-1, 2))
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")

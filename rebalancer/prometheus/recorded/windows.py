@@ -1,0 +1,128 @@
+"""Long queries in windows of time that Prometheus can answer.
+
+A window is halved when Prometheus refuses it, or fails to answer in time. Two queries run at a time. The queries of the
+hour (`usage.prometheus.history.queriesPerHour`) don't limit these: a replay is a command that was typed, and reads only
+what it needs.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from rebalancer.model.errors import ConnectError
+from rebalancer.model.history import Grid
+from rebalancer.model.ports import Progress
+from rebalancer.prometheus import decode
+from rebalancer.prometheus.client import PrometheusClient, TooMuchError
+from rebalancer.prometheus.pool import AT_ONCE, ClientPool
+from rebalancer.prometheus.queries import Query
+
+FIELD = "history of kube-state-metrics"
+"""Errors in these queries are reported under this name: they can't be configured."""
+_SHORTEST_SECONDS = 600.0
+
+T = TypeVar("T")
+
+
+class Window(NamedTuple):
+    """The time after `start`, up to and including `end`, in seconds since the epoch."""
+
+    start: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return self.end - self.start
+
+    @property
+    def promql(self) -> str:
+        """Its length as PromQL writes it."""
+        return f"{round(self.seconds)}s"
+
+
+class WindowReader:
+    """Reads windows of one span."""
+
+    def __init__(
+        self, pool: ClientPool, span: Window, *, progress: Progress, stopping: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.span = span
+        self._pool = pool
+        self._progress = progress
+        self._stopping = stopping
+
+    def at(self, promql: str, at: float) -> decode.Vector:
+        """One instant query."""
+        return self._run(promql, lambda client, query: decode.vector(client.query(query, at=at).result))
+
+    def changes(self, label: str, promql: Callable[[Window], str], *, seconds: float) -> list[decode.Vector]:
+        """The vectors of a query at the end of each window, in their order; windows of at most `seconds`.
+
+        `label` names the step of the progress.
+        """
+
+        def read(window: Window) -> decode.Vector:
+            return self.at(promql(window), window.end)
+
+        return self._all(label, read, seconds)
+
+    def lines(self, label: str, promql: str, *, step: float, seconds: float) -> list[tuple[decode.Lines, Grid, float]]:
+        """Series at each `step`, and their values (series, steps of the window), with the time of the first step.
+
+        The times are the starts of the windows and every step after it, before their ends.
+        """
+
+        def read(window: Window) -> tuple[decode.Lines, Grid, float]:
+            def send(client: PrometheusClient, query: Query) -> tuple[decode.Lines, Grid, float]:
+                end = window.end - step / 2
+                answer = client.query_range(query, start=window.start, end=end, step=step)
+                found = decode.lines(answer.result)
+                count = max(int(np.ceil((end - window.start) / step)), 1)
+                return found, decode.grid(found.values, start=window.start, step=step, count=count), window.start
+
+            return self._run(promql, send)
+
+        return self._all(label, read, seconds, step=step)
+
+    def _run(self, promql: str, send: Callable[[PrometheusClient, Query], T]) -> T:
+        if self._stopping():
+            raise ConnectError("stopped before the history was read")
+        query = Query(field=FIELD, promql=promql)
+        return self._pool.run(query, lambda client: send(client, query))
+
+    def _all(self, label: str, read: Callable[[Window], T], seconds: float, *, step: float = 1.0) -> list[T]:
+        windows = _divided(self.span, seconds, step)
+        fitting = [seconds]
+
+        def whole(window: Window) -> list[T]:
+            """The window, in as many parts as it takes."""
+            out, left = [], deque(_divided(window, fitting[-1], step))
+            while left:
+                part = left.popleft()
+                try:
+                    out.append(read(part))
+                except TooMuchError:
+                    if part.seconds < 2 * max(_SHORTEST_SECONDS, step):
+                        raise
+                    fitting.append(min(fitting[-1], part.seconds / 2))
+                    left.extendleft(reversed(_divided(part, fitting[-1], step)))
+            return out
+
+        out: list[T] = []
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            self._progress.step(label, 0, len(windows))
+            for done, found in enumerate(threads.map(whole, windows), 1):
+                out += found
+                self._progress.step(label, done, len(windows))
+        return out
+
+
+def _divided(span: Window, seconds: float, step: float) -> Sequence[Window]:
+    """Windows of a whole number of steps, at most `seconds` each but at least one step."""
+    length = max(int(seconds // step), 1) * step
+    starts = np.arange(span.start, span.end, length).tolist()
+    return [Window(start, min(start + length, span.end)) for start in starts]

@@ -1,0 +1,297 @@
+"""Nine days of kube-state-metrics, node_exporter and cAdvisor in a Prometheus: a recording is what was written."""
+
+import pickle
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rebalancer.bootstrap.recording import read_recording
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.context import NullProgress
+from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS
+from rebalancer.model.recording import Recording
+from rebalancer.model.snapshot import ClusterSnapshot, Owner
+from rebalancer.model.usage import CPU, MEMORY
+from tests.builders import GIB, a_budget, a_node, a_pod, a_policy, cluster
+from tests.prometheus.fakes import Clock
+from tests.real.builders.ksm_history import INF, KsmBudget, KsmNode, KsmPod, firing, ksm_history, rising
+from tests.real.builders.prometheus_days import SPACING_SECONDS, Floats, LongSeries, fill_days, hourly_rate
+from tests.real.servers.prometheus import PrometheusServer, prometheus_server
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+NOW = time.time()
+END = (NOW - 60.0) // STEP_SECONDS * STEP_SECONDS
+WEEK = 7 * DAY_SECONDS
+START = END - WEEK
+FIRST_DAY = int(NOW // DAY_SECONDS) - 9
+HOUR = 3600.0
+SLACK = SPACING_SECONDS + 61.0
+"""The last sample is up to a spacing old; the end is read to the minute."""
+
+WEB, OLD, LEGACY, DB = ("ReplicaSet", "web-7d9f"), ("ReplicaSet", "web-6c8b"), ("ReplicaSet", "cart-55aa"), "db"
+ROLLED_OUT, EVICTED = START + 50 * HOUR, START + 100 * HOUR + 17 * 60
+MOVED, PENDING = START + 70 * HOUR, 12 * 60.0
+GONE_NODE, NEW_NODE = START + 30 * HOUR, START + 90 * HOUR
+
+NODES = [
+    *(
+        KsmNode(
+            name=f"pool-a-{index}",
+            address=f"10.0.0.{index}",
+            not_ready=[(START + 20 * HOUR, START + 21 * HOUR)] if index == 2 else (),
+            cordoned=[(START + 40 * HOUR, START + 44 * HOUR)] if index == 3 else (),
+        )
+        for index in range(4)
+    ),
+    KsmNode(
+        name="pool-b-gone",
+        address="10.0.0.9",
+        created=START - 100 * HOUR,
+        gone=GONE_NODE,
+        cpu_cores=8,
+        labels={"label_disk": "ssd"},
+        taints=[("dedicated", "batch", "NoSchedule"), ("node.kubernetes.io/unschedulable", "", "NoSchedule")],
+    ),
+    KsmNode(name="pool-b-new", address="10.0.0.10", created=NEW_NODE, cpu_cores=8),
+]
+PODS = [
+    *(
+        KsmPod(name=f"web-6c8b-{at}", uid=f"old-{at}", node=f"pool-a-{at}", owner=OLD, created=START - 200 * HOUR,
+               gone=ROLLED_OUT, cpu_cores=0.25)
+        for at in range(3)
+    ),
+    *(
+        KsmPod(name=f"web-7d9f-{at}", uid=f"new-{at}", node=f"pool-a-{at}", owner=WEB, created=ROLLED_OUT,
+               bound=ROLLED_OUT + PENDING, ready=ROLLED_OUT + PENDING + 30.0, gone=EVICTED + 30.0 if at == 1 else INF)
+        for at in range(3)
+    ),
+    KsmPod(name="web-7d9f-x", uid="new-x", node="pool-b-new", owner=WEB, created=EVICTED, ready=EVICTED + 40.0),
+    KsmPod(name="cart-55aa-q", uid="cart", node="pool-b-gone", owner=LEGACY, created=START - 50 * HOUR, gone=GONE_NODE,
+           cpu_cores=1.5, memory_bytes=2 * GIB, priority_class="high"),
+    KsmPod(name="db-0", uid="db-before", node="pool-a-0", owner=("StatefulSet", DB), created=START - 99 * HOUR,
+           gone=MOVED),
+    KsmPod(name="db-0", uid="db-after", node="pool-a-3", owner=("StatefulSet", DB), created=MOVED + 200.0),
+    KsmPod(name="report-29001", uid="job", node="pool-a-3", owner=("Job", "report-29001"), created=START + 10 * HOUR,
+           finished=START + 11 * HOUR, gone=START + 60 * HOUR),
+    KsmPod(name="before", uid="before", node="pool-a-0", created=START - 30 * HOUR, gone=START - 3 * HOUR),
+]  # fmt: skip
+OF_UID = {pod.uid: pod for pod in PODS}
+BUDGET = KsmBudget(name="web", healthy=[(0.0, 2), (START + 80 * HOUR, 3)])
+ALERT = (START + 25 * HOUR, START + 25.5 * HOUR)
+
+
+def cores(pod: KsmPod) -> float:
+    return 0.1 + (sum(map(ord, pod.uid)) % 7) / 10
+
+
+def hourly(pod: KsmPod, hour: Floats) -> Floats:
+    return cores(pod) * (1.0 + 0.5 * (hour % 24 >= 8))
+
+
+def stack() -> list[LongSeries]:
+    since = FIRST_DAY * DAY_SECONDS
+    parents = {
+        (WEB[0], "shop", WEB[1]): ("Deployment", "web"),
+        (LEGACY[0], "shop", LEGACY[1]): ("Deployment", "cart"),
+        ("Job", "shop", "report-29001"): ("CronJob", "report"),
+    }
+    out = ksm_history(pods=PODS, nodes=NODES, budgets=[BUDGET], parents=parents)
+    out.append(firing({"alertname": "NodeHot", "node": "pool-a-1"}, [ALERT]))
+    evictions = {"pool": "general", "outcome": "evicted", "code": "", "job": "rebalancer"}
+    out.append(rising("rebalancer_evictions_total", evictions, [EVICTED + 20.0], since=since))
+    for node in NODES:
+        here = [pod for pod in PODS if pod.node == node.name]
+        instance = {"instance": f"{node.address}:9100", "job": "node-exporter"}
+
+        def busy(hour: Floats, here: list[KsmPod] = here) -> Floats:
+            at = since + hour * HOUR
+            on = [hourly(each, hour) * ((each.created <= at) & (at < min(each.finished, each.gone))) for each in here]
+            return 0.2 + np.sum(on, axis=0) if on else np.full(len(hour), 0.2)
+
+        out.append(series("node_cpu_seconds_total", {**instance, "cpu": "0", "mode": "user"}, busy, node, since))
+        out.append(gauge("node_memory_MemTotal_bytes", instance, node.memory_bytes, (node.created, node.gone)))
+        out.append(
+            gauge("node_memory_MemAvailable_bytes", instance, 0.75 * node.memory_bytes, (node.created, node.gone))
+        )
+    for pod in PODS:
+        labels = {"namespace": pod.namespace, "pod": pod.name, "node": pod.node, "container": "app"}
+        used = lambda hour, pod=pod: hourly(pod, hour)  # noqa: E731
+        out.append(series("container_cpu_usage_seconds_total", labels, used, pod, since))
+        out.append(gauge("container_memory_working_set_bytes", labels, 0.5 * GIB, there(pod)))
+    return out
+
+
+def there(one: KsmPod | KsmNode) -> tuple[float, float]:
+    return one.created, min(one.gone, one.finished) if isinstance(one, KsmPod) else one.gone
+
+
+def series(metric: str, labels: Mapping[str, str], used: object, one: KsmPod | KsmNode, since: float) -> LongSeries:
+    count, (begin, end) = hourly_rate(used, since), there(one)  # type: ignore[arg-type]
+    return LongSeries(
+        metric=metric,
+        labels=labels,
+        values=lambda times: np.where((begin <= times) & (times < end), count(times), np.nan),
+    )
+
+
+def gauge(metric: str, labels: Mapping[str, str], value: float, span: tuple[float, float]) -> LongSeries:
+    return LongSeries(
+        metric=metric,
+        labels=labels,
+        values=lambda times: np.where((span[0] <= times) & (times < span[1]), value, np.nan),
+    )
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PrometheusServer]:
+    def fill(data: Path) -> None:
+        fill_days(data, stack(), days=range(FIRST_DAY, FIRST_DAY + 10), until=NOW)
+
+    with prometheus_server([], fill=fill) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def today() -> ClusterSnapshot:
+    made = [
+        a_pod(pod.name, pod.node, owner=pod.owner[1], owner_kind=pod.owner[0], cpu=500.0, priority=7,
+              template={"gracePeriod": 30, "nodeSelector": {"of": pod.owner[1]}})
+        for pod in PODS
+        if pod.gone == INF
+    ]  # fmt: skip
+    deployment = Owner(kind="Deployment", namespace="shop", name="web", uid="d")
+    report = Owner(kind="CronJob", namespace="shop", name="report", uid="c")
+    replica_set = Owner(kind=WEB[0], namespace="shop", name=WEB[1], uid="rs", parent=0)
+    here = [node for node in NODES if node.gone == INF]
+    found = cluster(
+        [
+            a_node(
+                node.name,
+                cpu=node.cpu_cores * 1000,
+                memory=node.memory_bytes,
+                labels={"pool": node.name[:6], "disk": "hdd"},
+            )
+            for node in here
+        ],
+        made,
+        owners=[deployment, report, replica_set],
+        budgets=[a_budget("web", "web", 1)],
+        priority_classes={"high": 1000},
+    )  # fmt: skip
+    uids = {(pod.name): pod.uid for pod in PODS if pod.gone == INF}
+    return replace(
+        found,
+        nodes=replace(
+            found.nodes,
+            addresses=tuple((node.address,) for node in here),
+            created=np.array([node.created for node in here]),
+        ),
+        pods=replace(found.pods, uids=[uids[name] for name in found.pods.names]),
+    )
+
+
+@pytest.fixture(scope="module")
+def recording(server: PrometheusServer, today: ClusterSnapshot, tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    policy = a_policy(usage={"prometheus": {"url": server.url}})
+    settings = Settings(history_dir=str(tmp_path_factory.mktemp("history")))
+    return read_recording(policy, settings, since_seconds=WEEK, progress=NullProgress(), clock=Clock(NOW), today=today)
+
+
+def row(recording: Recording, uid: str) -> int:
+    return recording.pods.uids.index(uid)
+
+
+def test_22_1_every_pod_of_the_week_is_there_with_its_node_and_times(recording: Recording) -> None:
+    pods = recording.pods
+    assert (recording.start, recording.end) == (START, END)
+    assert set(pods.uids) == {pod.uid for pod in PODS if pod.gone > START}
+    for pod in PODS:
+        if pod.gone <= START:
+            continue
+        at = row(recording, pod.uid)
+        assert pods.names[at] == pod.name
+        assert recording.nodes.names[pods.node[at]] == pod.node
+        assert pods.created[at] == pytest.approx(pod.created, abs=1.0)
+        bound = pod.created if pod.bound is None else pod.bound
+        assert pods.bound[at] == pytest.approx(bound, abs=1.0)
+        ready = bound if pod.ready is None else pod.ready
+        assert pods.ready[at] == pytest.approx(ready, abs=1.0)
+        ended = min(pod.finished, pod.gone)
+        assert pods.ended[at] == ended if ended == INF else pods.ended[at] == pytest.approx(ended, abs=SLACK)
+
+
+def test_22_1_templates_are_those_of_todays_pods_with_the_recorded_requests(recording: Recording) -> None:
+    def template(uid: str) -> object:
+        return recording.pod_templates[int(recording.pods.template[row(recording, uid)])]
+
+    today, old, cart = template("new-0"), template("old-1"), template("cart")
+    assert (today.cpu_request_millicores, today.node_selector) == (500.0, {"of": WEB[1]})  # type: ignore[attr-defined]
+    assert (old.cpu_request_millicores, old.node_selector) == (250.0, {"of": WEB[1]})  # type: ignore[attr-defined]
+    assert (cart.cpu_request_millicores, cart.memory_request_bytes) == (1500.0, 2 * GIB)  # type: ignore[attr-defined]
+    assert recording.pods.priority[row(recording, "cart")] == 1000
+    assert template("db-before") == template("db-after")
+    texts = {gap.text: gap.pods for gap in recording.gaps}
+    assert next(count for text, count in texts.items() if "of the same service" in text) == 3
+    assert next(count for text, count in texts.items() if "without any pod today" in text) == 2
+
+
+def test_22_1_owners_and_their_parents_are_known_also_of_replica_sets_that_are_gone(recording: Recording) -> None:
+    def service(uid: str) -> tuple[str, str]:
+        owner = recording.owners[recording.pods.owner[row(recording, uid)]]
+        while owner.parent >= 0:
+            owner = recording.owners[owner.parent]
+        return owner.kind, owner.name
+
+    assert service("new-0") == service("old-0") == ("Deployment", "web")  # the old one by its name
+    assert service("cart") == ("Deployment", "cart")
+    assert service("job") == ("CronJob", "report")
+    assert service("db-before") == ("StatefulSet", "db")
+
+
+def test_22_1_nodes_join_leave_fail_and_are_cordoned_when_they_were(recording: Recording) -> None:
+    names, middles = list(recording.nodes.names), START + (np.arange(recording.steps) + 0.5) * STEP_SECONDS
+    gone, new = names.index("pool-b-gone"), names.index("pool-b-new")
+    assert recording.node_left[gone] == pytest.approx(GONE_NODE, abs=SLACK)
+    assert recording.node_joined[gone] == -np.inf
+    assert recording.node_joined[new] == pytest.approx(NEW_NODE, abs=1.0)
+    assert np.isinf(np.delete(recording.node_left, gone)).all()
+
+    def steps(row: np.ndarray) -> float:
+        return float(np.count_nonzero(row)) * STEP_SECONDS / HOUR
+
+    assert steps(~recording.node_ready[names.index("pool-a-2")]) == pytest.approx(1.0, abs=0.1)
+    assert steps(recording.node_unschedulable[names.index("pool-a-3")]) == pytest.approx(4.0, abs=0.1)
+    assert not recording.node_ready[new][middles < NEW_NODE].any()
+    assert recording.nodes.cpu_capacity_millicores[gone] == 8000.0
+    assert recording.nodes.labels[gone] == {"kubernetes.io/hostname": "pool-b-gone", "pool": "pool-b", "disk": "ssd"}
+    assert [taint.key for taint in recording.nodes.taints[gone]] == ["dedicated"]
+
+
+def test_22_1_usage_is_that_of_each_pod_while_it_was_there_and_of_its_node(recording: Recording) -> None:
+    usage, offsets = recording.usage[CPU], recording.usage[CPU].pod_start
+    for uid in ("new-0", "old-1", "cart", "db-before", "db-after"):
+        pod, at = OF_UID[uid], row(recording, uid)
+        values = usage.pod_values[offsets[at] : offsets[at + 1]]
+        ends = START + (usage.pod_first[at] + np.arange(len(values)) + 1) * STEP_SECONDS
+        known = np.isfinite(values)
+        assert known.mean() > 0.97
+        hours = (ends - STEP_SECONDS / 2 - FIRST_DAY * DAY_SECONDS) // HOUR
+        wanted = 1000.0 * hourly(pod, hours)
+        assert np.mean(np.isclose(values[known], wanted[known], rtol=0.02)) > 0.9
+    node = usage.node[list(recording.nodes.names).index("pool-b-gone")]
+    hours = int(30 * HOUR / STEP_SECONDS)
+    assert np.isfinite(node[: hours - 2]).all()
+    assert np.isnan(node[hours + 2 :]).all()
+    memory = recording.usage[MEMORY]
+    assert np.nanmedian(memory.pod_values) == pytest.approx(0.5 * GIB, rel=1e-3)
+    assert [block.day for block in recording.before[CPU]] == [FIRST_DAY, FIRST_DAY + 1, FIRST_DAY + 2]
+
+
+def test_22_1_a_recording_can_be_sent_to_another_process(recording: Recording) -> None:
+    whole = replace(recording, today=None, pod_templates=None)  # the builder's template decoder is no function
+    assert pickle.loads(pickle.dumps(whole)).pods.uids == recording.pods.uids
