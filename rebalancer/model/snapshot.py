@@ -44,6 +44,15 @@ class NodeImages:
         nothing = np.empty(0, dtype=np.int32)
         return cls({}, np.empty(0), nothing, nothing)
 
+    def of_nodes(self, nodes: Ints) -> "NodeImages":
+        """The images of these nodes, numbered from 0 in their order."""
+        count = int(max(self._node.max(initial=-1), nodes.max(initial=-1))) + 1
+        place = np.full(count, -1, dtype=np.int32)
+        place[nodes] = np.arange(len(nodes), dtype=np.int32)
+        image = np.repeat(np.arange(len(self._size_bytes), dtype=np.int32), np.diff(self._starts))
+        kept = place[self._node] >= 0
+        return NodeImages(self._names, self._size_bytes, image[kept], place[self._node[kept]])
+
     def size_of(self, name: str) -> float | None:
         """Bytes of an image; None where no node has it. `name` must be normalised (with its tag)."""
         number = self._names.get(name)

@@ -1,0 +1,482 @@
+"""The simulated cluster: nodes come and go as recorded, pods run the recorded loads, and kube-scheduler's model places
+every pod that arrives or replaces another one.
+
+Time advances by events. CPU of nodes is integrated exactly, as counters are; every minute the counters are sampled, so
+that means over a rate window can be read at any time.
+"""
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.history import STEP_SECONDS
+from rebalancer.model.recording import Recording
+from rebalancer.model.scheduler import SchedulerConfig
+from rebalancer.model.snapshot import Bools, Floats
+from rebalancer.model.usage import CPU
+from rebalancer.replay.loads import Loads, Wide
+from rebalancer.replay.scheduling import Scheduling
+from rebalancer.replay.snapshots import Snapshots
+
+TICK_SECONDS = 60.0
+SAMPLES = 61
+"""Minutes of counters that are kept."""
+STOP_SECONDS = 10.0
+"""From the eviction to the end of its containers, where the grace period isn't shorter."""
+BIND_SECONDS = 1.0
+"""From the creation of a replacement to its first look by the scheduler."""
+LOST_WITH_NODE_SECONDS = 600.0
+"""A load that ends so soon after its node has left ended with it."""
+MADE_AFTERWARDS = ("StatefulSet", "Job")
+"""Owners that make a replacement when the evicted pod is gone."""
+NONE = -1
+NEVER = math.inf
+
+Grid32 = NDArray[np.float32]
+
+
+class Event(IntEnum):
+    """What happens at a time; of two at one time the lower comes first."""
+
+    NODES = 0
+    """A node joins or leaves."""
+    ENDS = 1
+    """A load ends. Argument: load."""
+    GONE = 2
+    """An evicted pod has left. Argument: pod."""
+    ARRIVES = 3
+    """The first pod of a load is created. Argument: load."""
+    BINDS = 4
+    """The scheduler looks at a pod for the first time. Argument: pod."""
+    READY = 5
+    """A pod is Ready. Argument: pod."""
+
+
+class Due(NamedTuple):
+    """An entry of the queue of events."""
+
+    at: float
+    event: Event
+    argument: int
+
+
+class SimulatedCluster:
+    """See the module. Nodes and loads are those of the recording, by index; pods are indices that only grow."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        loads: Loads,
+        *,
+        seed: int,
+        high_millicores: Floats,
+        scheduler: SchedulerConfig,
+    ) -> None:
+        """`high_millicores` (nodes,): a node is hot over it, NaN = never."""
+        self.recording, self.loads = recording, loads
+        self.now = recording.start
+        self.step = 0
+        nodes, count = len(recording.nodes), len(loads)
+        room = max(2 * count, 64)
+        self.count = 0
+        """Pods so far."""
+        self.load = np.zeros(room, dtype=np.int64)
+        self.node = np.full(room, NONE, dtype=np.int64)
+        self.created, self.bound, self.ready_at = (np.full(room, NEVER) for _ in range(3))
+        self.going_at, self.gone_at, self.from_at = (np.full(room, NEVER) for _ in range(3))
+        """Terminating since, gone since, and carrying its load since."""
+        self.names: list[str] = []
+        self.uids: list[str] = []
+        self.current = np.full(count, NONE, dtype=np.int64)
+        """(loads,) the newest pod of each."""
+        self.replacements = np.zeros(count, dtype=np.int32)
+        """(loads,) pods that were made after an eviction or the loss of a node."""
+        self.row_of: dict[str, int] = {}
+        """uid -> pod that is there."""
+        self.there: Bools = (recording.node_joined <= self.now) & (self.now < recording.node_left)
+        self.ready: Bools = self.there & recording.node_ready[:, 0]
+        self.cordoned: Bools = recording.node_unschedulable[:, 0].copy()
+        self.taints: dict[int, tuple[str, float, bool]] = {}
+        """Node -> value of our taint, since when, and whether it is our cordon."""
+        self.nodes_version = 0
+        """Changes with the nodes, their conditions and our taints."""
+        self.pods_version = 0
+        self._alive: Wide = np.zeros(0, dtype=np.int64)
+        self._alive_at = -1
+        self._events: list[Due] = []
+        self._waiting: dict[int, None] = {}
+        """Pods that the scheduler has found no node for, oldest first."""
+        self._uncarried: dict[int, None] = {}
+        """Loads that no pod carries, while a replacement is on its way."""
+        self._service = _services(recording, loads)
+        self._of_service = _grouped(self._service)
+        self.counter: Floats = np.zeros(nodes)
+        """Millicore-seconds of each node."""
+        self._rate: Floats = np.zeros(nodes)
+        self._stale = True
+        self._accounted = self.now
+        self._samples: deque[tuple[float, Floats]] = deque(maxlen=SAMPLES)
+        self._high_millicores = high_millicores
+        self._step_counter: Floats = self.counter.copy()
+        self.share: Grid32 = np.full((nodes, recording.steps), np.nan, dtype=np.float32)
+        self.hot_minutes: Grid32 = np.zeros((nodes, recording.steps), dtype=np.float32)
+        self._next_tick = self.now
+        self.snapshots = Snapshots(self)
+        self.scheduling = Scheduling(self, seed=seed, config=scheduler)
+        self._begin()
+
+    # ---- time
+
+    def run_to(self, until: float) -> None:
+        """Let everything happen that is due up to a time."""
+        while True:
+            due = self._events[0].at if self._events else NEVER
+            at = min(due, self._next_tick)
+            if at > until:
+                break
+            self._account(at)
+            if due <= self._next_tick:
+                self._happen(heapq.heappop(self._events))
+            else:
+                self._tick()
+        self._account(until)
+
+    def _account(self, at: float) -> None:
+        if at > self._accounted:
+            self._refresh()
+            self.counter += self._rate * (at - self._accounted)
+            self._accounted = at
+        self.now = max(self.now, at)
+
+    def _tick(self) -> None:
+        """Every minute: sample the counters, count hot nodes; at the end of a step, begin the next one."""
+        start, at = self.recording.start, self._next_tick
+        self._samples.append((at, self.counter.copy()))
+        self._next_tick = at + TICK_SECONDS
+        minute = round((at - start) / TICK_SECONDS)
+        if minute:
+            step = min(int((at - start - 1e-6) // STEP_SECONDS), self.recording.steps - 1)
+            with np.errstate(invalid="ignore"):
+                hot = self.there & (self.mean(at, STEP_SECONDS) > self._high_millicores)
+            self.hot_minutes[hot, step] += 1.0
+        if minute and minute * TICK_SECONDS % STEP_SECONDS == 0:
+            self._end_step(round(minute * TICK_SECONDS / STEP_SECONDS))
+        if self._waiting:
+            self._retry()
+
+    def _end_step(self, step: int) -> None:
+        done = step - 1
+        if done < self.recording.steps:
+            capacity = np.maximum(self.recording.nodes.cpu_capacity_millicores, 1.0)
+            mean = (self.counter - self._step_counter) / STEP_SECONDS
+            self.share[:, done] = np.where(self.there, mean / capacity, np.nan)
+        self._step_counter = self.counter.copy()
+        self.step = min(step, self.recording.steps - 1)
+        self._stale = True
+        ready = self.there & self.recording.node_ready[:, self.step]
+        cordoned = self.recording.node_unschedulable[:, self.step]
+        if not (np.array_equal(ready, self.ready) and np.array_equal(cordoned, self.cordoned)):
+            self.ready, self.cordoned = ready, cordoned.copy()
+            self._nodes_changed()
+
+    def mean(self, at: float, window: float) -> Floats:
+        """(nodes,) mean millicores over the `window` seconds before a time of the last hour; of a younger recording,
+        since its start."""
+        begin = max(at - window, self.recording.start)
+        if at - begin < 1e-9:
+            self._refresh()
+            return self._rate.copy()
+        return (self._counter_at(at) - self._counter_at(begin)) / (at - begin)
+
+    def steps_between(self, begin: float, end: float) -> list[tuple[int, float, float]]:
+        """The steps that a time span touches, each with the part of it that lies in the step."""
+        start, found, at = self.recording.start, [], max(begin, self.recording.start)
+        while at < end:
+            step = int((at - start) // STEP_SECONDS)
+            last = min(start + (step + 1) * STEP_SECONDS, end)
+            found.append((min(step, self.recording.steps - 1), at, last))
+            at = last
+        return found
+
+    def _counter_at(self, at: float) -> Floats:
+        if at >= self.now:
+            return self.counter
+        later = self.now, self.counter
+        for sampled, counter in reversed(self._samples):
+            if sampled <= at:
+                span = later[0] - sampled
+                return counter if span <= 0 else counter + (later[1] - counter) * ((at - sampled) / span)
+            later = sampled, counter
+        return later[1]
+
+    def _refresh(self) -> None:
+        """What each node uses now."""
+        if not self._stale:
+            return
+        rows = self.carrying()
+        nodes = len(self.recording.nodes)
+        usage = self.loads.usage[CPU].at(self.load[rows], self.step)
+        rate: Floats = np.bincount(self.node[rows], weights=usage, minlength=nodes).astype(np.float64)
+        rate += np.where(self.there, self.loads.elsewhere[CPU][:, self.step], 0.0)
+        for load in self._uncarried:
+            siblings = self.siblings(load)
+            if len(siblings):
+                surplus = float(self.loads.usage[CPU].at(np.array([load]), self.step)[0])
+                np.add.at(rate, self.node[siblings], surplus / len(siblings))
+        self._rate, self._stale = rate, False
+
+    # ---- who is there
+
+    def alive(self) -> Wide:
+        """Pods that are there, in the order of their creation."""
+        if self._alive_at != self.pods_version:
+            self._alive = np.flatnonzero(self.gone_at[: self.count] == NEVER)
+            self._alive_at = self.pods_version
+        return self._alive
+
+    def carrying(self) -> Wide:
+        """Pods that run and carry their load."""
+        rows = self.alive()
+        return rows[(self.node[rows] >= 0) & (self.from_at[rows] <= self.now)]
+
+    def siblings(self, load: int) -> Wide:
+        """Ready pods of the other loads of a load's service."""
+        service = int(self._service[load])
+        if service < 0:
+            return np.zeros(0, dtype=np.int64)
+        loads = self._of_service[service]
+        rows = self.current[loads[loads != load]]
+        rows = rows[rows >= 0]
+        ready = (self.ready_at[rows] <= self.now) & (self.going_at[rows] == NEVER) & (self.gone_at[rows] == NEVER)
+        found: Wide = rows[ready]
+        return found
+
+    def kind_of_owner(self, load: int) -> str:
+        """Kind of a load's direct controlling owner; empty for none."""
+        owner = int(self.recording.pods.owner[self.loads.pod[load]])
+        return self.recording.owners[owner].kind if owner >= 0 else ""
+
+    # ---- events
+
+    def _begin(self) -> None:
+        recording, loads, start = self.recording, self.loads, self.recording.start
+        for at in {*recording.node_joined.tolist(), *recording.node_left.tolist()}:
+            if start < at < recording.end:
+                self._events.append(Due(at, Event.NODES, 0))
+        known = (loads.bound < recording.end) | ((loads.bound == NEVER) & (loads.created < recording.end))
+        for load in np.flatnonzero(known & (loads.ended > start)).tolist():
+            if loads.bound[load] <= start:
+                self._place_as_recorded(load)
+            elif loads.created[load] <= start:
+                self._arrive(load)
+            else:
+                self._events.append(Due(float(loads.created[load]), Event.ARRIVES, load))
+            if loads.ended[load] < NEVER:
+                self._events.append(Due(float(loads.ended[load]), Event.ENDS, load))
+        heapq.heapify(self._events)
+
+    def _happen(self, due: Due) -> None:
+        match due.event:
+            case Event.NODES:
+                self._change_nodes()
+            case Event.ENDS:
+                self._end(due.argument)
+            case Event.GONE:
+                self._leave(due.argument)
+            case Event.ARRIVES:
+                self._arrive(due.argument)
+            case Event.BINDS:
+                self._bind(due.argument)
+            case Event.READY:
+                self._become_ready(due.argument)
+
+    def _push(self, at: float, event: Event, argument: int) -> None:
+        heapq.heappush(self._events, Due(at, event, argument))
+
+    def _place_as_recorded(self, load: int) -> None:
+        pods, pod = self.recording.pods, int(self.loads.pod[load])
+        row = self._new(load, float(self.loads.created[load]))
+        self.node[row], self.bound[row] = int(pods.node[pod]), float(self.loads.bound[load])
+        ready = float(pods.ready[pod])
+        self.ready_at[row] = ready if ready < NEVER else self.loads.bound[load] + self.loads.start_up[load]
+        self.from_at[row] = self.loads.bound[load]
+
+    def _arrive(self, load: int) -> None:
+        row = self._new(load, float(self.loads.created[load]))
+        at = float(self.loads.bound[load])
+        if at < NEVER:
+            self._push(max(at, self.now), Event.BINDS, row)
+
+    def _new(self, load: int, created: float) -> int:
+        row = self.count
+        if row == len(self.load):
+            self._grow()
+        number = int(self.replacements[load])
+        pods, pod = self.recording.pods, int(self.loads.pod[load])
+        name, uid = pods.names[pod], pods.uids[pod]
+        if number:
+            uid = f"{uid}-{number}"
+            if self.kind_of_owner(load) != "StatefulSet":
+                name = f"{name.rpartition('-')[0] or name}-r{load:x}-{number}"
+        self.load[row], self.created[row] = load, created
+        self.names.append(name)
+        self.uids.append(uid)
+        self.row_of[uid] = row
+        self.current[load] = row
+        self.count += 1
+        self._pods_changed()
+        return row
+
+    def _grow(self) -> None:
+        for name in ("created", "bound", "ready_at", "going_at", "gone_at", "from_at"):
+            column = getattr(self, name)
+            setattr(self, name, np.concatenate([column, np.full(len(column), NEVER)]))
+        self.load = np.concatenate([self.load, np.zeros_like(self.load)])
+        self.node = np.concatenate([self.node, np.full(len(self.node), NONE, dtype=np.int64)])
+
+    def _bind(self, row: int) -> None:
+        """Place a pod, or let it wait."""
+        if self.gone_at[row] < NEVER:
+            return
+        node = self.scheduling.place(row)
+        if node < 0:
+            self._waiting[row] = None
+            return
+        self._waiting.pop(row, None)
+        load = int(self.load[row])
+        self.node[row], self.bound[row] = node, self.now
+        ready = self.now + float(self.loads.start_up[load])
+        if self.replacements[load] and row == self.current[load]:
+            self._push(ready, Event.READY, row)
+        else:
+            self.from_at[row] = self.now
+            self._push(ready, Event.READY, row)
+        self._pods_changed()
+
+    def _retry(self) -> None:
+        for row in list(self._waiting):
+            if self.scheduling.may_fit(row):
+                self._bind(row)
+
+    def _become_ready(self, row: int) -> None:
+        if self.gone_at[row] < NEVER or self.node[row] < 0:
+            return
+        self.ready_at[row] = self.now
+        if self.from_at[row] == NEVER:
+            self.from_at[row] = self.now
+            self._uncarried.pop(int(self.load[row]), None)
+        self._pods_changed()
+
+    def _end(self, load: int) -> None:
+        """A load ends, with every pod of it."""
+        rows = self.alive()
+        for row in rows[self.load[rows] == load].tolist():
+            self._remove(row)
+        self._uncarried.pop(load, None)
+        self.current[load] = NONE
+
+    def _leave(self, row: int) -> None:
+        """An evicted pod has left its node."""
+        if self.gone_at[row] < NEVER:
+            return
+        load = int(self.load[row])
+        self._remove(row)
+        if self.current[load] == row:
+            self._replace(load)
+        if self.from_at[self.current[load]] == NEVER:
+            self._uncarried[load] = None
+
+    def _remove(self, row: int) -> None:
+        self.gone_at[row] = self.now
+        self.row_of.pop(self.uids[row], None)
+        self._waiting.pop(row, None)
+        if self.node[row] >= 0:
+            self.scheduling.leaves(row)
+        self._pods_changed()
+
+    def _replace(self, load: int) -> int:
+        self.replacements[load] += 1
+        row = self._new(load, self.now)
+        self._push(self.now + BIND_SECONDS, Event.BINDS, row)
+        return row
+
+    def evict(self, row: int) -> None:
+        """Begin to terminate a pod. Its replacement is made at once, or when it is gone where its owner does so."""
+        load = int(self.load[row])
+        self.going_at[row] = self.now
+        template = self.recording.pod_templates[int(self.recording.pods.template[self.loads.pod[load]])]
+        self._push(self.now + min(template.grace_seconds, STOP_SECONDS), Event.GONE, row)
+        if self.kind_of_owner(load) not in MADE_AFTERWARDS:
+            self._replace(load)
+        self._pods_changed()
+
+    # ---- nodes
+
+    def _change_nodes(self) -> None:
+        recording = self.recording
+        before = self.there
+        self.there = (recording.node_joined <= self.now) & (self.now < recording.node_left)
+        self.ready = self.there & recording.node_ready[:, self.step]
+        for node in np.flatnonzero(before & ~self.there).tolist():
+            self.taints.pop(node, None)
+            self._lose(node)
+        self._nodes_changed()
+
+    def _lose(self, node: int) -> None:
+        """A node has left: what still has to run there runs elsewhere."""
+        rows = self.alive()
+        for row in rows[self.node[rows] == node].tolist():
+            load = int(self.load[row])
+            was_current = self.current[load] == row
+            self._remove(row)
+            if not was_current or self.loads.fixed[load]:
+                continue
+            if self.loads.ended[load] > self.now + LOST_WITH_NODE_SECONDS and self.kind_of_owner(load):
+                self._replace(load)
+                self._uncarried[load] = None
+            else:
+                self.current[load] = NONE
+
+    def taint(self, node: int, value: str, *, cordon: bool) -> None:
+        """Set our taint, or change it."""
+        self.taints[node] = (value, self.now, cordon)
+        self._nodes_changed()
+
+    def untaint(self, node: int) -> None:
+        """Remove our taint and our cordon."""
+        if self.taints.pop(node, None) is not None:
+            self._nodes_changed()
+
+    def _nodes_changed(self) -> None:
+        self.nodes_version += 1
+        self._stale = True
+
+    def _pods_changed(self) -> None:
+        self.pods_version += 1
+        self._stale = True
+
+
+def _services(recording: Recording, loads: Loads) -> Wide:
+    """(loads,) top owner of each, -1 for none."""
+    tops = np.arange(len(recording.owners) + 1, dtype=np.int64)
+    tops[-1] = NONE
+    for at, _ in enumerate(recording.owners):
+        seen, top = {at}, at
+        while (parent := recording.owners[top].parent) >= 0 and parent not in seen:
+            seen.add(parent)
+            top = parent
+        tops[at] = top
+    return tops[recording.pods.owner[loads.pod]]
+
+
+def _grouped(service: Wide) -> Mapping[int, Wide]:
+    """Service -> its loads."""
+    order = np.argsort(service, kind="stable")
+    names, begins = np.unique(service[order], return_index=True)
+    return dict(zip(names.tolist(), np.split(order, begins[1:]), strict=True)) if len(names) else {}

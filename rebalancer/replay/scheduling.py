@@ -1,0 +1,122 @@
+"""Placement in the simulated cluster, by the model of kube-scheduler.
+
+The model's board is kept and changed pod by pod. It is made again when nodes change, and once a day. Draws among nodes
+of equal score depend on the seed, the load and how often it was placed, so that two runs that differ in one decision
+still draw alike for everything else.
+"""
+
+import zlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.scheduler import SchedulerConfig
+from rebalancer.placement.board import Board, Kind
+from rebalancer.placement.engine import Engine
+from rebalancer.placement.sampling import winners
+from rebalancer.replay.loads import Wide
+
+if TYPE_CHECKING:
+    from rebalancer.replay.cluster import SimulatedCluster
+
+ENOUGH = 0.9999
+"""Nodes are drawn among those that win with this probability together."""
+NOWHERE = -1
+
+
+class Scheduling:
+    """See the module."""
+
+    def __init__(self, cluster: "SimulatedCluster", *, seed: int, config: SchedulerConfig) -> None:
+        self._cluster = cluster
+        self._seed = seed
+        self._config = config
+        self._made_for = (-1, -1)
+        self._engine: Engine | None = None
+        self._nodes: Wide = np.zeros(0, dtype=np.int64)
+        self._row: dict[int, int] = {}
+        self._refused: dict[tuple[object, ...], int] = {}
+        self.by_record = 0
+        """Pods that were placed where they had been, because the model doesn't know their scheduler or volumes."""
+
+    def place(self, row: int) -> int:
+        """The node of a pod that arrives, NOWHERE if none has room. The board counts it from then on."""
+        cluster = self._cluster
+        load = int(cluster.load[row])
+        if cluster.loads.fixed[load]:
+            return self._as_recorded(load)
+        engine, kind = self._current(), self._kind(load)
+        if engine.knows(kind) is not None:
+            self.by_record += 1
+            return self._as_recorded(load)
+        count = engine.feasible_count(kind)
+        if not count:
+            self._refused[engine.filter_class(kind)] = engine.board.version
+            return NOWHERE
+        nodes, shares = winners(engine.scores(kind), engine.sample_size(kind, count), enough=ENOUGH)
+        # of equal scores the same draw, whatever else there is
+        uid = cluster.recording.pods.uids[int(cluster.loads.pod[load])]
+        random = np.random.default_rng((self._seed, zlib.crc32(uid.encode()), int(cluster.replacements[load])))
+        drawn = int(np.searchsorted(np.cumsum(shares / shares.sum()), random.random()))
+        chosen = int(nodes[min(drawn, len(nodes) - 1)])
+        engine.board.put(kind, np.array([chosen]), np.ones(1))
+        return int(self._nodes[chosen])
+
+    def may_fit(self, row: int) -> bool:
+        """False where nothing has changed since a pod like this one found no node."""
+        load = int(self._cluster.load[row])
+        if self._cluster.loads.fixed[load]:
+            return True
+        engine, kind = self._current(), self._kind(load)
+        return self._refused.get(engine.filter_class(kind)) != engine.board.version
+
+    def leaves(self, row: int) -> None:
+        """A bound pod has left its node."""
+        if self._engine is None or self._made_for != self._wanted():
+            return
+        cluster = self._cluster
+        node = self._row.get(int(cluster.node[row]), NOWHERE)
+        if node >= 0:
+            self._engine.board.take_out(self._kind(int(cluster.load[row])), node)
+
+    def _as_recorded(self, load: int) -> int:
+        cluster = self._cluster
+        node = int(cluster.recording.pods.node[cluster.loads.pod[load]])
+        if node < 0 or not cluster.there[node]:
+            return NOWHERE
+        at = self._row.get(node, NOWHERE)
+        if self._engine is not None and self._made_for == self._wanted() and at >= 0:
+            self._engine.board.put(self._kind(load), np.array([at]), np.ones(1))
+        return node
+
+    def _kind(self, load: int) -> Kind:
+        pods, pod = self._cluster.recording.pods, int(self._cluster.loads.pod[load])
+        return Kind(int(pods.template[pod]), int(pods.namespace[pod]), int(pods.owner[pod]))
+
+    def _wanted(self) -> tuple[int, int]:
+        cluster = self._cluster
+        return cluster.nodes_version, int((cluster.now - cluster.recording.start) // DAY_SECONDS)
+
+    def _current(self) -> Engine:
+        wanted = self._wanted()
+        if self._engine is None or self._made_for != wanted:
+            cluster = self._cluster
+            day = cluster.recording.start + wanted[1] * DAY_SECONDS
+            loads = cluster.loads
+            coming = np.flatnonzero((loads.created < day + DAY_SECONDS) & (loads.ended > cluster.now))
+            snapshot = cluster.snapshots.for_scheduler(self._one_of_each(coming))
+            self._nodes = np.flatnonzero(cluster.there)
+            self._row = {int(node): at for at, node in enumerate(self._nodes.tolist())}
+            self._engine = Engine(Board(snapshot), self._config)
+            self._made_for = wanted
+            self._refused = {}
+        return self._engine
+
+    def _one_of_each(self, loads: Wide) -> Wide:
+        """One load of each kind."""
+        pods = self._cluster.recording.pods
+        rows = self._cluster.loads.pod[loads]
+        kinds = np.column_stack([pods.template[rows], pods.namespace[rows], pods.owner[rows]])
+        _, first = np.unique(kinds, axis=0, return_index=True)
+        return loads[np.sort(first)]

@@ -1,0 +1,271 @@
+"""The simulated cluster as the snapshot that a cycle reads, and as the one that the scheduler's model reads."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.match import selector_matches
+from rebalancer.model.objects import Taint
+from rebalancer.model.recording import Recording
+from rebalancer.model.snapshot import (
+    PENDING,
+    RUNNING,
+    ClusterSnapshot,
+    DisruptionBudget,
+    Floats,
+    Nodes,
+    Owner,
+    Pods,
+    PodStatus,
+)
+from rebalancer.model.steering import SOFT_TAINT
+from rebalancer.replay.loads import Loads, Wide
+
+if TYPE_CHECKING:
+    from rebalancer.replay.cluster import SimulatedCluster
+
+SOFT = "PreferNoSchedule"
+UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+NOT_READY = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+REFUSED_AFTER_SECONDS = 2.0
+"""A pod without a node counts as unschedulable from then on."""
+
+
+class Snapshots:
+    """Makes snapshots of one simulated cluster."""
+
+    def __init__(self, cluster: "SimulatedCluster") -> None:
+        self._cluster = cluster
+        recording = self._recording = cluster.recording
+        templates = [recording.pod_templates[index] for index in range(len(recording.pod_templates))]
+        self._requests = np.array(
+            [
+                (
+                    each.cpu_request_millicores,
+                    each.memory_request_bytes,
+                    each.cpu_scored_millicores,
+                    each.memory_scored_bytes,
+                )
+                for each in templates
+            ]
+        ).reshape(-1, 4)
+        self._pairs = _budget_pairs(recording, cluster.loads)
+        self._owners = list(recording.owners)
+        self._counted = np.full((len(recording.owners), 3), -1, dtype=np.int64)
+        self._parents = np.array([each.parent for each in recording.owners], dtype=np.int64)
+        self._nodes: tuple[int, Nodes] | None = None
+        self._namespace_labels: Mapping[str, Mapping[str, str]] = {
+            **{name: {} for name in recording.namespaces},
+            **recording.today.namespace_labels,
+        }
+
+    def now(self) -> ClusterSnapshot:
+        """The cluster now."""
+        loads, pods = self._pods(np.zeros(0, dtype=np.int64))
+        return self._snapshot(pods, owners=self._owners_of(pods), budgets=self._budgets(loads, pods))
+
+    def for_scheduler(self, coming: Wide) -> ClusterSnapshot:
+        """The same without budgets, and with a pod of each of these loads that waits for a node."""
+        _, pods = self._pods(coming)
+        return self._snapshot(pods, owners=self._recording.owners, budgets=())
+
+    def _snapshot(
+        self, pods: Pods, *, owners: tuple[Owner, ...], budgets: tuple[DisruptionBudget, ...]
+    ) -> ClusterSnapshot:
+        recording = self._recording
+        return replace(
+            recording.today,
+            taken=self._cluster.now,
+            nodes=self._nodes_now(),
+            pods=pods,
+            pod_templates=recording.pod_templates,
+            namespaces=recording.namespaces,
+            namespace_labels=self._namespace_labels,
+            owners=owners,
+            budgets=budgets,
+            statuses=(PodStatus(),),
+            listed_kinds=frozenset(),
+            volume_limits={},
+        )
+
+    def _pods(self, coming: Wide) -> tuple[Wide, Pods]:
+        """The loads of the pods, and the pods."""
+        cluster, recording, extra = self._cluster, self._recording, len(coming)
+        rows = cluster.alive()
+        place = np.full(len(recording.nodes) + 1, -1, dtype=np.int32)
+        place[: len(recording.nodes)][cluster.there] = np.arange(np.count_nonzero(cluster.there), dtype=np.int32)
+        loads = np.concatenate([cluster.load[rows], coming])
+        node = np.concatenate([place[cluster.node[rows]], np.full(extra, -1, dtype=np.int32)])
+        created = np.concatenate([cluster.created[rows], np.full(extra, cluster.now)])
+        bound = np.concatenate([cluster.bound[rows], np.full(extra, np.inf)])
+        going = np.concatenate([cluster.going_at[rows] <= cluster.now, np.zeros(extra, dtype=np.bool_)])
+        ready = np.concatenate([cluster.ready_at[rows] <= cluster.now, np.zeros(extra, dtype=np.bool_)])
+        recorded = cluster.loads.pod[loads]
+        template = recording.pods.template[recorded]
+        numbers, none = rows.tolist(), np.zeros(len(loads), dtype=np.int32)
+        return loads, Pods(
+            names=[*(cluster.names[row] for row in numbers), *[""] * extra],
+            uids=[*(cluster.uids[row] for row in numbers), *[""] * extra],
+            namespace=recording.pods.namespace[recorded],
+            node=node,
+            owner=recording.pods.owner[recorded],
+            template=template,
+            phase=np.where(node >= 0, RUNNING, PENDING).astype(np.int8),
+            ready=ready & ~going & (node >= 0),
+            terminating=going,
+            created=created,
+            started=np.where(np.isfinite(bound), bound, np.nan),
+            priority=recording.pods.priority[recorded],
+            cpu_request_millicores=self._requests[template, 0],
+            memory_request_bytes=self._requests[template, 1],
+            cpu_scored_millicores=self._requests[template, 2],
+            memory_scored_bytes=self._requests[template, 3],
+            gated=np.zeros(len(loads), dtype=np.bool_),
+            unschedulable=(node < 0) & (cluster.now - created > REFUSED_AFTER_SECONDS),
+            nominated=np.full(len(loads), -1, dtype=np.int32),
+            restarts=none,
+            init_restarts=none,
+            status=none,
+        )
+
+    # ---- nodes
+
+    def _nodes_now(self) -> Nodes:
+        cluster = self._cluster
+        if self._nodes is None or self._nodes[0] != cluster.nodes_version:
+            self._nodes = (cluster.nodes_version, self._nodes_at(np.flatnonzero(cluster.there)))
+        return self._nodes[1]
+
+    def _nodes_at(self, there: Wide) -> Nodes:
+        cluster, nodes = self._cluster, self._recording.nodes
+        ours = [node in cluster.taints and cluster.taints[node][2] for node in there.tolist()]
+        cordoned = cluster.cordoned[there] | np.array(ours, dtype=np.bool_)
+        ready = cluster.ready[there]
+
+        def chosen(column: Floats) -> Floats:
+            return column[there]
+
+        rows = there.tolist()
+        everywhere = len(rows) == len(nodes)
+        return Nodes(
+            names=tuple(nodes.names[row] for row in rows),
+            cpu_capacity_millicores=chosen(nodes.cpu_capacity_millicores),
+            cpu_allocatable_millicores=chosen(nodes.cpu_allocatable_millicores),
+            memory_capacity_bytes=chosen(nodes.memory_capacity_bytes),
+            memory_allocatable_bytes=chosen(nodes.memory_allocatable_bytes),
+            pods_allocatable=chosen(nodes.pods_allocatable),
+            ready=ready,
+            unschedulable=cordoned,
+            created=chosen(nodes.created),
+            labels=tuple(nodes.labels[row] for row in rows),
+            taints=tuple(
+                self._taints_of(row, cordoned=bool(shut), ready=bool(up))
+                for row, shut, up in zip(rows, cordoned.tolist(), ready.tolist(), strict=True)
+            ),
+            addresses=tuple(nodes.addresses[row] for row in rows),
+            extended=tuple(nodes.extended[row] for row in rows),
+            images=nodes.images if everywhere else nodes.images.of_nodes(there.astype(np.int32)),
+            annotations=tuple(nodes.annotations[row] for row in rows),
+        )
+
+    def _taints_of(self, node: int, *, cordoned: bool, ready: bool) -> tuple[Taint, ...]:
+        """Those of today without what depends on the time, and what its condition and we have set."""
+        own = [
+            each
+            for each in self._recording.nodes.taints[node]
+            if each.key not in (SOFT_TAINT, UNSCHEDULABLE.key, NOT_READY.key, "node.kubernetes.io/unreachable")
+        ]
+        own += [UNSCHEDULABLE] if cordoned else []
+        own += [] if ready else [NOT_READY]
+        if (ours := self._cluster.taints.get(node)) is not None:
+            value, since, _ = ours
+            added = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            own.append(Taint(key=SOFT_TAINT, value=value, effect=SOFT, time_added=added))
+        return tuple(own)
+
+    # ---- owners and budgets
+
+    def _owners_of(self, pods: Pods) -> tuple[Owner, ...]:
+        """The owners with their replicas now: as many are desired as have a load."""
+        count = len(self._owners)
+        ready = np.bincount(pods.owner[pods.ready & (pods.owner >= 0)], minlength=count).astype(np.int64)
+        # one for each load: an evicted pod and its replacement are there at once
+        loads = np.unique(self._cluster.load[self._cluster.alive()])
+        owner = self._recording.pods.owner[self._cluster.loads.pod[loads]]
+        wanted = np.bincount(owner[owner >= 0], minlength=count).astype(np.int64)
+        children = np.zeros(count, dtype=np.int64)
+        has_parent = np.flatnonzero(self._parents >= 0)
+        np.add.at(children, self._parents[has_parent], (wanted[has_parent] > 0).astype(np.int64))
+        total, all_ready = wanted.copy(), ready.copy()
+        np.add.at(total, self._parents[has_parent], wanted[has_parent])
+        np.add.at(all_ready, self._parents[has_parent], ready[has_parent])
+        figures = np.column_stack([total, all_ready, children > 1])
+        for at in np.flatnonzero((figures != self._counted).any(axis=1)).tolist():
+            desired, up, rolling = (int(value) for value in figures[at])
+            kind = self._recording.owners[at].kind
+            self._owners[at] = replace(
+                self._recording.owners[at],
+                desired=desired,
+                ready=up,
+                rolling_out=bool(rolling) and kind == "Deployment",
+            )
+        self._counted = figures
+        return tuple(self._owners)
+
+    def _budgets(self, loads: Wide, pods: Pods) -> tuple[DisruptionBudget, ...]:
+        """The budgets that were there, with their status now."""
+        cluster, budgets = self._cluster, self._recording.budgets
+        healthy = self.healthy(loads[pods.ready])
+        out = []
+        for at, each in enumerate(budgets):
+            if each.since <= cluster.now < each.until:
+                desired = int(each.desired_healthy[cluster.step])
+                out.append(
+                    DisruptionBudget(
+                        namespace=each.namespace,
+                        name=each.name,
+                        selector=each.selector,
+                        disruptions_allowed=max(int(healthy[at]) - desired, 0),
+                        current_healthy=int(healthy[at]),
+                        desired_healthy=desired,
+                        evicts_unhealthy=each.evicts_unhealthy,
+                    )
+                )
+        return tuple(out)
+
+    def healthy(self, ready_loads: Wide) -> Wide:
+        """(budgets,) Ready pods that each selects."""
+        is_ready = np.zeros(len(self._cluster.loads), dtype=np.bool_)
+        is_ready[ready_loads] = True
+        budget, load = self._pairs
+        counts: Wide = np.bincount(budget[is_ready[load]], minlength=len(self._recording.budgets)).astype(np.int64)
+        return counts
+
+    def budgets_of(self, load: int) -> Wide:
+        """Budgets that select a load's pods."""
+        budget, of_load = self._pairs
+        return budget[of_load == load]
+
+
+def _budget_pairs(recording: Recording, loads: Loads) -> tuple[Wide, NDArray[np.int64]]:
+    """Pairs of budget and load that it selects."""
+    template, namespace = recording.pods.template[loads.pod], recording.pods.namespace[loads.pod]
+    budgets: list[Wide] = [np.zeros(0, dtype=np.int64)]
+    selected: list[Wide] = [np.zeros(0, dtype=np.int64)]
+    number = {name: at for at, name in enumerate(recording.namespaces)}
+    for at, budget in enumerate(recording.budgets):
+        if budget.selector is None or budget.namespace not in number:
+            continue
+        inside = np.flatnonzero(namespace == number[budget.namespace])
+        matches = {
+            each: selector_matches(budget.selector, recording.pod_templates[each].labels)
+            for each in np.unique(template[inside]).tolist()
+        }
+        found = inside[[matches[each] for each in template[inside].tolist()]] if len(inside) else inside
+        budgets.append(np.full(len(found), at, dtype=np.int64))
+        selected.append(found.astype(np.int64))
+    return np.concatenate(budgets), np.concatenate(selected)
