@@ -10,7 +10,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,10 +66,18 @@ class Due(NamedTuple):
     argument: int
 
 
+class Past(Protocol):
+    """Keeps what was used."""
+
+    def add(self, cluster: "SimulatedCluster", step: int) -> None:
+        """A step has ended; `share` has it."""
+        ...
+
+
 class SimulatedCluster:
     """See the module. Nodes and loads are those of the recording, by index; pods are indices that only grow."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - the columns of one table
         self,
         recording: Recording,
         loads: Loads,
@@ -84,6 +92,8 @@ class SimulatedCluster:
         self.step = 0
         nodes, count = len(recording.nodes), len(loads)
         room = max(2 * count, 64)
+        self.past: Past | None = None
+        """What pods and nodes used, for forecasts; None where nothing is kept."""
         self.count = 0
         """Pods so far."""
         self.load = np.zeros(room, dtype=np.int64)
@@ -176,6 +186,8 @@ class SimulatedCluster:
             capacity = np.maximum(self.recording.nodes.cpu_capacity_millicores, 1.0)
             mean = (self.counter - self._step_counter) / STEP_SECONDS
             self.share[:, done] = np.where(self.there, mean / capacity, np.nan)
+        if self.past is not None and done < self.recording.steps:
+            self.past.add(self, done)
         self._step_counter = self.counter.copy()
         self.step = min(step, self.recording.steps - 1)
         self._stale = True

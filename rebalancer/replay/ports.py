@@ -101,7 +101,7 @@ class ReplayedEvictor:
         cluster = self._cluster
         row = cluster.row_of.get(eviction.uid)
         if row is None or cluster.going_at[row] < NEVER:
-            return Answer(outcome=Outcome.FAILED, refusal=Refusal.of(Reason.GONE, "the pod is gone"))
+            return Answer(outcome=Outcome.FAILED, refusal=Refusal.of(Reason.SERVER_GONE))
         if (name := self._barred_by(row)) is not None:
             text = f"the disruption budget {name} doesn't allow it"
             return Answer(outcome=Outcome.REFUSED, refusal=Refusal.of(Reason.SERVER_BUDGET, text))
@@ -113,7 +113,7 @@ class ReplayedEvictor:
 
     def _barred_by(self, row: int) -> str | None:
         cluster, snapshots = self._cluster, self._cluster.snapshots
-        budgets = snapshots.budgets_of(int(cluster.load[row])).tolist()
+        budgets: list[int] = snapshots.budgets_of(int(cluster.load[row])).tolist()
         if not budgets:
             return None
         rows = cluster.alive()
@@ -122,8 +122,8 @@ class ReplayedEvictor:
         for at in budgets:
             budget = cluster.recording.budgets[at]
             there = budget.since <= cluster.now < budget.until
-            if there and healthy[at] <= budget.desired_healthy[cluster.step]:
-                return budget.name
+            if there and int(healthy[at]) <= int(budget.desired_healthy[cluster.step]):
+                return str(budget.name)
         return None
 
 

@@ -14,6 +14,7 @@ from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.placement.board import Board, Kind
 from rebalancer.placement.engine import Engine
+from rebalancer.placement.nodes import Floats, Rows
 from rebalancer.placement.sampling import winners
 from rebalancer.replay.loads import Wide
 
@@ -55,13 +56,23 @@ class Scheduling:
             self._refused[engine.filter_class(kind)] = engine.board.version
             return NOWHERE
         nodes, shares = winners(engine.scores(kind), engine.sample_size(kind, count), enough=ENOUGH)
-        # of equal scores the same draw, whatever else there is
-        uid = cluster.recording.pods.uids[int(cluster.loads.pod[load])]
-        random = np.random.default_rng((self._seed, zlib.crc32(uid.encode()), int(cluster.replacements[load])))
-        drawn = int(np.searchsorted(np.cumsum(shares / shares.sum()), random.random()))
-        chosen = int(nodes[min(drawn, len(nodes) - 1)])
+        chosen = self._drawn(row, nodes, shares)
         engine.board.put(kind, np.array([chosen]), np.ones(1))
         return int(self._nodes[chosen])
+
+    def _drawn(self, row: int, nodes: Rows, shares: Floats) -> int:
+        """One of the nodes that may win. The recorded node is one draw of the real scheduler, so where it may win, an
+        arrival is there."""
+        cluster = self._cluster
+        load = int(cluster.load[row])
+        pod, number = int(cluster.loads.pod[load]), int(cluster.replacements[load])
+        if number == 0:
+            recorded = self._row.get(int(cluster.recording.pods.node[pod]), NOWHERE)
+            if recorded in nodes:
+                return recorded
+        random = np.random.default_rng((self._seed, zlib.crc32(cluster.recording.pods.uids[pod].encode()), number))
+        drawn = int(np.searchsorted(np.cumsum(shares / shares.sum()), random.random()))
+        return int(nodes[min(drawn, len(nodes) - 1)])
 
     def may_fit(self, row: int) -> bool:
         """False where nothing has changed since a pod like this one found no node."""

@@ -248,7 +248,8 @@ class Snapshots:
     def budgets_of(self, load: int) -> Wide:
         """Budgets that select a load's pods."""
         budget, of_load = self._pairs
-        return budget[of_load == load]
+        found: Wide = budget[of_load == load]
+        return found
 
 
 def _budget_pairs(recording: Recording, loads: Loads) -> tuple[Wide, NDArray[np.int64]]:

@@ -1,0 +1,183 @@
+"""Runs over a recording: the simulated cluster behind the ports of a cycle, with a database of its own."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+
+from rebalancer.bootstrap.adapters import scheduler_of
+from rebalancer.bootstrap.database import create_database, records_of
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.context import CycleContext, NullProgress
+from rebalancer.cycle.soft_taints import SoftTaintController
+from rebalancer.evaluation.loop import EvaluationLoop
+from rebalancer.forecasting.loop import ForecastLoop
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.ports import Clock, Ledger, Progress, Records
+from rebalancer.model.recording import Recording
+from rebalancer.model.replay import ReplayedCycle, ReplayRun
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.replay.cluster import SimulatedCluster
+from rebalancer.replay.history import keepers_of
+from rebalancer.replay.loads import loads_of
+from rebalancer.replay.ports import ReplayClock, ReplayedCluster, ReplayedEvictor, ReplayedTaints, ReplayLease
+from rebalancer.replay.remembered import Remembered
+from rebalancer.replay.run import PolicyRun, high_millicores, with_forecast_interval
+from rebalancer.replay.usage import ReplayedUsage
+from rebalancer.store import SqlLedger
+
+Mode = Literal["recorded", "none", "policy"]
+
+FORECAST_SECONDS = 3600.0
+"""A replay renews its forecasts at most so often: each costs as much as many cycles."""
+CHUNK_SECONDS = 6 * 3600.0
+"""A run without cycles reports its progress, and may be stopped, so often."""
+
+
+def run_recording(
+    recording: Recording,
+    policy: RebalancerPolicy,
+    *,
+    mode: Mode,
+    label: str,
+    high: Mapping[str, float],
+    seed: int = 0,
+    progress: Progress | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> ReplayRun:
+    """One run; see `Replay` for what the modes are. `high`: pool -> share over which its nodes count as hot.
+
+    A run that is stopped is as far as it came: `until` says how far.
+    """
+    progress = progress or NullProgress()
+    loads = loads_of(recording, joined=mode != "recorded")
+    cluster = SimulatedCluster(
+        recording,
+        loads,
+        seed=seed,
+        high_millicores=high_millicores(recording, policy, high),
+        scheduler=scheduler_of(policy),
+    )
+    hours = round((recording.end - recording.start) / 3600.0)
+
+    def passed(now: float) -> None:
+        progress.step(label, min(round((now - recording.start) / 3600.0), hours), hours)
+
+    cycles, evictions, notes = list[ReplayedCycle](), list[Eviction](), list[str]()
+    if mode == "policy":
+        cycles, evictions = _with_policy(cluster, policy, passed, stopping)
+    else:
+        while cluster.now < recording.end and not stopping():
+            cluster.run_to(min(cluster.now + CHUNK_SECONDS, recording.end))
+            passed(cluster.now)
+    passed(cluster.now)
+    if cluster.scheduling.by_record:
+        notes.append(
+            f"{cluster.scheduling.by_record} pods were placed where they had been: their scheduler or volumes are not "
+            "modelled"
+        )
+    return ReplayRun(
+        label=label,
+        until=min(cluster.now, recording.end),
+        share=cluster.share,
+        hot_minutes=cluster.hot_minutes,
+        evictions=tuple(evictions),
+        cycles=tuple(cycles),
+        most_in_flight=most_in_flight(evictions),
+        notes=tuple(notes),
+    )
+
+
+def _with_policy(
+    cluster: SimulatedCluster,
+    policy: RebalancerPolicy,
+    passed: Callable[[float], None],
+    stopping: Callable[[], bool],
+) -> tuple[list[ReplayedCycle], list[Eviction]]:
+    policy = with_forecast_interval(policy, FORECAST_SECONDS)
+    with _database(policy, ReplayClock(cluster)) as (context_of, ledger):
+        run = context_of(cluster, policy)
+        run.passed, run.stopping = passed, stopping
+        run.run()
+        return run.cycles, list(ledger.evicted(cluster.recording.start))
+
+
+@contextmanager
+def _database(
+    policy: RebalancerPolicy, clock: Clock
+) -> Iterator[tuple[Callable[[SimulatedCluster, RebalancerPolicy], PolicyRun], SqlLedger]]:
+    with tempfile.TemporaryDirectory(prefix="replay-") as folder:
+        settings = Settings(database=f"sqlite:///{Path(folder) / 'replay.db'}")
+        create_database(settings)
+        with records_of(settings, policy, clock) as records:
+            stored = records.ledger(clock=clock)
+            lease = ReplayLease()
+            stored.fence(lease.term)
+            remembered = Remembered(stored, records)
+            ledger = cast("Ledger", remembered)
+
+            def context_of(cluster: SimulatedCluster, policy: RebalancerPolicy) -> PolicyRun:
+                reader, usage = ReplayedCluster(cluster), ReplayedUsage(cluster, policy.usage)
+                evaluation = EvaluationLoop(
+                    policy=policy,
+                    cluster=reader,
+                    usage=usage,
+                    effect=records.effect(),
+                    forecasts=records.forecasts(),
+                    ledger=ledger,
+                    standard=None,
+                    clock=clock,
+                )
+                forecasts = None
+                if policy.forecast.mode == "Act":
+                    forecasts = ForecastLoop(
+                        policy=policy, keepers=keepers_of(cluster, clock), clock=clock, ledger=ledger
+                    )
+                context = CycleContext(
+                    cluster=reader,
+                    usage=usage,
+                    evictor=ReplayedEvictor(cluster),
+                    records=cast("Records", remembered),
+                    ledger=ledger,
+                    lease=lease,
+                    clock=clock,
+                    progress=NullProgress(),
+                    scheduler=scheduler_of(policy),
+                    soft_taint_controller=SoftTaintController(taints=ReplayedTaints(cluster)),
+                    effect=records.effect(),
+                    feedback=lambda: evaluation.feedback,
+                )
+                if forecasts is not None:
+                    context = replace(
+                        context,
+                        peaks=forecasts.peaks,
+                        service_day_profiles=forecasts.service_day_profiles,
+                        memory_leaks=forecasts.memory_leaks,
+                        record_usage=forecasts.record_usage,
+                    )
+                return PolicyRun(
+                    cluster=cluster,
+                    context=context,
+                    policy=policy,
+                    evaluate=lambda: evaluation.turn() if remembered.evicts else (),
+                    forecasts=forecasts,
+                )
+
+            yield context_of, stored
+
+
+def most_in_flight(evictions: list[Eviction]) -> int:
+    """The most evictions whose replacements were not Ready yet, at one time."""
+    begun = np.array([each.at for each in evictions])
+    ended = np.array([each.replaced_at or each.closed_at or each.at for each in evictions])
+    if not len(begun):
+        return 0
+    times = np.concatenate([begun, ended])
+    changes = np.concatenate([np.ones(len(begun)), -np.ones(len(ended))])
+    # an eviction at the moment in which another one ends is not together with it
+    order = np.lexsort((changes, times))
+    return int(np.cumsum(changes[order]).max())

@@ -1,0 +1,133 @@
+"""One run over a recording: its cycles, under one policy."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.request import WHOLE_CLUSTER, CycleRequest, RequestScope
+from rebalancer.cycle.run import run_cycle
+from rebalancer.forecasting.loop import ForecastLoop
+from rebalancer.model.eviction import Outcome
+from rebalancer.model.history import STEP_SECONDS
+from rebalancer.model.plan import CycleReport, Trigger
+from rebalancer.model.recording import Recording
+from rebalancer.model.replay import Blocked, Grid32, ReplayedCycle
+from rebalancer.model.snapshot import Floats
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import NodePools
+from rebalancer.replay.cluster import SimulatedCluster
+
+EVALUATION_SECONDS = 300.0
+"""Between two passes of the evaluation loop."""
+MAX_BLOCKED = 50
+"""Hot nodes of one cycle of which is told why they stay hot."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PolicyRun:
+    """See the module."""
+
+    cluster: SimulatedCluster
+    context: CycleContext
+    policy: RebalancerPolicy
+    evaluate: Callable[[], object]
+    """One pass of the evaluation loop."""
+    forecasts: ForecastLoop | None
+    """None where no decision is based on forecasts."""
+    passed: Callable[[float], None] = lambda _now: None
+    """Called with the time that was reached."""
+    stopping: Callable[[], bool] = lambda: False
+    cycles: list[ReplayedCycle] = field(default_factory=list)
+    _evaluated_at: float = 0.0
+
+    def run(self) -> None:
+        """Run to the end of the recording, or until `stopping`."""
+        cluster, end = self.cluster, self.cluster.recording.end
+        due = {each.name: cluster.now + each.interval for each in self.policy.strategies}
+        forecast_at = cluster.now if self.forecasts is not None else end
+        while not self.stopping():
+            at = min(*due.values(), forecast_at, end)
+            # a cycle with waits ends later than it began
+            cluster.run_to(max(at, cluster.now))
+            if cluster.now >= end:
+                break
+            now = cluster.now
+            self.passed(now)
+            requests = []
+            if self.forecasts is not None and forecast_at <= now:
+                requests.append(self.forecasts.look(self.context.cluster.snapshot()).request())
+                forecast_at = max(self.forecasts.next_at(), now + STEP_SECONDS)
+            late = {name for name, next_at in due.items() if next_at <= now}
+            if late:
+                requests.append(periodic(late, every=len(late) == len(due)))
+                due |= {each.name: now + each.interval for each in self.policy.strategies if each.name in late}
+            for request in requests:
+                if request is not None:
+                    self._cycle(request)
+
+    def _cycle(self, request: CycleRequest) -> None:
+        at = self.cluster.now
+        if at - self._evaluated_at >= EVALUATION_SECONDS:
+            self.evaluate()
+            self._evaluated_at = at
+        report = run_cycle(self.context, self.policy, request=request, dry_run=False).report
+        self.cycles.append(summary_of(report, at))
+
+
+def periodic(strategies: set[str], *, every: bool) -> CycleRequest:
+    """The request of the timer for these strategies."""
+    scopes = {WHOLE_CLUSTER} if every else {RequestScope(strategy=name) for name in strategies}
+    return CycleRequest(trigger=Trigger.PERIODIC, scopes=frozenset(scopes))
+
+
+def summary_of(report: CycleReport, at: float) -> ReplayedCycle:
+    """A cycle's report as a replay keeps it."""
+    hot = [each.name for each in report.nodes if each.hot]
+    blocked = [Blocked(node=each.name, code=str(each.code), message=each.message) for each in report.remaining]
+    named = {each.node for each in blocked}
+    blocked += [
+        Blocked(node=each.node, code=str(each.code), message=each.message)
+        for each in report.refusals
+        if not each.name and each.node in hot and each.node not in named
+    ]
+    return ReplayedCycle(
+        at=at,
+        trigger=str(report.trigger),
+        hot=len(hot),
+        evicted=sum(each.outcome is Outcome.EVICTED for each in report.evictions),
+        stopped=report.stopped.message if report.stopped is not None else "",
+        blocked=tuple(blocked[:MAX_BLOCKED]),
+    )
+
+
+def high_millicores(recording: Recording, policy: RebalancerPolicy, high: Mapping[str, float]) -> Floats:
+    """(nodes,) millicores over which a node is hot; NaN for a node of no pool."""
+    names = NodePools.of(policy.pools, recording.nodes).names
+    shares = np.array([high.get(name, np.nan) if name else np.nan for name in names])
+    return np.asarray(shares * recording.nodes.cpu_capacity_millicores)
+
+
+def measured(recording: Recording, high: Floats) -> tuple[Grid32, Grid32]:
+    """(nodes, steps) share of the capacity and hot minutes as recorded. The mean over a rate window that ends within a
+    step is that of the two steps' means, weighted."""
+    from rebalancer.model.usage import CPU
+
+    node = recording.usage[CPU].node.astype(np.float64)
+    before = np.concatenate([node[:, :1], node[:, :-1]], axis=1)
+    before = np.where(np.isfinite(before), before, node)
+    minutes = round(STEP_SECONDS / 60.0)
+    hot = np.zeros(node.shape, dtype=np.float32)
+    with np.errstate(invalid="ignore"):
+        for minute in range(1, minutes + 1):
+            part = minute / minutes
+            hot += before * (1.0 - part) + node * part > high[:, None]
+        share = node / np.maximum(recording.nodes.cpu_capacity_millicores, 1.0)[:, None]
+    return share.astype(np.float32), hot
+
+
+def with_forecast_interval(policy: RebalancerPolicy, seconds: float) -> RebalancerPolicy:
+    """The policy with forecasts at most this often."""
+    interval = max(policy.forecast.interval, seconds)
+    return policy.model_copy(update={"forecast": policy.forecast.model_copy(update={"interval": interval})})
