@@ -120,7 +120,7 @@ class SimulatedCluster:
         self._alive: Wide = np.zeros(0, dtype=np.int64)
         self._alive_at = -1
         self._events: list[Due] = []
-        self._waiting: dict[int, None] = {}
+        self.waiting: dict[int, None] = {}
         """Pods that the scheduler has found no node for, oldest first."""
         self._uncarried: dict[int, None] = {}
         """Loads that no pod carries, while a replacement is on its way."""
@@ -177,7 +177,7 @@ class SimulatedCluster:
             self.hot_minutes[hot, step] += 1.0
         if minute and minute * TICK_SECONDS % STEP_SECONDS == 0:
             self._end_step(round(minute * TICK_SECONDS / STEP_SECONDS))
-        if self._waiting:
+        if self.waiting:
             self._retry()
 
     def _end_step(self, step: int) -> None:
@@ -240,7 +240,7 @@ class SimulatedCluster:
             siblings = self.siblings(load)
             if len(siblings):
                 surplus = float(self.loads.usage[CPU].at(np.array([load]), self.step)[0])
-                np.add.at(rate, self.node[siblings], surplus / len(siblings))
+                rate += np.bincount(self.node[siblings], minlength=nodes) * (surplus / len(siblings))
         self._rate, self._stale = rate, False
 
     # ---- who is there
@@ -318,6 +318,8 @@ class SimulatedCluster:
         ready = float(pods.ready[pod])
         self.ready_at[row] = ready if ready < NEVER else self.loads.bound[load] + self.loads.start_up[load]
         self.from_at[row] = self.loads.bound[load]
+        if self.ready_at[row] > self.now:
+            self._push(float(self.ready_at[row]), Event.READY, row)
 
     def _arrive(self, load: int) -> None:
         row = self._new(load, float(self.loads.created[load]))
@@ -358,9 +360,9 @@ class SimulatedCluster:
             return
         node = self.scheduling.place(row)
         if node < 0:
-            self._waiting[row] = None
+            self.waiting[row] = None
             return
-        self._waiting.pop(row, None)
+        self.waiting.pop(row, None)
         load = int(self.load[row])
         self.node[row], self.bound[row] = node, self.now
         ready = self.now + float(self.loads.start_up[load])
@@ -372,7 +374,7 @@ class SimulatedCluster:
         self._pods_changed()
 
     def _retry(self) -> None:
-        for row in list(self._waiting):
+        for row in list(self.waiting):
             if self.scheduling.may_fit(row):
                 self._bind(row)
 
@@ -407,7 +409,7 @@ class SimulatedCluster:
     def _remove(self, row: int) -> None:
         self.gone_at[row] = self.now
         self.row_of.pop(self.uids[row], None)
-        self._waiting.pop(row, None)
+        self.waiting.pop(row, None)
         if self.node[row] >= 0:
             self.scheduling.leaves(row)
         self._pods_changed()

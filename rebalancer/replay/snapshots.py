@@ -58,6 +58,7 @@ class Snapshots:
         self._counted = np.full((len(recording.owners), 3), -1, dtype=np.int64)
         self._parents = np.array([each.parent for each in recording.owners], dtype=np.int64)
         self._nodes: tuple[int, Nodes] | None = None
+        self._last: tuple[tuple[object, ...], ClusterSnapshot] | None = None
         self._namespace_labels: Mapping[str, Mapping[str, str]] = {
             **{name: {} for name in recording.namespaces},
             **recording.today.namespace_labels,
@@ -65,8 +66,14 @@ class Snapshots:
 
     def now(self) -> ClusterSnapshot:
         """The cluster now."""
+        cluster = self._cluster
+        state = cluster.pods_version, cluster.nodes_version, cluster.step, bool(cluster.waiting)
+        if self._last is not None and self._last[0] == state and not cluster.waiting:
+            return replace(self._last[1], taken=cluster.now)
         loads, pods = self._pods(np.zeros(0, dtype=np.int64))
-        return self._snapshot(pods, owners=self._owners_of(pods), budgets=self._budgets(loads, pods))
+        found = self._snapshot(pods, owners=self._owners_of(pods), budgets=self._budgets(loads, pods))
+        self._last = state, found
+        return found
 
     def for_scheduler(self, coming: Wide) -> ClusterSnapshot:
         """The same without budgets, and with a pod of each of these loads that waits for a node."""
@@ -197,12 +204,15 @@ class Snapshots:
         loads = np.unique(self._cluster.load[self._cluster.alive()])
         owner = self._recording.pods.owner[self._cluster.loads.pod[loads]]
         wanted = np.bincount(owner[owner >= 0], minlength=count).astype(np.int64)
-        children = np.zeros(count, dtype=np.int64)
-        has_parent = np.flatnonzero(self._parents >= 0)
-        np.add.at(children, self._parents[has_parent], (wanted[has_parent] > 0).astype(np.int64))
-        total, all_ready = wanted.copy(), ready.copy()
-        np.add.at(total, self._parents[has_parent], wanted[has_parent])
-        np.add.at(all_ready, self._parents[has_parent], ready[has_parent])
+        below = np.flatnonzero(self._parents >= 0)
+        parents = self._parents[below]
+
+        def with_children(column: Wide) -> Wide:
+            sums = np.bincount(parents, weights=column[below], minlength=count)
+            return column + sums.astype(np.int64)
+
+        children = np.bincount(parents, weights=wanted[below] > 0, minlength=count)
+        total, all_ready = with_children(wanted), with_children(ready)
         figures = np.column_stack([total, all_ready, children > 1])
         for at in np.flatnonzero((figures != self._counted).any(axis=1)).tolist():
             desired, up, rolling = (int(value) for value in figures[at])
