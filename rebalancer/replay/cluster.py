@@ -123,7 +123,7 @@ class SimulatedCluster:
         self.waiting: dict[int, None] = {}
         """Pods that the scheduler has found no node for, oldest first."""
         self._uncarried: dict[int, None] = {}
-        """Loads that no pod carries, while a replacement is on its way."""
+        """Loads that no pod carries until a replacement is Ready."""
         self._service = _services(recording, loads)
         self._of_service = _grouped(self._service)
         self.counter: Floats = np.zeros(nodes)

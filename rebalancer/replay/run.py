@@ -22,7 +22,7 @@ from rebalancer.replay.cluster import SimulatedCluster
 EVALUATION_SECONDS = 300.0
 """Between two passes of the evaluation loop."""
 MAX_BLOCKED = 50
-"""Hot nodes of one cycle of which is told why they stay hot."""
+"""Hot nodes of one cycle whose reasons are kept."""
 
 
 @dataclass(slots=True, kw_only=True)
