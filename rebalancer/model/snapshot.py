@@ -65,6 +65,13 @@ class NodeImages:
             return self._node[:0]
         return self._node[self._starts[number] : self._starts[number + 1]]
 
+    def only(self, nodes: Ints) -> "NodeImages":
+        """The images of some nodes, ascending indices; the first of them is node 0."""
+        image = np.repeat(np.arange(len(self._size_bytes), dtype=np.int32), np.diff(self._starts))
+        kept = np.isin(self._node, nodes)
+        node = np.searchsorted(nodes, self._node[kept]).astype(np.int32)
+        return NodeImages(self._names, self._size_bytes, image[kept], node)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
@@ -128,6 +135,14 @@ class PodTemplateTable:
             template = self._decoded[index] = self._decode(self._blobs[index])
         return template
 
+    def only(self, indices: Sequence[int]) -> "PodTemplateTable":
+        """A table of the templates at `indices`, in that order."""
+        return PodTemplateTable([self._blobs[index] for index in indices], self._decode, self._outline)
+
+    def __reduce__(self) -> tuple[Callable[[list[bytes]], "PodTemplateTable"], tuple[list[bytes]]]:
+        # decoded first: what decodes the blobs need not be known to another process
+        return _from_json, ([msgspec.json.encode(self._decode(blob)) for blob in self._blobs],)
+
     def outline(self, index: int) -> PodTemplateOutline:
         """Labels and affinity of one template; not kept."""
         if self._outline is not None:
@@ -176,6 +191,10 @@ def _added(blob: bytes) -> PodTemplate:
 def _outline_of(template: PodTemplate) -> PodTemplateOutline:
     affinity = b"" if template.affinity is None else msgspec.json.encode(template.affinity)
     return PodTemplateOutline(template.labels, affinity, bool(template.topology_spread))
+
+
+def _from_json(blobs: list[bytes]) -> PodTemplateTable:
+    return PodTemplateTable(blobs, msgspec.json.Decoder(PodTemplate).decode)
 
 
 REVISION_LABEL = "controller-revision-hash"
