@@ -13,11 +13,11 @@ from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.calls import MAX_CALLS
 from rebalancer.cycle.context import CycleContext, NullRecords, SystemClock
 from rebalancer.kube.snapshot.snapshot import KubeCluster
+from rebalancer.model.figures import age
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.strategies import Need
-from rebalancer.policy.schema.types import format_duration
 from rebalancer.store import SqlRecords, database_exists
 from rebalancer.strategies import needs
 
@@ -145,7 +145,7 @@ def _basis(forecast_loop: "ForecastLoop", folder: Path, now: float) -> str:
         return ""
     if math.isinf(last.known_until):
         return f"planned without a forecast: the usage history in {folder} is empty; `rebalancer forecast` reads it"
-    ends = f"the usage history in {folder} ends {format_duration(max(now - last.known_until, 0.0) // 60 * 60)} ago"
+    ends = f"the usage history in {folder} ends {age((now - last.known_until) // 60 * 60)} ago"
     if forecast_loop.stale(now):
         return f"planned without a forecast: {ends}; `rebalancer forecast` reads the rest"
     return f"planned with a forecast: {ends}"

@@ -315,7 +315,7 @@ class EvictionAdmission:
         loses = int(self._snapshot.pods.ready[move.pod_index])
         left = here_ready + others.ready - self._gone.get(move.service_identity, 0) - loses
         if loses and desired and left * 100 < cross.min_ready_share * desired:
-            text = f"{move.service_identity}: {left} of {desired} would stay ready, {cross.min_ready_share:g} % must"
+            text = f"{move.service_identity}: {left} of {desired} would stay ready, {cross.min_ready_share:g}% must"
             return Refusal.of(Reason.READY_SHARE_TOO_LOW, text)
         return None
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from rebalancer.constraints.limits import LimitUsage, clock_time, paused
 from rebalancer.constraints.scale_up import ScaleUp
+from rebalancer.model import figures
 from rebalancer.model.drains import DrainedNode, InVain, in_vain_in_a_row
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.limits import EVERY_NODE, EvictionBackoff, Pause, ReplacementLineage
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.safety import BackoffPolicy, Cooldowns
-from rebalancer.policy.schema.types import format_duration
 
 
 def backoff_seconds(policy: BackoffPolicy, count: int) -> float:
@@ -121,7 +121,7 @@ class EvictionCooldowns:
             scope = counted[kind]
             last = self._view.last(scope, before=self._now)
             if last is not None and self._clock - last < seconds:
-                ago = format_duration(max(self._clock - last, 0.0))
+                ago = figures.age(self._clock - last)
                 due = last + seconds
                 return Refusal.of(code, f"{scope}: {ago} ago, next at {clock_time(due)}", next_at=due)
         return None

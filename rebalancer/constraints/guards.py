@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from rebalancer.constraints.autoscalers import ServicesInChange
+from rebalancer.model import figures
 from rebalancer.model.annotations import EVICTION_IN_PROGRESS, MIRROR, OWN_PREFIX, VETOES, run_by_kubelet
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector, PodTemplate
@@ -297,7 +298,7 @@ def _age(pod: Pod, view: GuardView) -> Refusal | None:
     if age < view.guards.min_age:
         wanted = format_duration(view.guards.min_age)
         due = pod.started + view.guards.min_age
-        return Refusal.of(Reason.TOO_YOUNG, f"{format_duration(max(age, 0.0))} of {wanted}", next_at=due)
+        return Refusal.of(Reason.TOO_YOUNG, f"{figures.age(age)} of {wanted}", next_at=due)
     return None
 
 

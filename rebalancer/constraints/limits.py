@@ -11,9 +11,9 @@ from math import isfinite
 
 from rebalancer.constraints.scopes import RULE_OF
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.figures import size
 from rebalancer.model.limits import Check, Denied, LedgerEntry, Pause, Scope
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.policy.schema.limits import format_bytes
 from rebalancer.policy.schema.types import format_duration
 
 
@@ -158,12 +158,12 @@ def refusal_for(denied: Denied) -> Refusal:
 
 
 def _pulled(denied: Denied) -> str:
-    check, limit = denied.check, format_bytes(denied.check.at_most)
+    check, limit = denied.check, size(denied.check.at_most)
     if not isfinite(check.amount):
         return f"how much this one has to pull isn't known, {limit} may be pulled at once"
     if check.amount > check.at_most:
-        return f"this one needs {format_bytes(check.amount)}, only {limit} may be pulled at once"
-    return f"{format_bytes(denied.used)} of {limit} being pulled, this one needs {format_bytes(check.amount)}"
+        return f"this one needs {size(check.amount)}, only {limit} may be pulled at once"
+    return f"{size(denied.used)} of {limit} being pulled, this one needs {size(check.amount)}"
 
 
 def paused(pause: Pause) -> Refusal:
@@ -182,7 +182,7 @@ def describe_check(check: Check) -> str:
         "spacing": f"{span} apart",
         "separation": f"{span} apart over clusters",
         "inFlight": f"{check.at_most} in flight",
-        "bytes": f"{format_bytes(check.at_most)} being pulled",
+        "bytes": f"{size(check.at_most)} being pulled",
     }[check.kind]
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, ThresholdOverride
 from rebalancer.model.eviction import Eviction, Outcome
+from rebalancer.model.figures import percent
 from rebalancer.model.plan import CycleReport, PodRefusal
 from rebalancer.model.ports import Inbox
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -115,8 +116,8 @@ def _override(episode: AlertEpisode, nodes: AlertedNodes, policy: RebalancerPoli
     left = policy.alerts.max_excess / 100 - evicted
     if left < LEAST_EXCESS:
         what = node if resource == CPU else f"{resource} of {node}"
-        bound = f"alerts.maxExcess is {policy.alerts.max_excess:g} %"
-        raise _RejectedError(f"{evicted:.1%} of {what} was evicted already, {bound}", final=False)
+        bound = f"alerts.maxExcess is {policy.alerts.max_excess:g}%"
+        raise _RejectedError(f"{percent(evicted)} of {what} was evicted already, {bound}", final=False)
     return ThresholdOverride(
         node=node,
         strategy=rule.strategy,
@@ -157,10 +158,10 @@ def _thresholds(
     if high is None:
         raise _RejectedError("neither alert nor policy sets a high threshold")
     if high < bounds.min_high:
-        raise _RejectedError(f"its high of {high:g} % is below alerts.minHigh ({bounds.min_high:g} %)")
+        raise _RejectedError(f"its high of {high:g}% is below alerts.minHigh ({bounds.min_high:g}%)")
     lowest = bounds.lowest_target
     if asked is not None and asked < lowest:
-        raise _RejectedError(f"its target of {asked:g} % is below alerts.minTarget ({lowest:g} %)")
+        raise _RejectedError(f"its target of {asked:g}% is below alerts.minTarget ({lowest:g}%)")
     target = asked or rule.target
     if target is None:
         target = max(high - (own.high - own.target if own else 10.0), lowest)
@@ -224,8 +225,8 @@ def _episode_result(override: ThresholdOverride, report: CycleReport, now: float
         line = next((each for each in report.nodes if each.name == override.node), None)
         share = None if line is None else line.before(override.resource)
         what = "" if override.resource == CPU else f"{override.resource} "
-        measured = "not known" if share is None else f"{share:.1%}"
-        return f"measured {what}{measured}, not above the alert's {override.high:.1%}: nothing is evicted", again
+        measured = "not known" if share is None else f"{percent(share)}"
+        return f"measured {what}{measured}, not above the alert's {percent(override.high)}: nothing is evicted", again
     gone = (Outcome.PLANNED,) if report.dry_run else (Outcome.EVICTED, Outcome.UNKNOWN)
     went = sum(
         each.node == override.node and each.outcome in gone and each.resource in ("", *cooled_of)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rebalancer.effect.messages import cores, percent
 from rebalancer.model.effect import Assessment, ChangeBreakdown, Outcome
+from rebalancer.model.figures import millicores, percent
 from rebalancer.model.usage import CPU
 
 ROUNDING: Final = 1e-9
@@ -126,7 +126,7 @@ def measured_relief(assessment: Assessment) -> float:
 
 
 def _parts(assessment: Assessment, account: ChangeBreakdown | None) -> str:
-    """The parts that are not rounded to zero: in cores of CPU, of other resources in shares of the node."""
+    """The parts that are not rounded to zero: CPU as such, other resources as shares of the node."""
     if account is None:
         return ""
     named = (
@@ -142,10 +142,14 @@ def _parts(assessment: Assessment, account: ChangeBreakdown | None) -> str:
     by_cpu = assessment.resource == CPU
 
     def text(value: float) -> str:
-        return cores(value) if by_cpu else percent(value / assessment.capacity).removesuffix(" %")
+        return millicores(value) if by_cpu else percent(value / assessment.capacity)
 
-    parts = [f"{name} {'+' if value > 0 else ''}{shown}" for name, value in named if (shown := text(value)) != "0"]
-    return f" ({', '.join(parts)} {'cores' if by_cpu else '% of the node'})" if parts else ""
+    parts = [
+        f"{name} {'+' if value > 0 else ''}{text(value)}"
+        for name, value in named
+        if percent(value / assessment.capacity) != "0%"
+    ]
+    return f" ({', '.join(parts)}{'' if by_cpu else ' of the node'})" if parts else ""
 
 
 def _sum(values: Iterable[float]) -> float:

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from rebalancer.effect.messages import counted
 from rebalancer.model.effect import NodeObservation
+from rebalancer.model.figures import counted
 from rebalancer.model.plan import MIN_RELIEF
 from rebalancer.model.reason import BlockedReason, Reason
 

@@ -13,9 +13,9 @@ from statistics import median
 from typing import Final
 
 from rebalancer.effect.cluster import DAY_HOURS, load_change, mean_of
-from rebalancer.effect.messages import NOTHING, counted, percent
 from rebalancer.model.document import Amount, Count, Share
 from rebalancer.model.effect import PoolHour
+from rebalancer.model.figures import NOTHING, counted, percent
 from rebalancer.model.history import HOUR_SECONDS
 from rebalancer.policy.schema.forecast import Event
 
@@ -187,7 +187,7 @@ def _verdict(days: int, change: Interval | None, net: Interval | None, but: Sequ
         return f"insufficient data: {counted(days, 'matched day')}, at least {ENOUGH_DAYS} are needed"
     interval = net or change
     against = " than in the control group" if net else ""
-    sure = f"{interval.confidence * 100:.0f} % sure, {counted(days, 'matched day')}"
+    sure = f"{percent(interval.confidence, 0)} sure, {counted(days, 'matched day')}"
     if interval.low <= 0 <= interval.high:
         text = f"no clear change in hot time: {_minutes(interval)} ({sure})"
     else:

@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import Final
 
 from rebalancer.effect.blocked import by_count, why_blocked
-from rebalancer.effect.messages import counted, percent
 from rebalancer.model.effect import Assessment, HotEpisode, NodeObservation, Outcome, Step
+from rebalancer.model.figures import age, counted, percent
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Trigger
 from rebalancer.model.reason import MissReason
@@ -112,7 +112,7 @@ def _found(
     acting = [each for each in found if each.evictions and not each.dry_run]
     evictions = sum(each.evictions for each in acting)
     delay = first.at - bare.started_at
-    when = f"discovered {format_duration(abs(delay))} {'after' if delay >= 0 else 'before'} it became hot"
+    when = f"discovered {age(abs(delay))} {'after' if delay >= 0 else 'before'} it became hot"
     attributed = replace(
         bare, discovered_at=first.at, discovery_trigger=first.trigger, strategy=first.finding or "", evictions=evictions
     )
@@ -150,8 +150,8 @@ def _missed(episode: HotEpisode, hot: Sequence[NodeObservation], every_seconds: 
         span = episode.ended_at - episode.started_at
         if span <= every_seconds * JITTER:
             every = format_duration(every_seconds)
-            return MissReason.NOT_EVALUATED, f"hot for {format_duration(span)}, and it is evaluated every {every}"
-        return MissReason.DAEMON_DOWN, f"no cycle ran in the {format_duration(span)} that it was hot"
+            return MissReason.NOT_EVALUATED, f"hot for {age(span)}, and it is evaluated every {every}"
+        return MissReason.DAEMON_DOWN, f"no cycle ran in the {age(span)} that it was hot"
     ended_at = hot[-1].at if episode.ended_at is None else episode.ended_at
     moments = [episode.started_at, *(each.at for each in hot), ended_at]
     gap = max(later - earlier for earlier, later in pairwise(moments))
@@ -159,7 +159,7 @@ def _missed(episode: HotEpisode, hot: Sequence[NodeObservation], every_seconds: 
     if gap > IGNORED_OBSERVATIONS * every_seconds and gap * 2 >= span:
         return (
             MissReason.DAEMON_DOWN,
-            f"no cycle ran for {format_duration(gap)} of the {format_duration(span)} it was hot",
+            f"no cycle ran for {age(gap)} of the {age(span)} it was hot",
         )
     miss = _most(Counter(_said(each) for each in hot))
     return miss, _miss_text(miss, hot)

@@ -10,9 +10,9 @@ from statistics import median
 from typing import Final
 
 from rebalancer.effect.account import planned_relief
-from rebalancer.effect.messages import percent
 from rebalancer.model.effect import Assessment, Outcome, Step
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.figures import percent
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.usage import CPU
 from rebalancer.policy.schema.safety import EffectivenessBreaker

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 from rebalancer.effect.cluster import PoolDay, PoolSummary, over_days, summaries
 from rebalancer.effect.comparison import Comparison
-from rebalancer.effect.messages import counted, percent, sentence
+from rebalancer.effect.messages import sentence
 from rebalancer.effect.rates import RateLine, TrendPoint, day_of, rates, trend
 from rebalancer.model.document import INLINE, Amount, Count, Dimension, Instant, Share, Shown
 from rebalancer.model.effect import (
@@ -28,6 +28,7 @@ from rebalancer.model.effect import (
     resource_of_reason,
 )
 from rebalancer.model.eviction import Eviction, EvictionCounts
+from rebalancer.model.figures import counted, percent
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.usage import CPU
 

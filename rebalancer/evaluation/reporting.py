@@ -12,13 +12,13 @@ from itertools import pairwise
 from typing import Final, Protocol
 
 from rebalancer.effect.comparison import Comparison, compare
-from rebalancer.effect.messages import counted
 from rebalancer.effect.rates import day_of
 from rebalancer.effect.report import SHOWN, AccuracyLine, Report, make_report
 from rebalancer.forecast.accuracy import BEFORE_SECONDS, RECENT_SECONDS, figures
 from rebalancer.model.document import Dimension
 from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, PoolHour, Step
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.figures import counted
 from rebalancer.model.forecasts import ForecastRecords, ForecastSums
 from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS
 from rebalancer.policy import RebalancerPolicy

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import median
 
+from rebalancer.model.figures import percent
 from rebalancer.model.forecasts import TOLERANCE, ForecastKind, ForecastSums, Verdict, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
 
@@ -187,7 +188,7 @@ def _drift(recent: tuple[float, float], before: tuple[float, float]) -> str:
     if covered <= was_covered - LESS_COVERED + TOLERANCE:
         found.append(f"{covered:.0%} of the last 3 days stayed at or under the forecast, {was_covered:.0%} before")
     if error >= max(TIMES_THE_ERROR * was_error - TOLERANCE, LEAST_DRIFT_ERROR):
-        found.append(f"the error of the last 3 days is {error:.1%} of capacity, {was_error:.1%} before")
+        found.append(f"the error of the last 3 days is {percent(error)} of capacity, {percent(was_error)} before")
     return "; ".join(found)
 
 

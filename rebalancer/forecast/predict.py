@@ -19,6 +19,7 @@ from rebalancer.forecast.predictors.base import Past
 from rebalancer.forecast.resource import OF_CPU, ForecastResource
 from rebalancer.forecast.result import ForecastParts, Forecasts, NodeForecast, PoolForecast
 from rebalancer.forecast.window import Window
+from rebalancer.model.figures import counted
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid, History
 from rebalancer.model.outcomes import ForecastOutcomes
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -111,7 +112,7 @@ def look_ahead(
                 out[node] = each
     unknown = sum(1 for each in out if each is not None and each.days_used == 0)
     if unknown:
-        notes.append(f"{unknown} node(s) have no day with enough samples and no forecast")
+        notes.append(f"{counted(unknown, 'node')} without a day with enough samples, and so without a forecast")
     return Ahead(
         forecasts=Forecasts(
             nodes=tuple(each for each in out if each is not None),

@@ -21,6 +21,7 @@ from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.forecasting.resources import MAX_HISTORY_GAP_SECONDS, Capacities, forecast_resources, known_until
 from rebalancer.forecasting.verification import record_acted_forecasts, record_daily_forecasts, verify_due
+from rebalancer.model.figures import age
 from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.model.history import History
 from rebalancer.model.peaks import Peaks, ServiceDayProfiles
@@ -31,7 +32,6 @@ from rebalancer.model.usage import CPU, MEMORY, Usage
 from rebalancer.planner.ahead import PredictedHotNode, first_starts, predicted_hot_nodes
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
-from rebalancer.policy.schema.types import format_duration
 
 STALE_AFTER_RUNS = 3.0
 """A forecast older than this many intervals is not used."""
@@ -322,6 +322,4 @@ def _leaks(histories: Mapping[str, History], snapshot: ClusterSnapshot, now: flo
 
 
 def _age(seconds: float) -> str:
-    return (
-        "there is no history yet" if math.isinf(seconds) else f"history ends {format_duration(seconds // 60 * 60)} ago"
-    )
+    return "there is no history yet" if math.isinf(seconds) else f"history ends {age(seconds // 60 * 60)} ago"

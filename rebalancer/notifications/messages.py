@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from rebalancer.model.effect import Assessment, Outcome, Step
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.eviction import Outcome as Answer
+from rebalancer.model.figures import counted, percent
 from rebalancer.model.notifications import Event, Notification
 from rebalancer.model.plan import CycleReport
 from rebalancer.model.usage import CPU
@@ -32,7 +33,7 @@ def evictions(report: CycleReport) -> list[Notification]:
         line = lines.get(node)
         change = ""
         if line is not None and line.cpu_before is not None and line.cpu_planned is not None:
-            change = f" ({line.cpu_before:.0%} -> {line.cpu_planned:.0%} planned)"
+            change = f" ({percent(line.cpu_before)} -> {percent(line.cpu_planned)} planned)"
         text.append(f"{node}{change}: {_some([f'{each.namespace}/{each.pod}' for each in moved])}")
     if len(made) > SHOWN:
         text.append(f"and {len(made) - SHOWN} more nodes")
@@ -42,7 +43,7 @@ def evictions(report: CycleReport) -> list[Notification]:
         Notification(
             event=Event.EVICTIONS,
             cluster=report.cluster,
-            title=f"{report.cluster}: {_count(count, 'pod')} evicted from {_count(len(made), 'node')}",
+            title=f"{report.cluster}: {counted(count, 'pod')} evicted from {counted(len(made), 'node')}",
             text="\n".join(text),
             at=at,
             labels={"trigger": str(report.trigger)},
@@ -104,15 +105,11 @@ def _breaker(
 
 
 def _share(assessment: Assessment) -> str:
-    after = "unknown" if assessment.after_share is None else f"{assessment.after_share:.0%}"
+    after = "unknown" if assessment.after_share is None else percent(assessment.after_share)
     resource = "" if assessment.resource == CPU else f" of {assessment.resource}"
-    return f"{after}{resource}, target {assessment.target:.0%}"
+    return f"{after}{resource}, target {percent(assessment.target)}"
 
 
 def _some(names: Sequence[str]) -> str:
     shown = ", ".join(names[:SHOWN])
     return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

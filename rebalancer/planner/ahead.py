@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.windows import Outlook, Windowed, annotation_of, next_opening
+from rebalancer.model.figures import percent
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import MIN_RELIEF
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
@@ -65,8 +66,8 @@ class PredictedHotNode:
         """The same with the figures of a later snapshot."""
         of, zone = "" if self.resource == CPU else f"{self.resource} ", self.zone
         return (
-            f"{of}peak {peak_share * 100:.0f} % expected at {_clock(peak_at, zone)} {zone}, "
-            f"over {self.high * 100:.0f} % from {_clock(hot_from, zone)}; {self.start_why}"
+            f"{of}peak {percent(peak_share)} expected at {_clock(peak_at, zone)} {zone}, "
+            f"over {percent(self.high)} from {_clock(hot_from, zone)}; {self.start_why}"
         )
 
     def due(self, now: float, every: float) -> bool:
@@ -286,7 +287,7 @@ class _StartSearch:
         wanted = min(excess, float(offered.max())) * (1 - ROUNDING)
         chosen = int(np.flatnonzero(offered >= wanted)[-1])
         at, share = float(times[chosen]), float(offered[chosen]) / excess
-        short = "" if share >= 1 - ROUNDING else f"; only {math.floor(share * 100)} % of the excess may be moved then"
+        short = "" if share >= 1 - ROUNDING else f"; only {math.floor(share * 100)}% of the excess may be moved then"
         if at >= deadline:
             return _Start(at=at, why=f"to be relieved by {_clock(at, 'UTC')}{short}")
         of = _largest([of for of, _, _, until in groups if at in until], candidates.relief)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission
+from rebalancer.model.figures import percent
 from rebalancer.model.objects import QOS_RANK
 from rebalancer.model.plan import MIN_RELIEF, Finding, Goal
 from rebalancer.model.reason import Reason, Refusal
@@ -100,7 +101,7 @@ def useless(job: Job) -> dict[int, Refusal]:
         elif math.isnan(share):
             out[index] = Refusal.of(Reason.NO_POD_USAGE)
         elif share < MIN_RELIEF:
-            out[index] = Refusal.of(Reason.NO_RELIEF, f"{share:.1%} of the excess")
+            out[index] = Refusal.of(Reason.NO_RELIEF, f"{percent(share)} of the excess")
     return out
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.figures import percent, size
 from rebalancer.model.plan import PREDICTED, Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
@@ -38,7 +39,6 @@ FEW_SOFT_TAINTS, FEW_SHARE = 8, 0.02
 """New soft taints that one eviction is worth, and as a share of all nodes: for more of them, two evictions of smaller
 pods are better."""
 
-GIB = 2.0**30
 
 MAX_RISK = 0.01
 """Probability of a landing that doesn't hold."""
@@ -268,8 +268,8 @@ class Landings:
             return ""
         target = float(loads.target[node, at] / loads.room[node, at])
         return (
-            f"; {self._snapshot.nodes.names[node]} would be at {target + float(over[node, at]):.1%} of its "
-            f"{loads.resources[at]}, its target is {target:.1%}"
+            f"; {self._snapshot.nodes.names[node]} would be at {percent(target + float(over[node, at]))} of its "
+            f"{loads.resources[at]}, its target is {percent(target)}"
         )
 
     def _barred_by_memory(
@@ -291,8 +291,8 @@ class Landings:
         used = self._reserve.most(node, self.model.draws)[0] + self._reserve.coming[pod.index, 0]
         left = max(room - float(used), 0.0)
         return (
-            f"{self._snapshot.nodes.names[node]} would keep {left / room:.1%} of its memory "
-            f"({left / GIB:.1f} of {room / GIB:.1f} GiB), at least {least:.1%} must stay available"
+            f"{self._snapshot.nodes.names[node]} would keep {percent(left / room)} of its memory "
+            f"({size(left)} of {size(room)}), at least {percent(least)} must stay available"
         )
 
     def _fits(

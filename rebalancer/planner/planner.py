@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.figures import percent
 from rebalancer.model.plan import Finding, Goal, Loads, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
@@ -674,7 +675,7 @@ def _reason(job: Job, pod: Pod) -> str:
     if headroom is None:
         return finding.reason
     parts = [
-        f"{name} {each / whole:.1%}"
+        f"{name} {percent(each / whole)}"
         for name, each, whole in zip(
             headroom.loads.resources, headroom.loads.relieved[pod.index], headroom.loads.room[finding.node], strict=True
         )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rebalancer.model.figures import percent
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Pod
 from rebalancer.placement.landing import PlacementModel
@@ -55,7 +56,7 @@ def unreachable(job: Job, pods: Sequence[Pod], placement: PlacementModel) -> dic
     resource = np.array(headroom.loads.resources)[hot][worst]
     refusal = Refusal.of(
         Reason.HIGH_UNREACHABLE,
-        f"its own processes and pods that may not go use {(high + rest)[worst] / room[worst]:.1%} ({resource}), "
-        f"high is {high[worst] / room[worst]:.1%}",
+        f"its own processes and pods that may not go use {percent((high + rest)[worst] / room[worst])} ({resource}), "
+        f"high is {percent(high[worst] / room[worst])}",
     )
     return dict.fromkeys(leave, refusal)

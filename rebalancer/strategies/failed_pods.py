@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from rebalancer.model import figures
 from rebalancer.model.snapshot import FAILED, ClusterSnapshot
 from rebalancer.policy.schema.strategies import FailedPodsArgs
-from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.selection import by_name, one_pod, pods_in_scope, with_exit_codes, with_reasons
 from rebalancer.strategies.view import Findings, StrategyView
 
@@ -28,7 +28,7 @@ def find(view: StrategyView) -> Findings:
     failed = failed[np.argsort(-age[failed], kind="stable")]
     return Findings(
         findings=tuple(
-            one_pod(view, pod, f"failed{_why(snapshot, pod)}, {format_duration(age[pod])} old", broken=True)
+            one_pod(view, pod, f"failed{_why(snapshot, pod)}, {figures.age(age[pod])} old", broken=True)
             for pod in failed.tolist()
         )
     )

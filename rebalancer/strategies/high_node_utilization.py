@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rebalancer.constraints.guards import parse_flag
 from rebalancer.constraints.limits import clock_time
 from rebalancer.model.drains import InVain
+from rebalancer.model.figures import percent
 from rebalancer.model.plan import Finding, Goal, LandingRule, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import RUNNING
@@ -78,7 +79,9 @@ class _Shares:
     def said(self, node: int) -> str:
         """The shares of one node and its thresholds."""
         shown = zip(self.words, self.share[node].tolist(), self.low[node].tolist(), strict=True)
-        return " and ".join(f"{word} {share:.1%} is under low {low:.1%}" for word, share, low in shown if isfinite(low))
+        return " and ".join(
+            f"{word} {percent(share)} is under low {percent(low)}" for word, share, low in shown if isfinite(low)
+        )
 
 
 def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
@@ -343,8 +346,9 @@ def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
                 node=each,
                 pool=view.node_pools.names[each],
                 reason=(
-                    f"full by requests ({asked[each]:.1%} of its {what}) and idle in fact ({used[each]:.1%} in use), "
-                    f"to be brought down to {args.release_target / 100:.1%} requested"
+                    f"full by requests ({percent(asked[each])} of its {what}) and idle in fact "
+                    f"({percent(used[each])} in use), to be brought down to {percent(args.release_target / 100)} "
+                    "requested"
                 ),
                 resource=args.resource,
                 cpu_share=float(asked[each]),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.figures import millicores, percent
 from rebalancer.model.plan import Finding, LandingRule
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -189,8 +190,8 @@ def _reason(view: StrategyView, waiting: _Waiting, busy: Floats, node: int, pod:
         what = f"tasks wait for CPU {waiting.pressure[node]:.0%} of the time"
     requested = snapshot.pods.cpu_request_millicores[pod]
     return (
-        f"{what} while {busy[node]:.0%} of the node's CPU is in use; {_name(snapshot, pod)} uses {used:.0f}m and "
-        f"requests {requested:.0f}m"
+        f"{what} while {percent(busy[node])} of the node's CPU is in use; {_name(snapshot, pod)} uses "
+        f"{millicores(used)} and requests {millicores(requested)}"
     )
 
 

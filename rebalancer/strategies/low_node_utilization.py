@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.alerts import ThresholdOverride
+from rebalancer.model.figures import percent
 from rebalancer.model.plan import AT_ITS_PEAK, Finding, Loads, ResourceExcess, is_predicted
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.usage import CPU, MEMORY
@@ -73,23 +74,24 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
     by = f" ({override.source})" if override is not None else ""
     if is_predicted(loads.resources[worst]):
         reason = (
-            f"{_peak(resource)} of {share[worst]:.1%} expected at {_clock(view, node, resource)}, "
-            f"over high {high[worst]:.1%}, to be cooled to {target[worst]:.1%}"
+            f"{_peak(resource)} of {percent(share[worst])} expected at {_clock(view, node, resource)}, "
+            f"over high {percent(high[worst])}, to be cooled to {percent(target[worst])}"
         )
     else:
         what = f"{'real' if view.strategy.by_cpu else 'requested'} {resource}".replace("real cpu", "real CPU")
         mark = "high" if high[worst] > target[worst] else "its target"
-        reason = f"{what} {share[worst]:.1%} is over {mark} {high[worst]:.1%}{by}, to be cooled to {target[worst]:.1%}"
+        reason = f"{what} {percent(share[worst])} is over {mark} {percent(high[worst])}{by}"
+        reason += f", to be cooled to {percent(target[worst])}"
         if urgent:
             reason += f"; it {short}"
         if override is not None and view.strategy.by_cpu:
             reason += _changes(view, override, node, float(target[worst]))
         reason += "".join(
-            f"; real {_named(each.resource)} {each.share:.1%} is over high {each.high:.1%}" for each in others
+            f"; real {_named(each.resource)} {percent(each.share)} is over high {percent(each.high)}" for each in others
         )
         for at in np.flatnonzero(over & ~measured).tolist():
             name = _measured(loads.resources[at])
-            reason += f"; a {_peak(name)} of {share[at]:.1%} is expected at {_clock(view, node, name)}"
+            reason += f"; a {_peak(name)} of {percent(share[at])} is expected at {_clock(view, node, name)}"
     finding = Finding(
         strategy=view.strategy.name,
         node=node,
@@ -118,9 +120,11 @@ def _changes(view: StrategyView, override: ThresholdOverride, node: int, target:
     else:
         own = view.node_pools.resource_thresholds(override.resource)
     pairs = (("high", override.high, own.high[node]), ("target", target, own.target[node]))
-    changes = [f"{name} {new:.1%} instead of {old:.1%}" for name, new, old in pairs if f"{new:.1%}" != f"{old:.1%}"]
+    changes = [
+        f"{name} {percent(new)} instead of {percent(old)}" for name, new, old in pairs if percent(new) != percent(old)
+    ]
     if target > override.target:
-        changes.append(f"its target {override.target:.1%} is limited by alerts.maxExcess")
+        changes.append(f"its target {percent(override.target)} is limited by alerts.maxExcess")
     return f"; {override.source} set {', '.join(changes)}" if changes else ""
 
 
@@ -192,9 +196,9 @@ def _request_loads(view: StrategyView) -> Loads:
         if pool.request_thresholds is None:
             continue
         for name, column in marks.items():
-            for resource, percent in getattr(pool.request_thresholds, name).items():
+            for resource, marked in getattr(pool.request_thresholds, name).items():
                 at = names.index(resource)
-                column[members, at] = np.where(has[members, at], percent / 100 * room[members, at], np.nan)
+                column[members, at] = np.where(has[members, at], marked / 100 * room[members, at], np.nan)
     return Loads(resources=names, node=node, room=room, pod=pod, measured=False, **marks)
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from rebalancer.model import figures
 from rebalancer.model.plan import LandingRule
 from rebalancer.policy.schema.strategies import LifeTimeArgs
 from rebalancer.policy.schema.types import format_duration
@@ -29,7 +30,7 @@ def find(view: StrategyView) -> Findings:
     for oldest in groups(pods.node, broken.astype(np.int32), members=ranked):
         count, longest = len(oldest), format_duration(args.max_pod_life_time)
         what = "1 pod is" if count == 1 else f"{count} pods are"
-        reason = f"{what} older than {longest}, the oldest {format_duration(age[oldest[0]])}"
+        reason = f"{what} older than {longest}, the oldest {figures.age(age[oldest[0]])}"
         # an old pod goes, whatever happened to its predecessors
         rule, ill = LandingRule(elsewhere=False), bool(broken[oldest[0]])
         finding = some_pods(view, oldest, reason, recurs=True, landing=rule, broken=ill)

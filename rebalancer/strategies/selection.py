@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model import figures
 from rebalancer.model.annotations import run_by_kubelet
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import QOS_RANK, PodTemplate
@@ -16,7 +17,6 @@ from rebalancer.model.snapshot import PHASES, ClusterSnapshot
 from rebalancer.placement.filters import StaticFilter, leaving
 from rebalancer.placement.nodes import NodeTable
 from rebalancer.policy.schema.strategies import PodArgs
-from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.loads import gone
 from rebalancer.strategies.view import StrategyView
 
@@ -77,7 +77,7 @@ def settling(view: StrategyView) -> dict[int, Refusal]:
         age = view.now - move.at
         # the ledger's clock may be a little ahead; a move far in the future is dated by another clock
         if node is not None and abs(age) < view.usage.window_seconds:
-            waits = format_duration(view.usage.window_seconds - max(age, 0.0))
+            waits = figures.age(view.usage.window_seconds - max(age, 0.0))
             out[node] = Refusal.of(Reason.SETTLING, f"{waits} to go", next_at=move.at + view.usage.window_seconds)
     return out
 

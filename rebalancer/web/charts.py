@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
-from rebalancer.effect.messages import cores, counted, percent
 from rebalancer.model.effect import Assessment, ChangeBreakdown
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
+from rebalancer.model.figures import cores, counted, millicores, percent
 from rebalancer.web.svg import picture, tag, titles
 from rebalancer.web.views import Curve, NodeLine, TimelinePage
 
@@ -156,11 +156,11 @@ def _relief(relief: Assessment, x: Callable[[float], float], top: float, tall: f
 
 
 def account_bars(account: ChangeBreakdown, *, name: str, target: float | None = None, whole: float = 0.0) -> Markup:
-    """How a node came from what it used before to what it uses now, one bar a step: in cores, or with the `whole` of
-    another resource in percent of it. `target` in the unit of the account."""
+    """How a node came from what it used before to what it uses now, one bar a step: in millicores, or as shares of the
+    `whole` of another resource. `target` in the unit of the account."""
 
     def text(value: float) -> str:
-        return percent(value / whole) if whole else cores(value)
+        return percent(value / whole) if whole else millicores(value)
 
     steps = [
         ("evicted", -account.evicted),
@@ -188,7 +188,7 @@ def account_bars(account: ChangeBreakdown, *, name: str, target: float | None = 
         return label + (value - lowest) * scale
 
     ends = [("before", account.before, 0), ("after", account.after, len(steps) + 1)]
-    lines = [*titles(name, "ChangeBreakdown of the change", _account_told(account, text, "" if whole else " cores"))]
+    lines = [*titles(name, "ChangeBreakdown of the change", _account_told(account, text))]
     for what, value, index in ends:
         lines += _bar(what, x(0.0), x(value), index * row, text(value), "whole", width)
     for index, (what, first, last, change) in enumerate(bars, start=1):
@@ -396,9 +396,9 @@ def _told(of: Curve, line: NodeLine, marks: Sequence[Mark]) -> str:
     return " ".join(said)
 
 
-def _account_told(account: ChangeBreakdown, text: Callable[[float], str], unit: str) -> str:
+def _account_told(account: ChangeBreakdown, text: Callable[[float], str]) -> str:
     return (
-        f"From {text(account.before)} to {text(account.after)}{unit}: "
+        f"From {text(account.before)} to {text(account.after)}: "
         f"evicted {text(account.evicted)}, left {text(account.departed)}, landed {text(account.arrived)}, "
         f"came back {text(account.returned)}, grew {text(account.remaining_change)}, "
         f"grew with the pool {text(account.pool_growth)}, surplus {text(account.surplus)}, "

@@ -11,11 +11,10 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from rebalancer.effect import messages as words
+from rebalancer.model import figures
 from rebalancer.model.effect import Outcome
 from rebalancer.model.eviction import COLUMNS, COUNTED
 from rebalancer.model.reason import BlockedReason, MissReason, particulars
-from rebalancer.policy.schema.limits import format_bytes
 from rebalancer.web import charts
 
 MEDIA_TYPES = {
@@ -56,19 +55,20 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     made.filters.update(
-        percent=words.percent,
+        percent=figures.percent,
         whole=whole,
         sortable=sortable,
         short=short,
         beyond=particulars,
-        cores=cores,
-        bytes=format_bytes,
+        cores=figures.cores,
+        millicores=figures.millicores,
+        bytes=figures.size,
         seconds=seconds,
         segment=segment,
         heat=heat,
         moment=moment,
         minute=minute,
-        duration=duration,
+        duration=figures.age,
     )
     made.globals.update(
         ago=ago,
@@ -76,7 +76,7 @@ def _environment() -> Environment:
         eviction_columns=COLUMNS,
         counted=COUNTED,
         static_url=static_url,
-        plural=words.counted,
+        plural=figures.counted,
         meter=charts.meter,
         outcome_texts={each.value: each.sentence for each in Outcome},
         missed={each.value: each.sentence for each in MissReason},
@@ -105,19 +105,14 @@ def heat(share: float | None) -> str:
 
 
 def whole(share: float) -> str:
-    """`71 %` with a narrow space: where there is no room for more."""
-    return f"{share * 100:.0f}\u202f%"
+    """`71%`: where there is no room for more."""
+    return figures.percent(share, 0)
 
 
 def short(name: str) -> str:
     """A node's name without its domain; an address stays whole."""
     first, _, _ = name.partition(".")
     return name if first.isdecimal() or not first else first
-
-
-def cores(millicores: float | None) -> str:
-    """`1.85`; `-` where it isn't known."""
-    return words.NOTHING if millicores is None or math.isnan(millicores) else words.cores(millicores)
 
 
 def sortable(value: float) -> float:
@@ -134,7 +129,7 @@ def moment(at: float | None, now: float | None = None, *, id: str = "", local: b
     """A time in UTC: only the clock where it is of the day of `now`. With scripts the browser shows it in its zone, if
     `local`."""
     if at is None:
-        return Markup(words.NOTHING)
+        return Markup(figures.NOTHING)
     then = datetime.fromtimestamp(at, UTC)
     near = now is not None and then.date() == datetime.fromtimestamp(now, UTC).date()
     shown = f"{then:%H:%M:%S}" if near else f"{then:%d %b %H:%M}"
@@ -155,16 +150,8 @@ def _time(then: datetime, shown: str, *, form: str, id: str = "") -> Markup:
     )
 
 
-def duration(value: float) -> str:
-    """`40s`, `5m`, `3h`, `2d`: the largest unit that fits twice, rounded."""
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 60.0)):
-        if value >= 2 * size:
-            return f"{value / size:.0f}{unit}"
-    return f"{value:.0f}s"
-
-
 def ago(at: float | None, now: float) -> str:
-    """`5m ago`, `in 3h`."""
+    """`5m10s ago`, `in 3h`."""
     if at is None:
-        return words.NOTHING
-    return f"{duration(now - at)} ago" if at <= now else f"in {duration(at - now)}"
+        return figures.NOTHING
+    return f"{figures.age(now - at)} ago" if at <= now else f"in {figures.age(at - now)}"

@@ -5,10 +5,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rebalancer.effect.messages import counted, percent
 from rebalancer.effect.rates import TrendPoint
 from rebalancer.effect.report import Report
 from rebalancer.model.effect import Rate
+from rebalancer.model.figures import counted, percent
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.web import charts
 from rebalancer.web.charts import Column
@@ -60,7 +60,7 @@ def _trends(report: Report) -> list[Markup]:
             title=f"{title} by {'week' if report.trend[0].days > 1 else 'day'}",
             name=f"trend-{name}",
             top=1.0,
-            scale="100 %",
+            scale="100%",
         )
         for name, title, _ in RATES
     ]

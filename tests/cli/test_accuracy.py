@@ -69,7 +69,7 @@ def test_the_figures_of_each_pool_are_in_the_json(
     document = result.document
     assert document["schemaVersion"] == "2"
     batch, general = document["pools"]
-    # 30 days 300 (7.5 % of 4000) too low, 30 days 100 too high; hot is over 2200, and 2400 was said each time
+    # 30 days 300 (7.5% of 4000) too low, 30 days 100 too high; hot is over 2200, and 2400 was said each time
     drift = "the error of the last 3 days is 7.5% of capacity, 2.5% before"
     assert general == {
         "pool": "general",
@@ -104,7 +104,7 @@ def test_people_get_a_table_and_a_note_when_forecasts_get_worse(tmp_path: Path, 
     result = run(tmp_path, url, "--accuracy")
     assert result.code == 0, result.err
     lines = [line.split() for line in result.out.splitlines()]
-    figures = ["5.0%", "3.8%", "1.2%", "100.0%", "100.0%", "50.0%", "1.5", "100.0%", "5.0%"]
+    figures = ["5%", "3.8%", "1.2%", "100%", "100%", "50%", "1.5", "100%", "5%"]
     assert ["general", "60", *figures] in lines
     assert ["(all)", "60", *figures] in lines
     [batch] = [line for line in result.out.splitlines() if line.startswith("batch") and "insufficient" in line]

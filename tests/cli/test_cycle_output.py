@@ -65,9 +65,9 @@ def section(lines: Sequence[str], title: str) -> list[str]:
 def test_the_99th_percentile_is_shown_where_it_differs_from_the_mean() -> None:
     rows = section(tables(a_report(nodes=[a_line("n1", p99=0.66), a_line("n2"), a_line("n3", p99=0.62)])), "Node CPU")
     assert rows == [
-        "n1 general 91.0% -> 62.0% (p99 66.0%)",
-        "n2 general 91.0% -> 62.0%",
-        "n3 general 91.0% -> 62.0%",
+        "n1 general 91% -> 62% (p99 66%)",
+        "n2 general 91% -> 62%",
+        "n3 general 91% -> 62%",
     ]
 
 
@@ -122,8 +122,8 @@ def test_a_node_that_stays_hot_has_its_reason_and_the_setting_that_helps_most() 
     alone = RemainingHotNode(name="hot-3", pool="", share_planned=0.9, code=Reason.BARE_POD, message="a bare pod")
     report = a_report(remaining=[STAYS, alone])
     assert section(tables(report), "Nodes that stay hot") == [
-        "hot-2 general 81.0% LimitNode 6 of 6 in 5m limits.node.evictions: 8 per 5m",
-        "hot-3 - 90.0% BarePod a bare pod -",
+        "hot-2 general 81% LimitNode 6 of 6 in 5m limits.node.evictions: 8 per 5m",
+        "hot-3 - 90% BarePod a bare pod -",
     ]
     first, second = cycle_document(report)["remainingHotNodes"]
     assert first == {

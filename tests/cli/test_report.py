@@ -124,20 +124,20 @@ def test_the_table_tells_rates_reasons_nodes_services_and_what_moved_besides(tmp
     assert result.code == 0, result.err
     lines = [re.split(r" {2,}", line.strip()) for line in result.out.splitlines()]
     assert lines[0] == ["Effect of evictions: cluster test, 2024-10-04 00:00 to 2024-10-11 00:00 UTC, 3 evictions"]
-    assert ["alert", "2", "2 of 4 (50 %)", "2 of 2 (100 %)", "1 of 2 (50 %)", "3", "2.4", "1.5", "150"] in lines
+    assert ["alert", "2", "2 of 4 (50%)", "2 of 2 (100%)", "1 of 2 (50%)", "3", "2400m", "1500m", "150"] in lines
     # a rate of nothing
-    assert ["(not discovered)", "1", "-", "-", "-", "0", "0", "0", "45"] in lines
-    assert ["(all)", "4", "3 of 4 (75 %)", "2 of 3 (66.7 %)", "1 of 2 (50 %)", "3", "2.4", "1.5", "225"] in lines
+    assert ["(not discovered)", "1", "-", "-", "-", "0", "0m", "0m", "45"] in lines
+    assert ["(all)", "4", "3 of 4 (75%)", "2 of 3 (66.7%)", "1 of 2 (50%)", "3", "2400m", "1500m", "225"] in lines
     assert [
-        *("eviction", "limits", "1 of 1 (100 %)", "limits were used up"),
+        *("eviction", "limits", "1 of 1 (100%)", "limits were used up"),
         "n2: nothing evicted: limits were used up",
     ] in lines
     assert lines[lines.index(["PREVENTED", "FALSE ALARM", "TOO LATE"]) + 1] == ["1", "1", "0"]
-    assert lines[lines.index(["By day"]) + 3][:3] == ["2024-10-05", "2", "2 of 2 (100 %)"]
+    assert lines[lines.index(["By day"]) + 3][:3] == ["2024-10-05", "2", "2 of 2 (100%)"]
     assert ["n1", "general", "2", "150", "3", "1"] in lines
-    assert ["shop/web", "3", "1", "alert 3", "2 of 3 (66.7 %)"] in lines
-    assert ["16", "-4", "0", "0.6", "0", "0.4", "0", "0", "0", "13"] in lines
-    assert ["general", "72", "5 %", "100 %", "100 %", "50 %", "1.5"] in lines
+    assert ["shop/web", "3", "1", "alert 3", "2 of 3 (66.7%)"] in lines
+    assert ["16000m", "-4000m", "0m", "600m", "0m", "400m", "0m", "0m", "0m", "13000m"] in lines
+    assert ["general", "72", "5%", "100%", "100%", "50%", "1.5"] in lines
     [compared] = [line for line in result.out.splitlines() if line.startswith("Compared with the time before:")]
     assert "43.2 minutes a day shorter than in the control group" in compared
     assert any(line.startswith("Note: insufficient data: 4 episodes") for line in result.out.splitlines())

@@ -324,7 +324,7 @@ def test_a_pod_that_is_not_ready_takes_nothing_from_the_share_of_ready_replicas(
     enough = {"shop/web": RemoteReadiness(ready=4, desired=6, clusters=1)}
     more = [a_pod("web-10", "n1", owner="web", ready=False)]
     at = door(safety={"crossCluster": {"minReadyShare": 76}}, more=more, remote_readiness=enough)
-    assert at.reserve(a_move(NOT_READY)) is None  # 10 of 13 are 76.9 %
+    assert at.reserve(a_move(NOT_READY)) is None  # 10 of 13 are 76.9%
     refusal = at.reserve(a_move(0))
     assert refusal is not None
     assert "9 of 13 would stay ready" in refusal.message

@@ -7,9 +7,10 @@ import pytest
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.limits import describe_check, refusal_for
+from rebalancer.model.figures import size
 from rebalancer.model.limits import Check, Denied, LedgerEntry, Pause, Scope
 from rebalancer.model.reason import Reason
-from rebalancer.policy.schema.limits import ReplacementLimits, format_bytes
+from rebalancer.policy.schema.limits import ReplacementLimits
 from tests.builders import GIB, NOW, some_limits
 from tests.constraints.test_admission import a_move, door, open_eviction
 
@@ -127,4 +128,4 @@ def test_what_is_no_quantity_of_bytes_is_refused(written: Any) -> None:
     [(0, "0"), (1023, "1023"), (1024, "1Ki"), (1536, "1.5Ki"), (18.24 * GIB, "18.2Gi"), (20 * GIB, "20Gi")],
 )
 def test_bytes_are_shown_short(amount: float, shown: str) -> None:
-    assert format_bytes(amount) == shown
+    assert size(amount) == shown

@@ -50,7 +50,7 @@ def test_only_strategies_that_declare_it_get_services_days(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("switched_off", "stops"), [(True, False), (False, True)])
 def test_16_a5_nodes_that_are_not_ready_do_not_count_in_the_coverage(switched_off: bool, stops: bool) -> None:
-    """3 of 10 send no samples; at least 90 % must."""
+    """3 of 10 send no samples; at least 90% must."""
     silent = [a_node(f"off-{number}", ready=not switched_off, used=float("nan")) for number in range(3)]
     nodes = [*silent, *(a_node(f"on-{number}", used=1_000.0) for number in range(7))]
     snapshot, policy = cluster(nodes, []), a_policy()

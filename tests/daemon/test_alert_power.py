@@ -53,7 +53,7 @@ def test_17_5_a_target_of_1_is_refused() -> None:
     refused = read({"high": "50", "target": "1"})
     assert isinstance(refused, RejectedEpisode)
     assert refused.final
-    assert refused.reason == "its target of 1 % is below alerts.minTarget (40 %)"
+    assert refused.reason == "its target of 1% is below alerts.minTarget (40%)"
 
 
 @pytest.mark.parametrize(("target", "fits"), [("45", True), ("44.9", False)])
@@ -98,30 +98,28 @@ def test_17_5_an_alert_whose_excess_is_used_up_waits() -> None:
     refused = read({"high": "60"}, [an_eviction(node="n1", planned_at=NOW - 60, cpu_millicores=4800.0)])
     assert isinstance(refused, RejectedEpisode)
     assert not refused.final
-    assert refused.reason == "30.0% of n1 was evicted already, alerts.maxExcess is 30 %"
+    assert refused.reason == "30% of n1 was evicted already, alerts.maxExcess is 30%"
 
 
 def test_17_5_what_an_alert_changed_stands_in_the_reason() -> None:
-    changed = "alert NodeHot set high 60.0% instead of 75.0%, target 40.0% instead of 65.0%"
+    changed = "alert NodeHot set high 60% instead of 75%, target 40% instead of 65%"
     assert found(MARK, 0.7 * 16_000).reason == (
-        f"real CPU 70.0% is over high 60.0% (alert NodeHot), to be cooled to 40.0%; {changed}"
+        f"real CPU 70% is over high 60% (alert NodeHot), to be cooled to 40%; {changed}"
     )
     limited = replace(MARK, max_excess=0.2)
     assert found(limited, 0.7 * 16_000).reason.endswith(
-        "; alert NodeHot set high 60.0% instead of 75.0%, target 50.0% instead of 65.0%, "
-        "its target 40.0% is limited by alerts.maxExcess"
+        "; alert NodeHot set high 60% instead of 75%, target 50% instead of 65%, "
+        "its target 40% is limited by alerts.maxExcess"
     )
 
 
 def test_17_5_an_alert_that_changes_nothing_says_nothing_of_it() -> None:
     same = replace(MARK, high=0.75, target=0.65)
-    assert (
-        found(same, 0.8 * 16_000).reason == "real CPU 80.0% is over high 75.0% (alert NodeHot), to be cooled to 65.0%"
-    )
+    assert found(same, 0.8 * 16_000).reason == "real CPU 80% is over high 75% (alert NodeHot), to be cooled to 65%"
 
 
 def crowded() -> Any:
-    """A node at 90 % with sixteen small services, and empty ones."""
+    """A node at 90% with sixteen small services, and empty ones."""
     nodes = [node(name, cpu=8, overhead_cores=0.3) for name in ("crowded", "cold-1", "cold-2", "cold-3")]
     return scenario(
         nodes=nodes,
@@ -179,7 +177,7 @@ def test_17_5_no_alert_takes_more_than_the_bounded_excess_off_a_node(tmp_path: P
         gone = it.evicted().count("crowded")
         assert 0 < gone <= 0.30 / POD_SHARE + 1
         reasons = {each.reason for report in it.reports for each in report.evictions}
-        assert all(f"alert {ALERT} set high 50.0% instead of 90.0%" in each for each in reasons)
+        assert all(f"alert {ALERT} set high 50% instead of 90%" in each for each in reasons)
 
 
 def test_17_5_an_alert_whose_end_has_passed_does_not_count(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_the_first_label_that_names_a_node_counts() -> None:
         (episode(node="n2"), None, False, "n2 is in no pool"),
         (episode({"rebalancer_high": "0.6"}), None, True, "expected a percentage between 1 and 100, got '0.6'"),
         (episode({"rebalancer_high": "nan"}), None, True, "expected a percentage"),
-        (episode({"rebalancer_high": "40"}), None, True, "its high of 40 % is below alerts.minHigh (50 %)"),
+        (episode({"rebalancer_high": "40"}), None, True, "its high of 40% is below alerts.minHigh (50%)"),
         (episode({"rebalancer_target": "60"}), None, True, "expected target < high"),
         (episode(), policy(labels={"team": "x"}), True, "no rule for NodeHot"),
     ],
@@ -152,7 +152,7 @@ def refused(code: Reason, next_at: float | None = None, name: str = "p") -> PodR
 
 def test_where_measurement_and_alert_disagree_that_is_written_down() -> None:
     line = NodeLine(name="n1", pool="general", cpu_before=0.55, cpu_planned=0.55)
-    assert told(report(nodes=[line])) == ("measured 55.0%, not above the alert's 60.0%: nothing is evicted", 60.0)
+    assert told(report(nodes=[line])) == ("measured 55%, not above the alert's 60%: nothing is evicted", 60.0)
 
 
 def test_a_cycle_that_could_not_decide_is_tried_again() -> None:

@@ -91,7 +91,7 @@ def test_19_2_a_rule_about_a_resource_without_thresholds_is_a_mistake_in_the_pol
 
 
 def test_19_2_the_bounds_of_a_target_hold_for_every_resource() -> None:
-    assert refusal({"resource": "memory", "high": "40"}).reason.startswith("its high of 40 % is below alerts.minHigh")
+    assert refusal({"resource": "memory", "high": "40"}).reason.startswith("its high of 40% is below alerts.minHigh")
     assert "alerts.minTarget" in refusal({"resource": "memory", "target": "30"}).reason
 
 
@@ -106,7 +106,7 @@ def test_19_2_the_excess_of_an_alert_counts_what_was_evicted_of_its_own_resource
     assert override({}, None, [moved(0.25)]).max_excess == pytest.approx(0.29)
     used = refusal({"resource": "memory"}, None, [moved(0.3)])
     assert not used.final
-    assert used.reason == "30.0% of memory of n1 was evicted already, alerts.maxExcess is 30 %"
+    assert used.reason == "30% of memory of n1 was evicted already, alerts.maxExcess is 30%"
 
 
 # ---- the finding
@@ -130,15 +130,15 @@ def test_19_2_an_alert_about_memory_makes_its_node_hot_by_memory_at_once() -> No
     (finding,) = hot(MARK, 70.0).findings
     assert (finding.resource, finding.cpu_share, finding.high, finding.target) == ("memory", 0.7, 0.6, 0.4)
     assert finding.reason == (
-        "real memory 70.0% is over high 60.0% (alert NodeMemoryHigh), to be cooled to 40.0%; "
-        "alert NodeMemoryHigh set high 60.0% instead of 85.0%, target 40.0% instead of 75.0%"
+        "real memory 70% is over high 60% (alert NodeMemoryHigh), to be cooled to 40%; "
+        "alert NodeMemoryHigh set high 60% instead of 85%, target 40% instead of 75%"
     )
 
 
 def test_19_2_maxexcess_bounds_the_target_of_memory() -> None:
     (finding,) = hot(replace(MARK, max_excess=0.2), 70.0).findings
     assert finding.target == pytest.approx(0.5)
-    assert finding.reason.endswith("its target 40.0% is limited by alerts.maxExcess")
+    assert finding.reason.endswith("its target 40% is limited by alerts.maxExcess")
 
 
 def test_19_2_an_alert_about_memory_leaves_the_thresholds_of_cpu_alone() -> None:
@@ -186,7 +186,7 @@ def a_report(**fields: Any) -> CycleReport:
 
 
 def test_19_2_where_measurement_and_alert_disagree_the_share_is_that_of_its_resource() -> None:
-    wanted = "measured memory 55.0%, not above the alert's 60.0%: nothing is evicted"
+    wanted = "measured memory 55%, not above the alert's 60%: nothing is evicted"
     assert outcome_of(a_report()) == wanted
     # hot by CPU is no answer to an alert about memory
     assert outcome_of(a_report(findings=[(build_finding(), "hot")])) == wanted
@@ -196,7 +196,7 @@ def test_19_2_where_measurement_and_alert_disagree_the_share_is_that_of_its_reso
 
 def test_19_2_evictions_for_another_resource_are_no_result_of_the_alert() -> None:
     gone = [an_eviction(node="hot", resource="cpu", outcome=Outcome.EVICTED) for _ in range(2)]
-    nothing = "measured memory 55.0%, not above the alert's 60.0%: nothing is evicted"
+    nothing = "measured memory 55%, not above the alert's 60%: nothing is evicted"
     assert outcome_of(a_report(findings=[(build_finding(), "hot")], evictions=gone)) == nothing
     excess = ResourceExcess(resource="memory", share=0.7, high=0.6, target=0.5)
     # what relieves a node of CPU and of memory too is recorded with the first

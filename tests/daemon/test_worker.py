@@ -186,7 +186,7 @@ def test_what_came_of_an_alert_stands_in_its_episode(tmp_path: Path) -> None:
         it.alert("cold-9")
         it.worker.work(None)
         assert it.state("warm-1") == ("open", "1 evicted")
-        assert it.state("warm-2") == ("open", "measured 65.6%, not above the alert's 70.0%: nothing is evicted")
+        assert it.state("warm-2") == ("open", "measured 65.6%, not above the alert's 70%: nothing is evicted")
         assert it.state("cold-9") == ("open", "no node of this cluster is cold-9")
         assert it.evicted() == ["warm-1"]
 

@@ -1,22 +1,33 @@
 """The same fact in every output: commands, their JSON, the dashboard's pages, metrics and the report."""
 
 import functools
-from collections.abc import Iterator
+import io
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
 from rebalancer.bootstrap import ledger_view
 from rebalancer.cli.commands import report
+from rebalancer.cli.output.cycle import print_cycle
+from rebalancer.cli.output.report_tables import print_report
 from rebalancer.daemon.telemetry import count
 from rebalancer.dashboard.views import LiveViews
 from rebalancer.lab import Lab
+from rebalancer.model.figures import millicores, percent
+from rebalancer.notifications.messages import evictions
 from rebalancer.web import Metrics
+from rebalancer.web.report_page import render_report
 from tests.dashboard.test_views import ANY, Shown, a_day
 from tests.e2e.servers import alert_policy
 from tests.programs.in_process import run_here
+from tests.web.builders import NOW, a_report
+from tests.web.fakes import AsgiClient, Daemon
+from tests.web.readers import read_page
+from tests.web.scenarios import the_app
 
 
 class At:
@@ -108,3 +119,45 @@ def test_21_1_the_time_until_ready_is_that_of_the_replacement_not_of_the_next_cy
 def scraped(metrics: Metrics, name: str) -> float:
     lines = metrics.page()[0].decode().splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+
+def printed(draw: Callable[[Console], None]) -> str:
+    out = io.StringIO()
+    draw(Console(width=240, file=out))
+    return out.getvalue()
+
+
+def test_21_2_a_figure_of_a_cycle_reads_the_same_in_tables_pages_and_notifications(
+    it: Shown,
+) -> None:
+    made = it.cycle("warm-1")
+    [eviction] = made.evictions
+    [line] = [each for each in made.nodes if each.name == "warm-1"]
+    share, planned, used = percent(line.cpu_before), percent(line.cpu_planned), millicores(eviction.cpu_millicores)
+    client = AsgiClient(the_app(it.views, Daemon()))
+    texts = {
+        "table": printed(lambda console: print_cycle(console, made)),
+        "page of evictions": read_page(client.get("/evictions?").body).one("main").text,
+        "page of the cycle": read_page(client.get(f"/cycles/{made.id}?").body).one("main").text,
+        "message": eviction.reason,
+        "notification": evictions(made)[0].text,
+    }
+    client.close()
+    assert {name for name, text in texts.items() if share not in text} == set()
+    for name in ("table", "page of evictions", "page of the cycle"):
+        assert used in texts[name].split(), name
+    for name in ("table", "notification"):
+        assert planned in texts[name], name
+
+
+def test_21_2_a_figure_of_a_report_reads_the_same_in_the_terminal_and_on_the_page() -> None:
+    report = a_report()
+    table = printed(lambda console: print_report(console, report, clusters=["blue"]))
+    page = read_page(render_report(report, cluster="blue", now=NOW)).one("main").text
+    for line in report.lines:
+        planned, measured = (
+            millicores(each * 1000) for each in (line.counts.relief_planned, line.counts.relief_measured)
+        )
+        for figure in (percent(line.discovery.share), percent(line.effectiveness.share), planned, measured):
+            assert figure in table, figure
+            assert figure in page, figure

@@ -19,6 +19,7 @@ from rebalancer.forecast.leaks import MemoryLeak
 from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.alerts import Alert, ThresholdOverride
+from rebalancer.model.figures import percent
 from rebalancer.model.limits import Scope as LimitScope
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.policy import RebalancerPolicy
@@ -187,7 +188,7 @@ def test_a_nodes_page_tells_what_was_evicted_what_stayed_and_why(it: Shown) -> N
     assert str(move.service) == "shop/svc-warm-2"
     assert sum(each.probability for each in move.target_nodes) == pytest.approx(1.0)
     assert [(each.cycle, each.strategy) for each in page.findings] == [(report.id, "LowNodeUtilization")]
-    assert "over high 60.0% (alert NodeHot)" in page.findings[0].reason
+    assert "over high 60% (alert NodeHot)" in page.findings[0].reason
     refused = {each.code: each for each in page.refusals}
     assert set(refused) == {str(each.code) for each in report.refusals if each.node == "warm-2"}
     assert all(each.cycle == report.id and each.sentence for each in refused.values())
@@ -366,7 +367,7 @@ def test_21_1_what_is_scheduled_has_the_figures_of_the_tiles(night: Shown) -> No
     tile = page.map.nodes[0]
     assert tile.peak_share is not None
     assert [each.node for each in page.due if each.node] == ["node-1"]
-    assert page.due[0].what.startswith(f"peak {tile.peak_share * 100:.0f} % expected at ")
+    assert page.due[0].what.startswith(f"peak {percent(tile.peak_share)} expected at ")
     assert one is not None
     assert one.plan == page.due[0].what
 

@@ -1,7 +1,7 @@
 """One small cluster, set up on different stages: in the lab, or on a real API server; usage from the lab's own
 Prometheus API or a real Prometheus.
 
-node-1 runs at 88 % of its CPU, the others at about a quarter. Cooling it takes two evictions: one of `web` (1.4 cores),
+node-1 runs at 88% of its CPU, the others at about a quarter. Cooling it takes two evictions: one of `web` (1.4 cores),
 one of `api` (0.9). `cache` has a PodDisruptionBudget without room, `agent` is a DaemonSet.
 """
 

@@ -1,8 +1,8 @@
 """Daemons as people run them: processes of the real command, in a lab that this process serves.
 
-The lab has many warm nodes, `warm-1` to `warm-N`, at 65 % of their CPU, each with a service of its own (`shop/svc-N`),
-and cold ones to land on. The pool calls nothing hot under 90 %, so nothing happens by itself; an alert for a warm node
-at 60 % moves exactly one pod off it. So each test takes nodes of its own from one lab, and counts by node.
+The lab has many warm nodes, `warm-1` to `warm-N`, at 65% of their CPU, each with a service of its own (`shop/svc-N`),
+and cold ones to land on. The pool calls nothing hot under 90%, so nothing happens by itself; an alert for a warm node
+at 60% moves exactly one pod off it. So each test takes nodes of its own from one lab, and counts by node.
 """
 
 import json

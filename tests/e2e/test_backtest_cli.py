@@ -107,7 +107,7 @@ def test_a_plot_that_cannot_be_written_is_one_line(traces: Path, tmp_path: Path)
 
 @pytest.fixture
 def on_the_lab(tmp_path: Path) -> Iterator[Callable[..., Result]]:
-    """Two pools: three nodes that follow the day, n0 above 60 % at its peak; three that don't."""
+    """Two pools: three nodes that follow the day, n0 above 60% at its peak; three that don't."""
     curve = {"amplitude": 0.6, "noise": 0.1, "peak_hour": 10.0}
     nodes = [
         node(f"n{number}", cpu=8, pool="web" if number < 3 else "batch", overhead_cores=0.3) for number in range(6)

@@ -1,6 +1,6 @@
 """A real Prometheus with a rule over the lab's metrics, a real Alertmanager, and the daemon: the alert decides.
 
-The pool's own high is 90 % and every warm node is at 65.6 %, so nothing but an alert sets something off. The rule looks
+The pool's own high is 90% and every warm node is at 65.6%, so nothing but an alert sets something off. The rule looks
 at one node at a time, by its address, and what is changed between two steps is the rule alone. The steps build on each
 other, because it takes a while until a real Prometheus can say how much CPU is used.
 """
@@ -156,7 +156,7 @@ def test_an_alert_with_a_wrong_token_is_refused_and_counted_and_with_the_right_o
     until(lambda: evicted(stage.lab, "warm-1"), stage.daemon.tell)
     [(outcome, trigger, reason)] = until(lambda: stage.recorded("warm-1"), stage.daemon.tell)
     assert (outcome, trigger) == ("evicted", "alert")
-    assert "is over high 60.0% (alert NodeHot), to be cooled to 50.0%" in reason
+    assert "is over high 60% (alert NodeHot), to be cooled to 50%" in reason
     until(lambda: stage.episodes("warm-1") == [("open", "1 evicted", "test")], stage.daemon.tell)
 
 
@@ -172,18 +172,18 @@ def test_the_threshold_of_the_rule_decides_whether_a_pod_moves(stage: Stage) -> 
 
 
 def test_where_measurement_and_alert_disagree_nothing_moves_and_the_episode_says_so(stage: Stage) -> None:
-    # the rule fires over 60 %, and says that 70 % is hot
+    # the rule fires over 60%, and says that 70% is hot
     stage.prometheus.change_rules(rule(stage.instance("warm-3"), over=60, high=70))
     [(state, reason, _)] = until(lambda: [each for each in stage.episodes("warm-3") if each[1]], stage.daemon.tell)
     assert state == "open"
-    assert re.fullmatch(r"measured 6\d\.\d%, not above the alert's 70\.0%: nothing is evicted", reason)
+    assert re.fullmatch(r"measured 6\d\.\d%, not above the alert's 70%: nothing is evicted", reason)
     assert evicted(stage.lab, "warm-3") == []
 
 
 def test_without_the_annotation_the_pools_own_high_holds(stage: Stage) -> None:
     stage.prometheus.change_rules(rule(stage.instance("warm-4"), over=60))
     [(_, reason, _)] = until(lambda: [each for each in stage.episodes("warm-4") if each[1]], stage.daemon.tell)
-    assert "not above the alert's 90.0%" in reason
+    assert "not above the alert's 90%" in reason
     assert evicted(stage.lab, "warm-4") == []
 
 

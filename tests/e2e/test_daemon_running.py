@@ -94,7 +94,7 @@ def test_an_eviction_is_told_as_events_on_the_service_and_the_node(pair: Pair, w
     [of_service] = events("Deployment")
     assert (of_node["reason"], of_node["involvedObject"]["name"]) == ("Relieved", warm)
     assert (of_service["reason"], of_service["involvedObject"]["name"]) == ("Evicted", f"svc-{warm[5:]}")
-    assert f"real CPU 65.6% is over high 60.0% (alert {ALERT})" in of_service["message"]
+    assert f"real CPU 65.6% is over high 60% (alert {ALERT})" in of_service["message"]
     assert of_service["involvedObject"]["uid"]
 
 
@@ -182,7 +182,7 @@ def test_a_swapped_policy_changes_what_happens_and_a_broken_one_does_not(pair: P
     def reloads(result: str) -> float:
         return leader.metric("rebalancer_policy_reloads_total", result=result)
 
-    # nothing says what is hot but the pool, whose own high is 90 %
+    # nothing says what is hot but the pool, whose own high is 90%
     cycles = len(leader.said("cycle"))
     leader.alert(one, high=None, target=None)
     until(lambda: len(leader.said("cycle")) > cycles, leader.tell)

@@ -205,7 +205,7 @@ def test_a_decision_is_found_from_the_map_in_two_clicks(stage: Stage) -> None:
         visit.page.wait_for_url("**/cycles/*")
         decided = visit.page.inner_text("section[aria-labelledby=decided]")
         assert gone.name in decided
-        assert "real CPU 65.6% is over high 60.0% (alert NodeHot)" in decided
+        assert "real CPU 65.6% is over high 60% (alert NodeHot)" in decided
         assert visit.page.inner_text("section[aria-labelledby=refused] code").strip()
 
 

@@ -67,7 +67,7 @@ def a_pod(name: str, millicores: float = 500.0, *, evicted: bool = False) -> Pod
 
 
 def an_assessment(*pods: PodBefore, minute: float = 10, outcome: Outcome | None = None, **changes: Any) -> Assessment:
-    """Of node-1 with 10 cores, found at 80 %, to be cooled to 70 %."""
+    """Of node-1 with 10 cores, found at 80%, to be cooled to 70%."""
     values: dict[str, Any] = {
         "cycle": f"cycle-{minute:g}",
         "node": "node-1",

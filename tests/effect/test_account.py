@@ -138,7 +138,7 @@ def test_nothing_is_unexplained_where_the_nodes_figures_are_the_sums_of_its_pods
     assert abs(found.residual) < 1e-6
 
 
-# ---- the outcome: node of 10 cores, from 80 %, target 70 %
+# ---- the outcome: node of 10 cores, from 80%, target 70%
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_what_did_not_cool_is_blamed_on_the_largest_adverse_part(
     made = an_assessment(a_pod("a", evicted=True))
     found, detail = outcome_of(made, an_account(after=after * 10_000, **parts), after)
     assert found is outcome
-    assert detail.startswith(f"80 % to {after * 100:g} %, target 70 %")
+    assert detail.startswith(f"80% to {after * 100:g}%, target 70%")
 
 
 def test_without_a_figure_of_the_node_nothing_is_known() -> None:
@@ -187,10 +187,10 @@ def test_too_little_is_not_said_of_pods_whose_cpu_is_not_known() -> None:
     assert outcome_of(made, an_account(after=8_500.0, remaining_change=900.0), 0.85)[0] is Outcome.REMAINING_PODS_GREW
 
 
-def test_the_sentence_has_the_parts_that_show_in_cores() -> None:
+def test_the_sentence_has_the_parts_that_are_not_rounded_to_zero() -> None:
     _, detail = outcome_of(an_assessment(), an_account(evicted=1_500.0, arrived=1_000.0, departed=4.0), 0.75)
     assert detail == (
-        "80 % to 75 %, target 70 %: other pods arrived and took the headroom (evicted -1.5, landed +1 cores)"
+        "80% to 75%, target 70%: other pods arrived and took the headroom (evicted -1500m, landed +1000m)"
     )
 
 

@@ -37,7 +37,7 @@ def test_fewer_hot_minutes_on_every_day_are_fewer() -> None:
     assert (told.matched_days, told.sufficient_data, told.before, told.after) == (14, True, 144.0, 48.0)
     assert told.change is not None
     assert (told.change.median, told.change.low, told.change.high) == (-96.0, -96.0, -96.0)
-    assert told.verdict.startswith("a node is hot for 96 minutes a day shorter, between 96 and 96 (99 % sure, 14 m")
+    assert told.verdict.startswith("a node is hot for 96 minutes a day shorter, between 96 and 96 (99% sure, 14 m")
     assert two_weeks(20.0, 60.0).verdict.startswith("a node is hot for 96 minutes a day longer, between 96 and 96 (")
 
 
@@ -116,8 +116,8 @@ def test_a_pool_that_is_known_on_one_side_only_is_left_out() -> None:
     ("changes", "moved"),
     [
         ({"cpu_share": 0.54}, ()),
-        ({"cpu_share": 0.56}, ("pool general used 12 % more CPU",)),
-        ({"cpu_share": 0.4}, ("pool general used 20 % less CPU",)),
+        ({"cpu_share": 0.56}, ("pool general used 12% more CPU",)),
+        ({"cpu_share": 0.4}, ("pool general used 20% less CPU",)),
         ({"nodes": 12, "cpu_share": 0.5 * 10 / 12}, ("pool general had 12 nodes, 10 before",)),
     ],
 )

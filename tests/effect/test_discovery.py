@@ -135,7 +135,7 @@ def test_what_was_told_before_is_told_anew() -> None:
 def test_a_node_in_no_pool_is_not_covered() -> None:
     told = found(an_episode(), *every_two_minutes(), covered=False)
     assert told.miss_reason is MissReason.NOT_COVERED
-    assert told.detail == "it is in no pool of a strategy for hot nodes; by the hot-node SLO 78.4 % over 75 %"
+    assert told.detail == "it is in no pool of a strategy for hot nodes; by the hot-node SLO 78.4% over 75%"
 
 
 def test_without_any_cycle_the_daemon_was_down() -> None:
@@ -166,14 +166,14 @@ def test_cycles_that_looked_elsewhere_did_not_look_at_it() -> None:
 def test_a_less_sensitive_mark_of_ours_is_told_with_both_values() -> None:
     told = found(an_episode(), *every_two_minutes())
     assert told.miss_reason is MissReason.BELOW_THRESHOLD
-    assert told.detail == ("measured at most 71.2 %, high is 75 %; by the hot-node SLO 78.4 % over 75 %")
+    assert told.detail == ("measured at most 71.2%, high is 75%; by the hot-node SLO 78.4% over 75%")
 
 
 @pytest.mark.parametrize("code", [Reason.STABILIZATION_WINDOW, Reason.SETTLING])
 def test_a_node_that_looked_hot_but_not_for_long_enough_was_debounced(code: Reason) -> None:
     told = found(an_episode(minutes=8), a_look(1), a_look(3, 0.76, refusals={code: 1}), a_look(5), a_look(7))
     assert told.miss_reason is MissReason.STABILIZATION_WINDOW
-    assert f"{code} 1 in 4 cycles; measured at most 76 %, high is 75 %" in told.detail
+    assert f"{code} 1 in 4 cycles; measured at most 76%, high is 75%" in told.detail
 
 
 def test_what_is_measured_over_our_mark_without_a_finding_is_a_move_that_still_settles() -> None:

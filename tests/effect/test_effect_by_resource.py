@@ -21,7 +21,7 @@ GIB = 2.0**30
 
 
 def of_memory(outcome: Outcome | None = Outcome.COOLED, **changes: object) -> Assessment:
-    """Of a node with 16 GiB, 14 of them in use, to be cooled to 75 %."""
+    """Of a node with 16 GiB, 14 of them in use, to be cooled to 75%."""
     given = {
         "resource": "memory",
         "capacity": 16 * GIB,
@@ -47,8 +47,8 @@ def test_19_5_the_detail_of_an_assessment_by_memory_is_in_shares_of_the_node() -
     assert (parts.evicted, parts.arrived, parts.remaining_change) == (3 * GIB, 2 * GIB, 0.5 * GIB)
     assert outcome_of(made, parts, 13.5 / 16) == (
         Outcome.NEW_PODS_ARRIVED,
-        "memory 87.5 % to 84.4 %, target 75 %: other pods arrived and took the headroom "
-        "(evicted -18.8, landed +12.5, the rest grew +3.1 % of the node)",
+        "memory 87.5% to 84.4%, target 75%: other pods arrived and took the headroom "
+        "(evicted -18.8%, landed +12.5%, the rest grew +3.1% of the node)",
     )
 
 
@@ -106,7 +106,7 @@ def test_19_5_the_table_by_resource_is_shown_where_more_than_cpu_occurs() -> Non
     text = printed(report_of(*SEVERAL))
     assert "Relieved nodes by resource" in text
     (line,) = [each for each in text.splitlines() if each.strip().startswith("memory ")]
-    assert line.split() == ["memory", "1", "of", "2", "(50", "%)", "87.5", "%", "70", "%", "75", "%"]
+    assert line.split() == ["memory", "1", "of", "2", "(50%)", "87.5%", "70%", "75%"]
     assert "Relieved nodes by resource" not in printed(report_of(SEVERAL[0]))
 
 

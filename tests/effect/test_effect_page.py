@@ -48,8 +48,8 @@ def test_its_numbers_are_those_of_the_code() -> None:
         ("forecasts and their outcomes | 90 days", pruning.FORECASTS_SECONDS == 90 * DAY_SECONDS),
         ("covers the last 30 days of the report", FORECASTS_SECONDS == 30 * DAY_SECONDS),
         ("fewer than five matched days", ENOUGH_DAYS == 5),
-        ("nodes over 10 %", MOVED == 0.10),
-        ("94 % certain", round(1 - 2 * 0.5**ENOUGH_DAYS, 2) == 0.94),
+        ("nodes over 10%", MOVED == 0.10),
+        ("94% certain", round(1 - 2 * 0.5**ENOUGH_DAYS, 2) == 0.94),
     ]:
         assert said in " ".join(PAGE.split())
         assert holds, said

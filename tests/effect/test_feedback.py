@@ -32,7 +32,7 @@ def made(
     account: ChangeBreakdown | None = None,
     **fields: Any,
 ) -> Assessment:
-    """Of the cycle with that number, an hour after the one before; planned from 80 % to 60 %."""
+    """Of the cycle with that number, an hour after the one before; planned from 80% to 60%."""
     last_eviction_at = NOW - 86_400.0 + number * 3600.0
     values: dict[str, Any] = {
         "cycle": f"c{number:03d}",
@@ -199,7 +199,7 @@ def test_a_pool_rests_when_too_few_of_its_last_nodes_have_cooled(outcomes: tuple
     assert ("p" in found) is braked
     if braked:
         assert found["p"].until == last + BREAKER_OPEN_SECONDS
-        assert found["p"].reason == "1 of the last 4 relieved nodes of pool p have cooled, at least 50 % must"
+        assert found["p"].reason == "1 of the last 4 relieved nodes of pool p have cooled, at least 50% must"
 
 
 @pytest.mark.parametrize(("after", "braked"), [(BREAKER_OPEN_SECONDS - 1.0, True), (BREAKER_OPEN_SECONDS, False)])

@@ -117,9 +117,9 @@ def test_a_day_counted_by_hand() -> None:
     assert everything.eviction == Rate(part=4, whole=6)
     assert everything.effectiveness == Rate(part=2, whole=3)
     assert [shown(rate) for rate in (everything.discovery, everything.eviction, everything.effectiveness)] == [
-        "6 of 8 (75 %)",
-        "4 of 6 (66.7 %)",
-        "2 of 3 (66.7 %)",
+        "6 of 8 (75%)",
+        "4 of 6 (66.7%)",
+        "2 of 3 (66.7%)",
     ]
     assert everything.counts.hot_node_minutes == 360.0
 

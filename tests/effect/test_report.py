@@ -8,12 +8,13 @@ import pytest
 
 from rebalancer.cli.output.report_document import json_text
 from rebalancer.effect.comparison import compare
-from rebalancer.effect.messages import cores, percent, sentence, shown
+from rebalancer.effect.messages import sentence, shown
 from rebalancer.effect.rates import day_rows
 from rebalancer.effect.report import AccuracyLine, Report, make_report
 from rebalancer.model.document import DIMENSIONS
 from rebalancer.model.effect import Assessment, ChangeBreakdown, HotEpisode, Outcome, Rate, Step
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.figures import cores, percent
 from rebalancer.model.reason import BlockedReason, MissReason
 from tests.builders import an_eviction
 from tests.effect.builders import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode, an_hour
@@ -38,9 +39,9 @@ def an_account(*, landed: float = 0.0, unexplained: float = 0.0) -> ChangeBreakd
 
 def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Eviction]]:
     episodes = [
-        an_episode(minutes=30, miss_reason=MissReason.BELOW_THRESHOLD, detail="measured at most 71.2 %"),
+        an_episode(minutes=30, miss_reason=MissReason.BELOW_THRESHOLD, detail="measured at most 71.2%"),
         an_episode(
-            minutes=30, start=T0 + 86_400, miss_reason=MissReason.BELOW_THRESHOLD, detail="measured at most 70 %"
+            minutes=30, start=T0 + 86_400, miss_reason=MissReason.BELOW_THRESHOLD, detail="measured at most 70%"
         ),
         an_episode(
             minutes=90, node="node-2", blocked_reason=BlockedReason.LIMITS, detail="limits were used up", **FOUND
@@ -65,7 +66,7 @@ def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Eviction]]:
             outcome=Outcome.NEW_PODS_ARRIVED,
             after_share=0.79,
             breakdown=an_account(landed=900.0),
-            detail="80 % to 79 %",
+            detail="80% to 79%",
         ),
         an_assessment(a_pod("c", evicted=True), node="node-4", minute=30, step=Step.HOUR, outcome=Outcome.COOLED),
     ]
@@ -114,9 +115,9 @@ def report() -> Report:
 def test_the_rates_are_of_the_days_of_the_time(report: Report) -> None:
     assert report.total is not None
     assert [shown(rate) for rate in (report.total.discovery, report.total.eviction, report.total.effectiveness)] == [
-        "3 of 5 (60 %)",
-        "2 of 3 (66.7 %)",
-        "1 of 2 (50 %)",
+        "3 of 5 (60%)",
+        "2 of 3 (66.7%)",
+        "1 of 2 (50%)",
     ]
     assert [({name: line.key(name) for name in report.by}, line.missed) for line in report.lines] == [
         ({"pool": "general", "trigger": ""}, True),
@@ -132,9 +133,9 @@ def test_reasons_have_a_sentence_a_share_and_the_newest_example(report: Report) 
         ("effect/newPodsArrived", Rate(part=1, whole=2)),
     ]
     assert [each.example for each in report.reasons] == [
-        "node-1: measured at most 70 %",
+        "node-1: measured at most 70%",
         "node-2: limits were used up",
-        "node-4: 80 % to 79 %",
+        "node-4: 80% to 79%",
     ]
     assert report.reasons[1].sentence == "limits were used up"
 
@@ -209,7 +210,7 @@ def test_notes_say_what_makes_the_figures_doubtful(report: Report) -> None:
         hot_recall=None,
         hot_precision=None,
         peak_hour_error=None,
-        drift="the error of the last 3 days is 9.0% of capacity, 2.0% before",
+        drift="the error of the last 3 days is 9% of capacity, 2% before",
     )
     told = make_report(
         since=SINCE,
@@ -224,9 +225,9 @@ def test_notes_say_what_makes_the_figures_doubtful(report: Report) -> None:
         "1 assessment pending",
         "1 assessment made late, after an outage: not counted",
         "1 assessment without the node's load",
-        "25 % of the CPU change of relieved nodes is not explained by their pods",
+        "25% of the CPU change of relieved nodes is not explained by their pods",
         "nodes, services and the change breakdown are of a shorter time: older details are not kept",
-        "forecasts of pool batch: the error of the last 3 days is 9.0% of capacity, 2.0% before",
+        "forecasts of pool batch: the error of the last 3 days is 9% of capacity, 2% before",
     )
 
 
@@ -297,7 +298,7 @@ def test_a_counted_reason_has_the_sentence_of_its_code() -> None:
 
 @pytest.mark.parametrize(
     ("share", "text"),
-    [(0.712, "71.2 %"), (0.75, "75 %"), (1.0, "100 %"), (0.0, "0 %"), (-0.0001, "0 %"), (None, "-"), (math.nan, "-")],
+    [(0.712, "71.2%"), (0.75, "75%"), (1.0, "100%"), (0.0, "0%"), (-0.0001, "0%"), (None, "-"), (math.nan, "-")],
 )
 def test_shares_are_shown_in_percent(share: float | None, text: str) -> None:
     assert percent(share) == text

@@ -92,7 +92,7 @@ def _episodes() -> list[HotEpisode]:
         an_episode(
             start=SINCE + 50 * HOUR,
             miss_reason=MissReason.BELOW_THRESHOLD,
-            detail="at most 71 %",
+            detail="at most 71%",
             node="n3",
             minutes=45,
         ),
@@ -121,7 +121,7 @@ def _assessments(cluster: str) -> list[Assessment]:
     }
     return [
         replace(an_assessment(*pods), **common, **cooled),
-        replace(an_assessment(*pods[1:]), **common, **back, detail="78 % to 80 %"),
+        replace(an_assessment(*pods[1:]), **common, **back, detail="78% to 80%"),
     ]
 
 

@@ -69,9 +69,9 @@ def test_the_rates_of_a_week_are_those_that_were_counted(url: str, report: Gathe
         {"pool": "general", "trigger": trigger} for trigger in ("", "alert", "forecast", "periodic")
     ]
     assert [(each.key, each.rate.part, each.example) for each in found.reasons] == [
-        ("discovery/belowThreshold", 1, "n3: at most 71 %"),
+        ("discovery/belowThreshold", 1, "n3: at most 71%"),
         ("eviction/limits", 1, "n2: nothing evicted: limits were used up"),
-        ("effect/replacementsReturned", 1, "n1: 78 % to 80 %"),
+        ("effect/replacementsReturned", 1, "n1: 78% to 80%"),
     ]
 
 

@@ -514,7 +514,7 @@ FRONT_DOOR = (
         ),
     ),
     Fault(
-        name="An alert with a target of 1 %, the lowest `high`, or an end that has passed",
+        name="An alert with a target of 1%, the lowest `high`, or an end that has passed",
         outcome="Refused, bounded by `alerts.maxExcess`, or resolved.",
         ends="at once",
         seen="log `alerts rejected`; reason of findings and evictions",

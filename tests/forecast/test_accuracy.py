@@ -68,7 +68,7 @@ def scores(judged: Iterable[VerifiedForecast], *, since: float = LONG_AGO) -> Sc
 
 
 def test_errors_are_shares_of_capacity_before_the_margin() -> None:
-    """Ten days 200 (5 % of 4000) too low, ten 400 (10 %) too high, five right."""
+    """Ten days 200 (5% of 4000) too low, ten 400 (10%) too high, five right."""
     found = scores([*[a_day(2200.0)] * 10, *[a_day(1600.0)] * 10, *[a_day(2000.0)] * 5])
     assert found.count == 25
     assert found.under == pytest.approx(10 * 0.05 / 25)
@@ -244,14 +244,14 @@ def days(count: int, actual: float, *, ago: float, covered: int | None = None, *
         pytest.param(
             days(20, 2200.0, ago=1),
             days(20, 2100.0, ago=5),
-            "the error of the last 3 days is 5.0% of capacity, 2.5% before",
+            "the error of the last 3 days is 5% of capacity, 2.5% before",
             id="twice the error",
         ),
         pytest.param(days(20, 2190.0, ago=1), days(20, 2100.0, ago=5), "", id="not quite twice"),
         pytest.param(
             days(20, 1800.0, ago=1),
             days(20, 2100.0, ago=5),
-            "the error of the last 3 days is 5.0% of capacity, 2.5% before",
+            "the error of the last 3 days is 5% of capacity, 2.5% before",
             id="too high is an error too",
         ),
         pytest.param(days(20, 2039.0, ago=1), days(20, 2010.0, ago=5), "", id="four times as much of nothing"),
@@ -259,7 +259,7 @@ def days(count: int, actual: float, *, ago: float, covered: int | None = None, *
             days(20, 2800.0, ago=1),
             days(20, 2100.0, ago=5),
             "0% of the last 3 days stayed at or under the forecast, 100% before; "
-            "the error of the last 3 days is 20.0% of capacity, 2.5% before",
+            "the error of the last 3 days is 20% of capacity, 2.5% before",
             id="both",
         ),
         pytest.param(days(19, 2800.0, ago=1), days(20, 2100.0, ago=5), "", id="too few lately"),
@@ -273,7 +273,7 @@ def days(count: int, actual: float, *, ago: float, covered: int | None = None, *
         pytest.param(
             days(20, 2200.0, ago=2.9),
             days(20, 2100.0, ago=16.9),
-            "the error of the last 3 days is 5.0% of capacity, 2.5% before",
+            "the error of the last 3 days is 5% of capacity, 2.5% before",
             id="just within both",
         ),
     ],

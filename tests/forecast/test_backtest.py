@@ -62,9 +62,9 @@ def test_the_decaying_histogram_forgets_half_in_a_day() -> None:
     days[0, -1] = 10  # weighs a bit more than half of everything
     past = Past(days, weights=day_weights(DayWeights(), 8))
     assert predictors()["decayingHistogram"].predict(past).centres[0, 0] == 100
-    days[0, :-5] = 10  # what is left at 100 weighs 1/2 + 1/4 + ... of a whole that is nearly 2: over 5 %
+    days[0, :-5] = 10  # what is left at 100 weighs 1/2 + 1/4 + ... of a whole that is nearly 2: over 5%
     days[0, -5:-4] = 100
-    days[0, -4:] = 10  # now 1/16 of about 2: under 5 %
+    days[0, -4:] = 10  # now 1/16 of about 2: under 5%
     assert predictors()["decayingHistogram"].predict(past).centres[0, 0] == 10
 
 

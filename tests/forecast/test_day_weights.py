@@ -29,16 +29,14 @@ def test_what_wins_on_both_halves_is_proposed_with_its_loss_on_the_second() -> N
     assert found.worth_it
     assert (found.loss_current, found.loss_best) == (pytest.approx(0.20), pytest.approx(0.15))
     assert found.gain == pytest.approx(0.25)
-    assert (
-        "halfLife 2d, sameWeekday 1 instead of halfLife 1d, sameWeekday 1: 25.0% less loss on 4 days" in found.verdict
-    )
+    assert "halfLife 2d, sameWeekday 1 instead of halfLife 1d, sameWeekday 1: 25% less loss on 4 days" in found.verdict
 
 
 def test_the_days_held_out_have_no_part_in_the_choice() -> None:
     found = proposed([0.10] * 8, [0.05] * 4 + [0.11] * 4, [0.09] * 4 + [0.01] * 4)
     assert found.best == TRIED[1]
     assert not found.worth_it
-    assert found.verdict.startswith("keep what you have: halfLife 2d, sameWeekday 1 has 10.0% more loss")
+    assert found.verdict.startswith("keep what you have: halfLife 2d, sameWeekday 1 has 10% more loss")
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_a_newcomer_without_samples_does_not_hide_what_its_node_uses_by_itself()
     db = a_pod("db-0", **ON_A)
     base = look(past, world(BOTH, [*pods, db]))
     came = world(BOTH, [*pods, db, a_pod("web-9", owner="web", node="a", age=60)])
-    # 1,150 m of its own, more than 1 % of its capacity
+    # 1,150 m of its own, more than 1% of its capacity
     assert look(past, came, before=base).peaks(came, now=MIDNIGHT).node_millicores[0] == pytest.approx(1750 + 400)
 
 
@@ -52,7 +52,7 @@ def test_what_a_node_uses_by_itself_is_told_where_all_of_its_pods_have_samples()
     past = history({"shop/web-0": flat(300), "shop/web-1": holed}, {"a": flat(650)})
     snapshot = world([a_node("a")], [a_pod("web-0", **ON_A), a_pod("web-1", **ON_A)])
     found = look(past, snapshot, before=look(past, snapshot)).forecasts.nodes[0]
-    # 50 m; where a pod has no sample, at most twice that and 1 % of 16,000 m
+    # 50 m; where a pod has no sample, at most twice that and 1% of 16,000 m
     assert found.peak_millicores == pytest.approx(600 + 2 * 50 + 160, rel=0.01)
 
 

@@ -124,7 +124,7 @@ def test_a_node_of_which_nothing_is_known_gets_no_forecast_and_a_note() -> None:
     assert np.isnan(result.nodes[1].peak_millicores)
     assert np.isnan(result.nodes[1].peak_at)
     assert result.nodes[1].confidence == 0
-    assert "1 node(s)" in result.notes[0]
+    assert "1 node without a day" in result.notes[0]
 
 
 def test_a_young_cluster_is_less_sure_and_keeps_more_margin() -> None:

@@ -214,9 +214,9 @@ def test_hot_days_are_judged_by_each_pools_own_high(tmp_path: Path) -> None:
         highs={"busy": 0.8, "idle": 0.25, "relative": float("inf"), "empty": 0.5},
     )
     assert set(result.pools) == {"busy", "idle", "relative"}
-    assert result.pools["idle"].hot_days == result.pools["idle"].forecasts == 12  # 27.5 %
+    assert result.pools["idle"].hot_days == result.pools["idle"].forecasts == 12  # 27.5%
     assert result.pools["idle"].scores[-1].hot_recall == 1.0
-    for pool in ("busy", "relative"):  # 77.5 %
+    for pool in ("busy", "relative"):  # 77.5%
         assert result.pools[pool].hot_days == 0
         assert np.isnan(result.pools[pool].scores[-1].hot_recall)
     assert result.total.forecasts == 5 * 6  # the node without a pool is not looked at

@@ -31,9 +31,9 @@ def test_18_5_the_hour_of_most_days_goes_before_the_hour_of_the_highest() -> Non
     series[0, -1, 199:202] = 5_000  # yesterday at another time, ten times as high
     slot, first, last = the_peak(series)
     assert abs(slot - 100) <= 2
-    # yesterday has 19 % of the votes: the other days hold 80 %
+    # yesterday has 19% of the votes: the other days hold 80%
     assert (first, last) == (97, 103)
-    # two days ago and yesterday have 35 %: one of them is taken in
+    # two days ago and yesterday have 35%: one of them is taken in
     slot, first, last = the_peak(peaks_at(100, 102, 99, 101, 100, 98, 110, 200))
     assert (first, last) == (97, 111)
     assert first < slot < last
@@ -108,7 +108,7 @@ def test_18_5_a_forecast_has_the_time_of_most_days_and_its_interval() -> None:
         history({"shop/web-0": series}), world([a_node("a")], [a_pod("web-0", node="a", age=AGED)]), now=MIDNIGHT
     )
     assert found.peak_at == MIDNIGHT + 169 * STEP_SECONDS
-    # 19 % of the votes are for 03:00
+    # 19% of the votes are for 03:00
     assert found.peak_from == MIDNIGHT + 168 * STEP_SECONDS
     assert found.peak_until == MIDNIGHT + 171 * STEP_SECONDS
 

@@ -28,7 +28,7 @@ def made(_: Asked) -> Reply:
 def test_an_event_about_a_service_stands_beside_its_owner() -> None:
     with serving(made) as (api, client):
         sink: EventSink = events_of(client, Hands())
-        sink.about_service(WEB, reason="Evicted", note="web-1 left n1:\n n1 was at 91 %")
+        sink.about_service(WEB, reason="Evicted", note="web-1 left n1:\n n1 was at 91%")
     asked = api.asked[0]
     assert (asked.method, asked.path) == ("POST", f"{PATH}/shop/events")
     body = asked.body
@@ -36,7 +36,7 @@ def test_an_event_about_a_service_stands_beside_its_owner() -> None:
         "apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web", "uid": "u-1",
     }  # fmt: skip
     assert (body["type"], body["reason"], body["action"]) == ("Normal", "Evicted", "Rebalance")
-    assert body["note"] == "web-1 left n1: n1 was at 91 %"
+    assert body["note"] == "web-1 left n1: n1 was at 91%"
     assert body["eventTime"] == "2027-01-15T08:00:00.000000Z"
     assert (body["reportingController"], body["reportingInstance"]) == ("rebalancer", "pod-7")
     assert body["metadata"]["name"].startswith("web.")

@@ -23,7 +23,7 @@ def an_eviction(**fields: Any) -> Eviction:
         "pool": "general",
         "service": Service(kind="Deployment", namespace="shop", name="web"),
         "strategy": "LowNodeUtilization",
-        "reason": "hot was at 91 %",
+        "reason": "hot was at 91%",
         "service_identity": "shop/web",
         "level": "gold",
         "owner_uid": "u-1",

@@ -49,7 +49,7 @@ def an_assessment(**fields: Any) -> Assessment:
         "cycle": "c", "node": "n1", "pool": "general", "strategy": "LowNodeUtilization", "trigger": "alert",
         "step": Step.SETTLED, "last_eviction_at": NOW, "due_at": NOW + 900, "before_share": 0.91, "planned_share": 0.64,
         "target": 0.65, "high": 0.75, "capacity": 4000.0, "pods": (), "assessed_at": NOW + 901, "after_share": 0.84,
-        "outcome": Outcome.REPLACEMENTS_RETURNED, "detail": "91 % to 84 %",
+        "outcome": Outcome.REPLACEMENTS_RETURNED, "detail": "91% to 84%",
     }  # fmt: skip
     return Assessment(**{**given, **fields})
 
@@ -86,7 +86,7 @@ def test_21_9_a_dry_run_and_a_cycle_without_evictions_are_not_notified(report: C
 def test_21_9_a_node_that_was_not_cooled_is_notified_once_settled() -> None:
     [found] = messages.not_effective("prod", [an_assessment(), an_assessment(step=Step.HOUR)])
     assert found.title == "prod: node n1 was not cooled by its evictions: 84%, target 65%"
-    assert found.text == "91 % to 84 %"
+    assert found.text == "91% to 84%"
 
 
 @pytest.mark.parametrize(

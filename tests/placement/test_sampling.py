@@ -20,7 +20,7 @@ from rebalancer.placement.sampling import nodes_to_find, winners
         (1_000, 0, 420),
         (1_000, 40, 400),
         (5_000, 0, 500),
-        (6_000, 0, 300),  # never under 5 %
+        (6_000, 0, 300),  # never under 5%
         (6_000, 40, 2_400),
         (15_000, 0, 750),
         (150, 100, 150),

@@ -84,7 +84,7 @@ def test_what_is_guarded_or_relieves_nothing_neither_counts_nor_delays() -> None
     lists = {"deny": [{"services": ["shop/listed"]}]}
     assert the_one(pods, relief, lists=lists) == (
         "Fri 09:18:00",
-        "to be relieved by 09:18; only 50 % of the excess may be moved then",
+        "to be relieved by 09:18; only 50% of the excess may be moved then",
     )
     # two percent of the excess are 83.2 millicores: from there on it is a candidate
     (found,) = seen(pods, {**relief, "idle-0": 83.2}, lists=lists)
@@ -100,7 +100,7 @@ def test_a_node_of_which_nothing_may_go_has_no_start() -> None:
 def test_pods_with_the_same_windows_count_together() -> None:
     assert the_one([*WEB, *service("api")], {"web-0": 2_080.0, "api-0": 2_000.0}) == (
         "Fri 09:18:00",
-        "to be relieved by 09:18; only 98 % of the excess may be moved then",
+        "to be relieved by 09:18; only 98% of the excess may be moved then",
     )
 
 
@@ -179,7 +179,7 @@ def test_what_is_never_enough_begins_when_most_may_go_and_says_how_much_that_is(
     assert the_one(pods, relief) == (
         "Fri 01:45:00",
         "to be relieved by 01:45, before the window 'allow 0 0 * * * 2h UTC' closes at 02:00; "
-        "only 72 % of the excess may be moved then",
+        "only 72% of the excess may be moved then",
     )
     # of two moments at which as much may go the later one counts
     pods = [*service("web", "allow 0 0 * * * 1h"), *service("api", "allow 0 2 * * * 1h")]
@@ -221,14 +221,14 @@ def test_in_the_last_minutes_of_the_last_window_it_is_now() -> None:
             "2027-03-28",
             "12:20",
             "04:45",
-            "over 75 % from 11:40; to be relieved by 06:45, before the window 'sleep' closes at 07:00",
+            "over 75% from 11:40; to be relieved by 06:45, before the window 'sleep' closes at 07:00",
         ),
         # and back at 01:00 UTC: from 22:00 CEST they end at 05:00 CET
         (
             "2027-10-31",
             "11:20",
             "03:45",
-            "over 75 % from 10:40; to be relieved by 04:45, before the window 'sleep' closes at 05:00",
+            "over 75% from 10:40; to be relieved by 04:45, before the window 'sleep' closes at 05:00",
         ),
     ],
 )
@@ -242,7 +242,7 @@ def test_a_night_in_which_the_clocks_change(day: str, peak: str, start: str, why
         windows={"cluster": [window("0 22 * * *", "8h", "sleep", zone="Europe/Berlin")]},
     )
     assert found.start_by == utc(f"{day} {start}")
-    assert found.why == f"peak 91 % expected at {peak} Europe/Berlin, {why}"
+    assert found.why == f"peak 91% expected at {peak} Europe/Berlin, {why}"
 
 
 # --- Too late, or never.
@@ -297,7 +297,7 @@ def test_the_next_window_is_found_also_when_it_is_far_off() -> None:
     (found,) = seen(pods, {"web-0": 5_000.0, "api-0": 1_000.0}, now=utc("2027-12-01 21:00"), curves=DECEMBER)
     assert found.start_by is None
     assert found.why == (
-        "peak 91 % expected at 05:20 America/New_York, over 75 % from 04:40; no window opens in time: "
+        "peak 91% expected at 05:20 America/New_York, over 75% from 04:40; no window opens in time: "
         "the window 'allow 0 3 29 2 * 1h America/New_York' opens Tue 2028-02-29 03:00 America/New_York"
     )
 
@@ -316,7 +316,7 @@ def test_a_broken_annotation_closes() -> None:
     whole = [*pods, *service("api")]
     assert the_one(whole, {"web-0": 5_000.0, "api-0": 2_080.0}) == (
         "Fri 09:18:00",
-        "to be relieved by 09:18; only 50 % of the excess may be moved then",
+        "to be relieved by 09:18; only 50% of the excess may be moved then",
     )
 
 
@@ -326,7 +326,7 @@ def test_a_broken_annotation_closes() -> None:
 def test_marks_around_the_mean_lie_around_the_mean_of_the_expected_peaks() -> None:
     thresholds = {"high": 20, "target": 10, "low": 5, "relativeToMean": True, "floor": 30}
     nodes = [*NODES, a_node("n3"), a_node("n4")]
-    # 91 %, 30 % and 29 %, one not known: on average 50 %
+    # 91%, 30% and 29%, one not known: on average 50%
     curves = {"n1": MORNING, "n2": [("2027-01-15 03:00", 4_800.0)], "n3": [("2027-01-14 22:00", 4_640.0)]}
 
     def change(peaks: Peaks) -> Peaks:
@@ -338,7 +338,7 @@ def test_marks_around_the_mean_lie_around_the_mean_of_the_expected_peaks() -> No
         WEB, ENOUGH, nodes=nodes, curves=curves, change=change, pools=[general(thresholds=thresholds)], windows={}
     )
     assert (found.node_name, round(found.high, 9), round(found.target, 9)) == ("n1", 0.7, 0.6)
-    assert found.why == "peak 91 % expected at 10:20 UTC, over 70 % from 09:40; to be relieved by 09:18"
+    assert found.why == "peak 91% expected at 10:20 UTC, over 70% from 09:40; to be relieved by 09:18"
 
 
 @pytest.mark.parametrize(

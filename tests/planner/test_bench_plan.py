@@ -111,7 +111,7 @@ def test_above_a_hundred_nodes_its_landings_are_distributed_as_the_placement_mod
 
 
 def two_nodes(*, services: Services | None = None, cores: float = 10.0) -> Cluster:
-    """One node at 80 % with pods of 3, 2, 2 and 1 cores, one at 10 %; each pod of a service of two replicas."""
+    """One node at 80% with pods of 3, 2, 2 and 1 cores, one at 10%; each pod of a service of two replicas."""
     cpu = np.array([3_000.0, 2_000, 2_000, 1_000, 250, 250, 250, 250])
     return Cluster(
         machines=machines(2, cores=cores),

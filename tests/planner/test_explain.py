@@ -95,7 +95,7 @@ GUARDS, LIMITS = "guards, lists, levels, windows", "limits, pauses, cooldowns"
 
 
 def hot_world(**fields: Any) -> tuple[list[ANode], list[APod]]:
-    """n1 runs at 80 %; n2 and n3 are idle. The cool ones request less."""
+    """n1 runs at 80%; n2 and n3 are idle. The cool ones request less."""
     nodes = [a_node("n1"), a_node("n2"), a_node("n3", unschedulable=True)]
     pods = [
         *replicas("web", {"n1": 4, "n2": 1}, used=3000.0, cpu=2000.0, **fields),
@@ -246,7 +246,7 @@ def test_a_hot_node_has_its_numbers_and_everybody_on_it_a_verdict() -> None:
     assert found.hot
     assert (load.resource, load.hot) == ("cpu", True)
     assert (load.measured, load.high, load.target, load.low) == pytest.approx((0.8, 0.75, 0.65, 0.5))
-    assert "80.0%" in found.evaluations[0].reason
+    assert "80%" in found.evaluations[0].reason
     assert [each.name for each in found.pods] == ["web-0", "web-1", "web-2", "web-3", "cart-0"]
     assert all((each.target_node is None) != (each.code is None) for each in found.pods)
     assert {each.name for each in found.pods if each.target_node} == {each.pod for each in scene.report.evictions}
@@ -543,6 +543,6 @@ def test_21_1_the_landing_of_a_pod_that_the_plan_refused_says_what_the_plans_oth
     landing = next(each for each in of_pod(scene, refused.name).checks if each.name == "landing")
     assert (landing.ok, landing.code) == (False, Reason.WOULD_RETURN_TO_NODE)
     assert landing.detail == (
-        f"would come back: 100%; without the plan's {len(evicted)} eviction(s): "
+        f"would come back: 100%; without the plan's {len(evicted)} eviction: "
         "kube-scheduler puts the replacement elsewhere"
     )

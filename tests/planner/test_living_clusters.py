@@ -57,7 +57,7 @@ def test_16_c12_a_node_that_would_stay_over_high_is_left_alone() -> None:
     assert outcome.pods == []
     assert outcome.refusals == {"agent-hot": "DaemonSetPod", **dict.fromkeys("abc", "HighUnreachable")}
     (message,) = {each.message for each in outcome.planner.refusals() if each.code == "HighUnreachable"}
-    assert message.endswith("its own processes and pods that may not go use 76.2% (cpu), high is 75.0%")
+    assert message.endswith("its own processes and pods that may not go use 76.2% (cpu), high is 75%")
 
 
 def test_16_c12_it_is_relieved_where_the_policy_says_best_effort() -> None:

@@ -45,7 +45,7 @@ def test_19_3_nothing_lands_where_too_little_memory_would_stay_available() -> No
     outcome = planned([5, 16.5], [2])
     assert outcome.refusals == {"a": "NoNodeWithMemory"}
     (refusal,) = outcome.planner.refusals()
-    assert "cold would keep 7.5% of its memory (1.5 of 20.0 GiB), at least 10.0% must stay available" in refusal.message
+    assert "cold would keep 7.5% of its memory (1.5Gi of 20Gi), at least 10% must stay available" in refusal.message
 
 
 def test_19_3_the_least_that_stays_available_is_the_policys() -> None:
@@ -94,7 +94,7 @@ def test_19_3_a_landing_that_is_not_certain_names_the_node_without_memory() -> N
     outcome = plan_all(nodes, pods, a_policy(**ANY_REPLICAS), usage=memory_of([5, 5, 19], [2]))
     (refusal,) = outcome.planner.refusals()
     assert refusal.code == Reason.TARGET_NODE_WITHOUT_MEMORY
-    assert "full would keep 0.0% of its memory (0.0 of 20.0 GiB), at least 10.0%" in refusal.message
+    assert "full would keep 0% of its memory (0 of 20Gi), at least 10%" in refusal.message
 
 
 def test_19_3_both_reasons_name_the_setting_that_lifts_them() -> None:

@@ -26,7 +26,7 @@ CPU_AND_REQUESTS = {
 
 
 def test_moves_of_one_strategy_count_for_the_other() -> None:
-    # by real CPU three of six pods must go; by requests (50 % of 16,000 are 8,000) that is just enough
+    # by real CPU three of six pods must go; by requests (50% of 16,000 are 8,000) that is just enough
     nodes = [hot(), cold()]
     pods = [heavy("hot", 5_900), *replicas("web", {"hot": 6}, used=1_000.0, cpu=700)]
     outcome = plan_all(nodes, pods, a_policy(**CPU_AND_REQUESTS, **ANY_REPLICAS))
@@ -42,7 +42,7 @@ def test_a_node_that_another_strategy_cooled_has_reached_its_goal() -> None:
 
 
 def test_a_landing_keeps_the_target_of_every_strategy() -> None:
-    # the cold node is under low by real CPU, but its requests stand at 45 % and the pod brings 10 % more
+    # the cold node is under low by real CPU, but its requests stand at 45% and the pod brings 10% more
     nodes = [hot(), cold()]
     pods = [heavy("hot", 9_000), a_pod("x", "cold", owner="x", cpu=7_200), single("a", used=3_000.0, cpu=1_600)]
     outcome = plan_all(nodes, pods, a_policy(**CPU_AND_REQUESTS, **ANY_REPLICAS))
@@ -59,7 +59,7 @@ def test_findings_of_different_pools_are_worked_on_by_turns() -> None:
 
 
 def requests_policy(*pools: tuple[str, dict[str, float]], **fields: Any) -> Any:
-    """Pools whose nodes are hot over the mark + 10 %, and low under the mark - 10 %."""
+    """Pools whose nodes are hot over the mark + 10%, and low under the mark - 10%."""
     return a_policy(
         pools=[
             {

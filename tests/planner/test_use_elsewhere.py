@@ -79,7 +79,7 @@ def test_16_b9_the_same_work_is_more_cpu_on_a_slower_machine() -> None:
     slow = a_node("slow", used=6_000.0, labels={"pool": "general", "type": "old"})
     generation = {"label": "type", "factors": {"new": 2.0, "old": 1.0}}
     outcome = planned([fast, slow, OTHER], one_to_move("fast"), a_policy(forecast={"generation": generation}))
-    # 2,500m of the fast machine are 5,000m of the slow one: 69 %, over the target of 65 %
+    # 2,500m of the fast machine are 5,000m of the slow one: 69%, over the target of 65%
     assert (outcome.moves, outcome.refusals["web-0"]) == ([], "NoNodeWithHeadroom")
     assert planned([fast, slow, OTHER], one_to_move("fast")).moves == [("web-0", "fast", "slow")]
 

@@ -17,7 +17,7 @@ def test_a_pool_without_a_low_node_is_full() -> None:
 
 
 def test_a_landing_may_be_in_another_pool_and_keeps_that_pools_target() -> None:
-    # 55 % of 16,000 are 8,800
+    # 55% of 16,000 are 8,800
     for used, moves in ((5_800.0, [("a", "hot", "far")]), (5_801.0, [])):
         nodes = [hot(), cold("far", used=used, labels={"pool": "other"})]
         outcome = plan_all(nodes, [heavy("hot"), single("a", used=3_000.0)], a_policy(pools=TWO_POOLS, **ANY_REPLICAS))

@@ -35,7 +35,7 @@ PROMQL = (
 
 
 def busy_share(times: Floats) -> Floats:
-    """Of `one`: 90 % in that hour, else 20 %."""
+    """Of `one`: 90% in that hour, else 20%."""
     return np.where((times >= HOT_FROM) & (times < HOT_FROM + 3600), 0.9, 0.2)
 
 

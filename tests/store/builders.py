@@ -127,7 +127,7 @@ def build_finding(**changes) -> Finding:
             "strategy": "LowNodeUtilization",
             "node": 0,
             "pool": "general",
-            "reason": "91 % of CPU used, above 80 %",
+            "reason": "91% of CPU used, above 80%",
             "cpu_share": 0.91,
             "high": 0.8,
             "target": 0.7,

@@ -157,7 +157,7 @@ def test_an_assessment_is_due_when_its_time_has_come_until_it_is_made(effect: Ef
         after_share=0.65,
         breakdown=replace(ACCOUNT, residual=0.25),
         outcome=Outcome.COOLED,
-        detail="from 92.5 % to 65 %, target 70 %",
+        detail="from 92.5% to 65%, target 70%",
     )
     effect.made([made])
     assert [known(each) for each in effect.due(NOW + DAY)] == [hour]

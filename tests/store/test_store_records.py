@@ -85,7 +85,7 @@ def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
         ("n1", 0.91, 0.8, 0.7),
         ("n2", None, 0.8, 0.7),
     ]
-    assert back["findings"][0]["reason"] == "91 % of CPU used, above 80 %"
+    assert back["findings"][0]["reason"] == "91% of CPU used, above 80%"
     assert [each["resource"] for each in back["findings"]] == ["cpu", "memory"]
     assert back["evictions"][0] == {
         "id": first.record,

@@ -32,7 +32,7 @@ MORNING = {"base": 0.62, "amplitude": 0.9, "peak_hour": 10.0}
 
 
 def the_cluster() -> Scenario:
-    """Twelve replicas on the first of five machines: 90 % of it at ten, with the node's own."""
+    """Twelve replicas on the first of five machines: 90% of it at ten, with the node's own."""
     others = [f"node-{number}" for number in range(2, 6)]
     return a_scenario(
         [a_machine(f"node-{number}", overhead_cores=0.3) for number in range(1, 6)],
@@ -95,7 +95,7 @@ def test_a_node_that_would_be_hot_at_ten_is_relieved_before_its_window_closes(tm
         assert [each.trigger for each in ahead] == [Trigger.FORECAST]
         assert [name for report in ahead for _, name in report.findings] == ["node-1"]
         assert ahead[0].evictions[0].waits_for == "" != ahead[0].evictions[2].waits_for
-        said = re.compile(r"of (89|90|91)\.\d% expected at Tue 09:55 UTC, over high 75\.0%")
+        said = re.compile(r"of (89|90|91)(\.\d)?% expected at Tue 09:55 UTC, over high 75%")
         assert all(said.search(each.reason) for each in ahead[0].evictions)
 
 

@@ -51,7 +51,7 @@ def assessed(stage: Stage, effect: EffectRecords) -> list[Assessment]:
 
 
 def test_19_2_a_memory_alert_relieves_its_node_of_memory_and_that_is_assessed_by_memory(tmp_path: Path) -> None:
-    """`hot` is at 70 % of its memory: under the pool's high, over the alert's."""
+    """`hot` is at 70% of its memory: under the pool's high, over the alert's."""
     cluster = a_scenario(
         [a_machine(name, memory="16Gi") for name in ("hot", "b", "c")],
         [service("large", {"hot": 5, "b": 1}, cpu=0.5, memory="2240Mi")],
@@ -75,9 +75,7 @@ def test_19_2_a_memory_alert_relieves_its_node_of_memory_and_that_is_assessed_by
         _, after = shares_of(stage.lab)
         assert {each.target for each in moves(stage.lab.log.entries())} <= {"b", "c"}
     [(finding, _)] = report.findings
-    assert finding.reason.startswith(
-        "real memory 68.4% is over high 60.0% (alert NodeMemoryHigh), to be cooled to 50.0%"
-    )
+    assert finding.reason.startswith("real memory 68.4% is over high 60% (alert NodeMemoryHigh), to be cooled to 50%")
     assert [each["share"] for each in document["findings"]] == [pytest.approx(before["hot"])]
     assert (document["findings"][0]["resource"], document["findings"][0]["cpuShare"]) == ("memory", None)
     assert {each["name"]: each["hotBy"] for each in document["nodes"]}["hot"] == ["memory"]
@@ -87,7 +85,7 @@ def test_19_2_a_memory_alert_relieves_its_node_of_memory_and_that_is_assessed_by
     assert made.before_share == pytest.approx(before["hot"])
     assert made.after_share == pytest.approx(after["hot"])
     assert made.after_share == pytest.approx(made.planned_share)
-    assert made.detail.startswith("memory 68.4 % to 41 %, target 50 % (evicted -27.3")
+    assert made.detail.startswith("memory 68.4% to 41%, target 50% (evicted -27.3")
     assert made.breakdown is not None
     assert made.breakdown.evicted == pytest.approx(2 * 2240 * 2**20)
     assert abs(made.breakdown.residual) < 1.0

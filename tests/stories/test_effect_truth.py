@@ -55,7 +55,7 @@ def agrees(stage: EffectStage, told: Told) -> list[Case]:
     for told_of, each in zip(told.episodes, cases, strict=True):
         if each.miss == "belowThreshold":
             both = f"measured at most {_percent(each.ours)}, high is {_percent(stage.high_of(each.pool))}; "
-            assert told_of.detail == f"{both}by the hot-node SLO {_percent(each.peak_share)} over 75 %"
+            assert told_of.detail == f"{both}by the hot-node SLO {_percent(each.peak_share)} over 75%"
     (line,) = rates(told.days, ())
     truth = counts(cases)
     assert (line.discovery.part, line.discovery.whole) == (truth.found, truth.hot)

@@ -42,7 +42,7 @@ def test_19_3_a_landing_that_cpu_allows_and_memory_forbids_is_refused_with_both_
         assert evicted(stage.lab.log.entries()) == []
         assert codes(report, "web-") == {"NoNodeWithMemory"}
         (said,) = messages(report, "web-")
-    assert "cold would keep 6.2% of its memory (1.0 of 16.0 GiB), at least 10.0% must stay available" in said
+    assert "cold would keep 6.2% of its memory (1Gi of 16Gi), at least 10% must stay available" in said
 
 
 def test_19_3_what_a_policy_allows_may_fill_the_memory(tmp_path: Path) -> None:

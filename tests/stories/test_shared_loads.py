@@ -15,7 +15,7 @@ def shared(name: str, place: dict[str, int], cores: float) -> object:
 
 
 def three_replicas() -> Scenario:
-    """`hot` is at 77 %; `b` and `c` are at 73 %, and over their high while two replicas carry the load of three."""
+    """`hot` is at 77%; `b` and `c` are at 73%, and over their high while two replicas carry the load of three."""
     busy = ("hot", "b", "c")
     return a_scenario(
         [a_machine(name) for name in (*busy, "d", "e")],
@@ -30,7 +30,7 @@ def three_replicas() -> Scenario:
 
 
 def all_on_one_node() -> Scenario:
-    """All four replicas of a service on the hot node. One has to go, and the node stays at 79 % until its replacement
+    """All four replicas of a service on the hot node. One has to go, and the node stays at 79% until its replacement
     is Ready."""
     return a_scenario(
         [a_machine(name) for name in ("hot", "b", "c", "d")],

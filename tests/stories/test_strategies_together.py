@@ -43,7 +43,7 @@ COUNTS = (crowded, in_conflict, lying_around, misplaced, not_tolerated, restless
 
 
 def anything(lab: Lab) -> set[str]:
-    """Whatever is wrong, as what:service; nodes that are over 75 %."""
+    """Whatever is wrong, as what:service; nodes that are over 75%."""
     found = {f"{count.__name__}:{name}" for count in COUNTS for name in count(lab)}
     return found | {f"hot:{name}" for name in lab.truth.hot(0.75)}
 

@@ -59,7 +59,7 @@ def seen(
 def test_a_cool_node_is_found_when_it_is_due() -> None:
     found, _ = seen([a_node("n", used=2_000.0)], {"n": 14_560.0}, due=["n"])
     (finding,) = found.findings
-    assert finding.reason == "peak of 91.0% expected at Thu 10:00 UTC, over high 75.0%, to be cooled to 65.0%"
+    assert finding.reason == "peak of 91% expected at Thu 10:00 UTC, over high 75%, to be cooled to 65%"
     assert (finding.cpu_share, finding.high, finding.target) == (0.91, 0.75, 0.65)
     assert found.loads.over.tolist() == [True]
     assert found.loads.hot.tolist() == [False]
@@ -82,7 +82,7 @@ def test_a_node_that_is_hot_now_is_relieved_of_both() -> None:
     assert found.loads.target[0].tolist() == [10_400.0, 10_400.0]
     (finding,) = found.findings
     assert finding.reason == (
-        "real CPU 81.2% is over high 75.0%, to be cooled to 65.0%; a peak of 91.0% is expected at Thu 10:00 UTC"
+        "real CPU 81.2% is over high 75%, to be cooled to 65%; a peak of 91% is expected at Thu 10:00 UTC"
     )
     assert finding.cpu_share == 0.8125
 
@@ -142,7 +142,7 @@ def test_what_an_alert_calls_hot_says_nothing_of_the_peak() -> None:
     mark = ThresholdOverride(node="n", strategy="LowNodeUtilization", high=0.5, target=0.45, source="alert NodeHot")
     found, _ = seen([a_node("n", used=8_500.0)], {"n": 11_500.0}, marks={"n": mark})
     (finding,) = found.findings
-    assert finding.reason.startswith("real CPU 53.1% is over high 50.0% (alert NodeHot)")
+    assert finding.reason.startswith("real CPU 53.1% is over high 50% (alert NodeHot)")
     assert np.isnan(found.loads.high[0, 1])
 
 

@@ -1,4 +1,4 @@
-"""What HighNodeUtilization finds. A node has 16,000 millicores; it is low under 8,000 (50 %), its target is 10,400."""
+"""What HighNodeUtilization finds. A node has 16,000 millicores; it is low under 8,000 (50%), its target is 10,400."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def test_low_nodes_are_found_emptiest_first_with_the_numbers() -> None:
     found = drain(nodes, pods_on(a=1, b=2, c=3, busy=4))
     assert found.nodes == ["c", "a", "b"]
     first = found.findings.findings[0]
-    assert first.reason == "real CPU 10.0% is under low 50.0%, pods to go elsewhere: 3"
+    assert first.reason == "real CPU 10% is under low 50%, pods to go elsewhere: 3"
     assert (first.strategy, first.pool, first.goal) == (NAME, "general", Goal.EMPTY)
     assert sorted(found.pods("c")) == ["on-c-0", "on-c-1", "on-c-2"]
     assert found.findings.empty_at_most == 1
@@ -172,7 +172,7 @@ def test_by_requests_a_node_is_low_when_it_is_in_every_resource() -> None:
     found = drain(nodes, pods, args={"source": "Requests"}, pools=REQUEST_POOL)
     assert found.nodes == ["low", "even"]
     assert found.findings.findings[0].reason == (
-        "requested cpu 20.0% is under low 30.0% and requested pods 20.0% is under low 30.0%, pods to go elsewhere: 2"
+        "requested cpu 20% is under low 30% and requested pods 20% is under low 30%, pods to go elsewhere: 2"
     )
     assert found.findings.loads is None
 
@@ -343,4 +343,4 @@ def test_19_3_a_node_is_low_by_the_requested_share_of_an_extended_resource() -> 
     found = drain(nodes, pods, args={"source": "Requests"}, pools=pools)
     assert found.nodes == ["idle"]
     (finding,) = found.findings.findings
-    assert "requested nvidia.com/gpu 12.5% is under low 30.0%" in finding.reason
+    assert "requested nvidia.com/gpu 12.5% is under low 30%" in finding.reason

@@ -25,7 +25,7 @@ def test_a_node_that_is_full_by_requests_and_idle_in_fact_is_found() -> None:
     found = release([a_node("n"), a_node("m")], [*hoarders("n"), *hoarders("m", 13)])
     (finding,) = found.findings.findings
     assert finding.reason == (
-        "full by requests (87.5% of its CPU) and idle in fact (8.8% in use), to be brought down to 70.0% requested"
+        "full by requests (87.5% of its CPU) and idle in fact (8.8% in use), to be brought down to 70% requested"
     )
     assert (finding.goal, finding.in_order) == (Goal.COOL, True)
     assert (finding.cpu_share, finding.high, finding.target) == (0.875, 0.85, 0.7)
@@ -132,7 +132,7 @@ def test_19_2_room_is_released_by_the_name_of_a_resource() -> None:
     found = by_memory([10, 10], [5, 1, 3, NAN])
     (finding,) = found.findings.findings
     assert finding.reason == (
-        "full by requests (93.8% of its memory) and idle in fact (15.6% in use), to be brought down to 70.0% requested"
+        "full by requests (93.8% of its memory) and idle in fact (15.6% in use), to be brought down to 70% requested"
     )
     assert finding.resource == "memory"
     assert found.pods("n") == ["p1", "p2", "p0"]

@@ -90,7 +90,7 @@ def test_the_noisy_pod_of_a_node_that_waits_is_found_and_not_its_neighbour() -> 
     assert (finding.goal, finding.wanted, finding.broken, finding.landing.elsewhere) == (Goal.REMOVE, 1, False, True)
     assert (finding.strategy, finding.pool) == (NAME, "general")
     assert finding.reason == (
-        "tasks wait for CPU 40% of the time while 47% of the node's CPU is in use; "
+        "tasks wait for CPU 40% of the time while 46.9% of the node's CPU is in use; "
         "shop/batch uses 6000m and requests 1000m"
     )
     assert seen.landings() == ["b"]
@@ -239,7 +239,7 @@ def test_a_node_that_was_just_relieved_waits_for_a_whole_window(age: float, foun
 
 
 def test_a_landing_suffers_not_is_known_and_holds_what_the_pod_uses() -> None:
-    """The pod uses 6,000 of 16,000 millicores on a node of which 60 % are in use."""
+    """The pod uses 6,000 of 16,000 millicores on a node of which 60% are in use."""
     nodes = [
         a_node("a", used=9_600.0),
         a_node("empty", used=0.0),

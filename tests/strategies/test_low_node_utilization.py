@@ -1,4 +1,4 @@
-"""What LowNodeUtilization finds. A node has 16,000 millicores; it is hot over 12,000 (75 %)."""
+"""What LowNodeUtilization finds. A node has 16,000 millicores; it is hot over 12,000 (75%)."""
 
 import pkgutil
 from collections.abc import Sequence
@@ -72,7 +72,7 @@ def test_a_node_over_high_is_found_with_its_numbers_in_words() -> None:
     (finding,) = found.findings
     assert (finding.strategy, finding.pool) == ("LowNodeUtilization", "general")
     assert (finding.cpu_share, finding.high, finding.target) == (0.85, 0.75, 0.65)
-    assert finding.reason == "real CPU 85.0% is over high 75.0%, to be cooled to 65.0%"
+    assert finding.reason == "real CPU 85% is over high 75%, to be cooled to 65%"
     assert finding.candidates.tolist() == [0]
     assert found.skipped == {}
 
@@ -400,7 +400,7 @@ def requests_policy(target: dict[str, float]) -> Any:
 @pytest.mark.parametrize(
     ("target", "count", "hot"),
     [
-        ({"cpu": 50}, 4, False),  # 2,400 of 4,000 are 60 %: not over
+        ({"cpu": 50}, 4, False),  # 2,400 of 4,000 are 60%: not over
         ({"cpu": 50}, 5, True),
         ({"memory": 50}, 6, False),
         ({"memory": 50}, 7, True),
@@ -425,7 +425,7 @@ def test_the_reason_names_the_worst_resource() -> None:
     found = find(
         nodes, replicas("web", {"n": 7}, cpu=400, memory=1.2 * GIB), policy=requests_policy({"cpu": 50, "memory": 50})
     )
-    assert found.findings[0].reason == "requested memory 84.0% is over high 60.0%, to be cooled to 50.0%"
+    assert found.findings[0].reason == "requested memory 84% is over high 60%, to be cooled to 50%"
 
 
 def test_by_requests_neither_usage_nor_samples_nor_moves_matter() -> None:
@@ -487,7 +487,7 @@ def test_19_3_a_node_is_hot_by_the_requested_share_of_an_extended_resource() -> 
     nodes = [a_node("a", extended={GPU: 8.0}), a_node("b", extended={GPU: 8.0}), a_node("none")]
     policy = requests_policy({GPU: 70})
     (finding,) = find(nodes, gpu_pods(4, "a"), policy=policy).findings
-    assert finding.reason == "requested nvidia.com/gpu 100.0% is over high 80.0%, to be cooled to 70.0%"
+    assert finding.reason == "requested nvidia.com/gpu 100% is over high 80%, to be cooled to 70%"
     outcome = plan_all(nodes, gpu_pods(4, "a"), policy)
     assert {(move.node, each.node) for move in outcome.accepted for each in move.target_nodes} == {("a", "b")}
 

@@ -114,13 +114,13 @@ MARKS = {"high": 85.0, "target": 75.0, "low": 60.0}
 
 
 def test_19_4_no_landing_takes_a_node_over_its_target_of_memory_at_its_peak() -> None:
-    """Now the node is at 25 %, and with the pod at 30 %."""
+    """Now the node is at 25%, and with the pod at 30%."""
     assert Scene({"hot": 5, "cold": 5}, {"hot": 5, "cold": 13.9}, marks=MARKS).plan().pods
     outcome = Scene({"hot": 5, "cold": 5}, {"hot": 5, "cold": 14.5}, marks=MARKS).plan()
     assert outcome.pods == []
     (refusal, *_) = outcome.planner.refusals()
     assert refusal.code == "NoNodeWithHeadroom"
-    assert "cold would be at 77.5% of its memory at its peak, its target is 75.0%" in refusal.message
+    assert "cold would be at 77.5% of its memory at its peak, its target is 75%" in refusal.message
 
 
 def test_19_4_without_a_forecast_of_memory_landings_are_judged_by_what_is_measured() -> None:
@@ -133,7 +133,7 @@ def test_19_4_the_memory_that_must_stay_available_does_at_the_expected_peak() ->
     outcome = Scene({"hot": 5, "cold": 5}, {"hot": 5, "cold": 17.5}).plan()
     assert set(outcome.refusals.values()) == {"NoNodeWithMemory"}
     (refusal, *_) = outcome.planner.refusals()
-    assert "cold would keep 7.5% of its memory (1.5 of 20.0 GiB), at least 10.0%" in refusal.message
+    assert "cold would keep 7.5% of its memory (1.5Gi of 20Gi), at least 10%" in refusal.message
 
 
 def test_19_4_a_node_is_relieved_ahead_of_its_peak_of_memory() -> None:
@@ -141,7 +141,7 @@ def test_19_4_a_node_is_relieved_ahead_of_its_peak_of_memory() -> None:
     scene = Scene({"hot": 15, "cold": 5}, {"hot": 18, "cold": 6}, due=["hot"], **quiet)
     (finding,) = scene.find().findings
     assert finding.resource == MEMORY
-    assert finding.reason == ("memory peak of 90.0% expected at Thu 10:00 UTC, over high 85.0%, to be cooled to 75.0%")
+    assert finding.reason == ("memory peak of 90% expected at Thu 10:00 UTC, over high 85%, to be cooled to 75%")
     assert scene.plan().pods
     assert Scene({"hot": 15, "cold": 5}, {"hot": 18, "cold": 6}, **quiet).find().findings == ()
 
@@ -150,8 +150,7 @@ def test_19_4_a_node_that_is_hot_by_memory_is_relieved_of_its_peak_too() -> None
     scene = Scene({"hot": 17.5, "cold": 5}, {"hot": 19, "cold": 6}, hot=2_000.0, marks=MARKS)
     (finding,) = scene.find().findings
     assert finding.reason == (
-        "real memory 87.5% is over high 85.0%, to be cooled to 75.0%; "
-        "a memory peak of 95.0% is expected at Thu 10:00 UTC"
+        "real memory 87.5% is over high 85%, to be cooled to 75%; a memory peak of 95% is expected at Thu 10:00 UTC"
     )
 
 

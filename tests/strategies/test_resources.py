@@ -79,7 +79,7 @@ def test_19_2_a_node_is_hot_by_any_resource_and_the_finding_names_it() -> None:
     scene = Scene([2_000] * 3, pods, {"memory": amounts([90, 20, 20], [30, 30, 30])}, by_resources(memory=None))
     (finding,) = scene.find().findings
     assert (finding.resource, finding.cpu_share, finding.high, finding.target) == ("memory", 0.9, 0.8, 0.7)
-    assert finding.reason == "real memory 90.0% is over high 80.0%, to be cooled to 70.0%"
+    assert finding.reason == "real memory 90% is over high 80%, to be cooled to 70%"
 
 
 def test_19_2_a_node_that_is_hot_by_two_names_both() -> None:
@@ -87,7 +87,7 @@ def test_19_2_a_node_that_is_hot_by_two_names_both() -> None:
     scene = Scene([12_800, 0, 0], pods, {"memory": amounts([90, 20, 20], [30, 30, 30])}, by_resources(memory=None))
     (finding,) = scene.find().findings
     assert finding.resource == "memory"
-    assert "; real CPU 80.0% is over high 75.0%" in finding.reason
+    assert "; real CPU 80% is over high 75%" in finding.reason
 
 
 def test_19_2_the_victim_relieves_the_resource_that_exceeds() -> None:
@@ -112,7 +112,7 @@ def test_19_2_no_landing_goes_over_the_target_of_another_resource() -> None:
     nowhere = Scene([13_000, 100, 100], pods, full, by_resources(memory={"high": 80, "target": 70, "low": 65})).plan()
     assert nowhere.refusals == {"large": "NoNodeWithHeadroom"}
     (refusal,) = nowhere.planner.refusals()
-    assert "2 nodes fit by requests; b would be at 85.0% of its memory, its target is 70.0%" in refusal.message
+    assert "2 nodes fit by requests; b would be at 85% of its memory, its target is 70%" in refusal.message
 
 
 def test_19_2_a_resource_of_the_users_own_needs_lines_of_the_policy_only() -> None:
@@ -120,7 +120,7 @@ def test_19_2_a_resource_of_the_users_own_needs_lines_of_the_policy_only() -> No
     used = {"licences": amounts([95, 0, 0], [30, 5, 5])}
     outcome = Scene([2_000] * 3, pods, used, by_resources(licences=None)).plan()
     assert outcome.pods == ["p0"]
-    assert "real licences 95.0% is over high 80.0%" in outcome.accepted[0].reason
+    assert "real licences 95% is over high 80%" in outcome.accepted[0].reason
 
 
 def test_19_2_a_policy_without_thresholds_of_a_resource_plans_as_before() -> None:
@@ -166,7 +166,7 @@ def test_19_2_a_node_is_low_only_by_all_resources() -> None:
     scene = Scene([9_000, 500, 500], pods, {"memory": amounts([60, 60, 10], [5, 5])}, policy)
     (finding,) = find_low(scene.view).findings
     assert NODES[finding.node] == "c"
-    assert "real memory 10.0% is under low 50.0%" in finding.reason
+    assert "real memory 10% is under low 50%" in finding.reason
 
 
 @pytest.mark.parametrize(
@@ -305,8 +305,8 @@ def short_scene(
 @pytest.mark.parametrize(
     ("short", "said"),
     [
-        ({"pressed": ["hot"]}, "is over its target 70.0%, to be cooled to 70.0%; it is under memory pressure"),
-        ({"swap": 900.0}, "is over its target 70.0%, to be cooled to 70.0%; it reads 900 pages/s back from swap"),
+        ({"pressed": ["hot"]}, "is over its target 70%, to be cooled to 70%; it is under memory pressure"),
+        ({"swap": 900.0}, "is over its target 70%, to be cooled to 70%; it reads 900 pages/s back from swap"),
     ],
 )
 def test_19_3_a_node_that_is_short_of_memory_is_relieved_at_once(short: dict[str, Any], said: str) -> None:

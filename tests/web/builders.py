@@ -97,7 +97,7 @@ def a_move(**fields: Any) -> Eviction:
         "pod": "checkout-6c9f7d5b8-x2x7k",
         "service": "shop/checkout",
         "cpu_millicores": 1650.0,
-        "reason": "real CPU 91.2% is over high 75.0% (alert NodeHot), to be cooled to 65.0%; relieves it of cpu 10.3%",
+        "reason": "real CPU 91.2% is over high 75% (alert NodeHot), to be cooled to 65%; relieves it of cpu 10.3%",
         "outcome": EvictionOutcome.EVICTED,
         "target_nodes": (TargetNode("node-7", 0.75), TargetNode("node-9", 0.25)),
         "replacement_pod": "checkout-6c9f7d5b8-9q4mz",
@@ -147,7 +147,7 @@ def a_finding(**fields: Any) -> RecordedFinding:
         "share": 0.912,
         "high": HIGH,
         "target": TARGET,
-        "reason": "real CPU 91.2% is over high 75.0% (alert NodeHot), to be cooled to 65.0%",
+        "reason": "real CPU 91.2% is over high 75% (alert NodeHot), to be cooled to 65%",
     }
     return RecordedFinding(**{**given, **fields})
 
@@ -184,7 +184,7 @@ def an_assessment(**fields: Any) -> Assessment:
         "after_share": 0.694,
         "breakdown": ACCOUNT,
         "outcome": Outcome.TOO_FEW_EVICTED,
-        "detail": "from 91.2 % to 69.4 %, target 65 %: 3.3 cores were evicted, 4.19 would have been needed",
+        "detail": "from 91.2% to 69.4%, target 65%: 3.3 cores were evicted, 4.19 would have been needed",
     }
     return Assessment(**{**given, **fields})
 
@@ -232,7 +232,7 @@ def _steps(since: float, until: float) -> Iterable[float]:
 def a_node_page(line: NodeLine, **fields: Any) -> views.NodePage:
     given: dict[str, Any] = {
         "at": NOW - 20,
-        "plan": "peak 96 % expected at 10:05 UTC, over 75 % from 08:40; to be relieved by 05:45, before the window "
+        "plan": "peak 96% expected at 10:05 UTC, over 75% from 08:40; to be relieved by 05:45, before the window "
         "'night' closes at 06:00",
         "curve": a_curve(),
         "evictions": (
@@ -265,7 +265,7 @@ def a_node_page(line: NodeLine, **fields: Any) -> views.NodePage:
                 evictions=0,
                 miss_reason=MissReason.BELOW_THRESHOLD,
                 cooled=None,
-                detail="measured at most 72.1 %, high is 75 %",
+                detail="measured at most 72.1%, high is 75%",
             ),
         ),
     }

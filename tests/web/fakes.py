@@ -21,7 +21,7 @@ def an_alert(**fields: Any) -> dict[str, Any]:
     return {
         "status": "firing",
         "labels": {"alertname": "NodeCPUHigh", "node": "n1", "severity": "warning"},
-        "annotations": {"rebalancer_high": "75", "summary": "CPU of n1 over 75 %"},
+        "annotations": {"rebalancer_high": "75", "summary": "CPU of n1 over 75%"},
         "startsAt": "2026-11-21T03:10:00.123456789Z",
         "endsAt": GO_ZERO,
         "generatorURL": "http://prometheus:9090/graph?g0.expr=up&g0.tab=1",

@@ -96,7 +96,7 @@ class HandMade:
             map=a_map(self.nodes, selection),
             last_cycle=self.cycle_lines[0] if self.cycle_lines else None,
             due=(
-                views.Due(at=NOW + 700, what="peak 96 % expected at 15:05 UTC, over 75 % from 14:40", node="node-2"),
+                views.Due(at=NOW + 700, what="peak 96% expected at 15:05 UTC, over 75% from 14:40", node="node-2"),
                 views.Due(at=None, what="no window opens in time", node="node-1"),
                 views.Due(at=NOW + 500, what="the forecast is renewed"),
                 views.Due(at=None, what="LowNodeUtilization evaluates general, batch every 2m"),
@@ -293,7 +293,7 @@ class HandMade:
         return views.ReportsPage(days=days, by=by, report=a_report(min(days, 60), by))
 
 
-def the_app(shown: HandMade, daemon: Daemon, *, auth: Auth | None = None, views_open: bool = False) -> Any:
+def the_app(shown: views.Views, daemon: Daemon, *, auth: Auth | None = None, views_open: bool = False) -> Any:
     """The daemon's application with a dashboard; without `auth` everybody may see it."""
     ports = WebPorts(
         inbox=daemon.inbox,  # type: ignore[arg-type]

@@ -90,7 +90,7 @@ def test_21_5_an_eviction_appears_without_a_reload_and_nothing_else_moves(site: 
         site.views.pages = {"node-1": a_node_page(cooler, evictions=more)}
         page.clock.run_for(5_100)
         expect(rows).to_have_count(4)
-        expect(page.locator("dl.facts")).to_contain_text("61.1 %")
+        expect(page.locator("dl.facts")).to_contain_text("61.1%")
         assert "alpha-0" in rows.first.inner_text(), "sorted by pod as before"
         assert page.evaluate("window.loaded") == loaded
         assert page.evaluate("each => each === document.activeElement", before)

@@ -41,14 +41,14 @@ def test_the_file_has_its_style_and_pictures_in_it(text: str) -> None:
 def test_the_file_tells_rates_reasons_nodes_and_forecasts(text: str) -> None:
     said = read_page(text).one("main").text
     for each in (
-        "Discovery 78.6 %",
+        "Discovery 78.6%",
         "198 of 252",
         "the measured share stayed at or under the pool's high",
         "guards protect its pods",
         "shop/checkout",
         "node-1",
         "By pool",
-        "3.1 %",
+        "3.1%",
         "22 Sep 13:00",
     ):
         assert each in said, each
@@ -62,7 +62,7 @@ def test_19_5_a_report_shows_resources_where_more_than_cpu_occurs() -> None:
     page = read_page(shown(replace(a_report(), resources=(line("cpu"), line("memory")))))
     table = page.one("div", aria_label="Relieved nodes by resource")
     cells = [[each.text for each in (*row.all("th"), *row.all("td"))] for row in table.one("tbody").all("tr")]
-    assert [(row[0], *row[2:]) for row in cells] == [(name, "90 %", "70 %", "72 %") for name in ("cpu", "memory")]
+    assert [(row[0], *row[2:]) for row in cells] == [(name, "90%", "70%", "72%") for name in ("cpu", "memory")]
     assert "3 of 4" in cells[1][1]
     assert "Relieved nodes by resource" not in shown(replace(a_report(), resources=(line("cpu"),)))
 

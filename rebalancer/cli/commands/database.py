@@ -106,7 +106,7 @@ def status(invocation: Invocation) -> None:
     from rebalancer.cli.output.formats import Shown
     from rebalancer.cli.output.json import pick
     from rebalancer.cli.output.tables import plain_table, print_paragraph
-    from rebalancer.effect.messages import counted
+    from rebalancer.model.figures import counted
 
     settings = invocation.settings
     unnamed = "database" not in settings.model_fields_set

@@ -112,8 +112,8 @@ def _high(policy: "RebalancerPolicy") -> float:
 
 def _summary(console: "Console", reports: "list[CycleReport]", hot: list[str], database: str) -> None:
     from rebalancer.cli.output.cycle import merged_nodes, print_nodes
-    from rebalancer.effect.messages import counted
     from rebalancer.model.eviction import Outcome
+    from rebalancer.model.figures import counted
 
     console.rule("Node CPU before the first cycle, planned in it, and measured after the last")
     print_nodes(console, merged_nodes(reports), all_nodes=True)

@@ -33,7 +33,7 @@ def _limits(invocation: Invocation) -> "Shown":
     from rebalancer.cli.output.tables import plain_table
     from rebalancer.cli.output.times import ahead
     from rebalancer.cycle.limits_overview import limit_lines
-    from rebalancer.policy.schema.limits import format_bytes
+    from rebalancer.model.figures import size
 
     with ledger_view(policy, settings) as view, TerminalProgress() as progress:
         lines = limit_lines(view.snapshot(progress), view.ledger, policy, now=view.now())
@@ -51,7 +51,7 @@ def _limits(invocation: Invocation) -> "Shown":
     def draw(screen: "Screen") -> None:
         table = plain_table("Limits", "SCOPE", "LIMIT", "USED", "LEFT", "NEXT")
         for line in lines:
-            amount = format_bytes if line.in_bytes else str
+            amount = size if line.in_bytes else str
             following = "when one is Ready" if line.next_at is None else ahead(line.next_at)
             table.add_row(
                 str(line.scope), line.what, amount(line.used), amount(line.left), "now" if line.left else following

@@ -57,7 +57,7 @@ def resume(invocation: Invocation, scope: ScopeArgument) -> None:
     """End the pauses of a scope."""
     at = parse_scope(scope, invocation.policy.cluster)
     from rebalancer.bootstrap.database import open_ledger
-    from rebalancer.effect.messages import counted
+    from rebalancer.model.figures import counted
 
     with open_ledger(invocation.policy, invocation.settings) as ledger:
         ended = ledger.resume(at)

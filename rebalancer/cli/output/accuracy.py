@@ -11,9 +11,10 @@ from rebalancer.bootstrap.database import kept_records
 from rebalancer.cli.invocation import Invocation
 from rebalancer.cli.output.formats import Shown
 from rebalancer.cli.output.json import at
-from rebalancer.cli.output.tables import UNKNOWN, number, plain_table, share
+from rebalancer.cli.output.tables import UNKNOWN, number, plain_table
 from rebalancer.forecast.accuracy import LEAST, LOOKS_BACK_SECONDS, Accuracy, Scores, accuracy
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.figures import percent
 from rebalancer.model.forecasts import Verdict
 from rebalancer.policy.schema.types import parse_duration
 
@@ -99,15 +100,15 @@ def print_accuracy(console: Console, found: Accuracy, *, since: float) -> None:
         table.add_row(
             name,
             str(scores.count),
-            share(scores.mae),
-            share(scores.under),
-            share(scores.over),
-            share(scores.coverage),
-            share(scores.hot_recall),
-            share(scores.hot_precision),
+            percent(scores.mae),
+            percent(scores.under),
+            percent(scores.over),
+            percent(scores.coverage),
+            percent(scores.hot_recall),
+            percent(scores.hot_precision),
             number(scores.peak_hour_error),
-            share(scores.unchanged_share),
-            share(scores.unchanged_mae),
+            percent(scores.unchanged_share),
+            percent(scores.unchanged_mae),
             "" if scores.enough else f"insufficient data: at least {LEAST} are needed",
         )
     console.print(table)

@@ -7,12 +7,13 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from rebalancer.cli.output.tables import UNKNOWN, number, plain_table, print_notes, share
+from rebalancer.cli.output.tables import UNKNOWN, number, plain_table, print_notes
 from rebalancer.forecast.backtest.backtest import Backtest, bar
 from rebalancer.forecast.backtest.day_weights import Proposal, as_policy, written
 from rebalancer.forecast.backtest.scores import Comparison, Errors, Score
 from rebalancer.forecast.percentiles import P95
 from rebalancer.forecast.resource import OF_CPU, ForecastResource
+from rebalancer.model.figures import percent
 from rebalancer.policy.schema.forecast import Forecast
 
 MORE_LOSS, COVERAGE_SLACK, RECALL = 0.05, 0.03, 0.90
@@ -137,7 +138,7 @@ def print_report(console: Console, result: Backtest, policy: Forecast, *, of_tra
     console.print(table)
     criteria = plain_table("Acceptance criteria of the default", "CRITERION", "REQUIRED", "VALUE", "")
     for each in acceptance_criteria(result):
-        value = share(each["value"])
+        value = percent(each["value"])
         missed = UNKNOWN if value == UNKNOWN else "NOT MET"
         criteria.add_row(each["criterion"], each["required"], value, "met" if each["met"] else missed)
     console.print(criteria)
@@ -152,13 +153,13 @@ def print_report(console: Console, result: Backtest, policy: Forecast, *, of_tra
         pools.add_row(pool, *_cells(default), str(comparison.forecasts), lowest)
     console.print(pools)
     console.print(
-        f"Busiest quarter of an hour: within one hour on {share(total.peak_within_hour)} of days "
-        f"(yesterday's: {share(total.yesterday_within_hour)}), median error {total.peak_hour_error:.1f} h."
+        f"Busiest quarter of an hour: within one hour on {percent(total.peak_within_hour)} of days "
+        f"(yesterday's: {percent(total.yesterday_within_hour)}), median error {total.peak_hour_error:.1f} h."
     )
     default = result.score(result.default)
     if len(default.hours) > 1:
-        hours = ", ".join(f"{hour:02d}:00 {share(each)}" for hour, each in default.hours.items())
-        console.print(f"Coverage by weekday: {', '.join(map(share, default.weekdays))}; by hour: {hours}.")
+        hours = ", ".join(f"{hour:02d}:00 {percent(each)}" for hour, each in default.hours.items())
+        console.print(f"Coverage by weekday: {', '.join(map(percent, default.weekdays))}; by hour: {hours}.")
     if result.left_out:
         console.print(f"{result.left_out} node days are excluded for insufficient data.")
     _print_proposals(console, result.proposals, policy, of_traces=of_traces)
@@ -179,14 +180,14 @@ def print_folders(console: Console, results: Sequence[tuple[str, Backtest]]) -> 
             folder,
             f"{default.errors.pinball:.4f}",
             f"{best.predictor} {bar(best):.4f}",
-            share(gains[folder]),
-            share(default.errors.coverage),
-            f"{share(min(weekdays))} - {share(max(weekdays))}",
-            share(default.hot_recall),
-            f"{share(result.total.peak_within_hour)} (yesterday's {share(result.total.yesterday_within_hour)})",
+            percent(gains[folder]),
+            percent(default.errors.coverage),
+            f"{percent(min(weekdays))} - {percent(max(weekdays))}",
+            percent(default.hot_recall),
+            f"{percent(result.total.peak_within_hour)} (yesterday's {percent(result.total.yesterday_within_hour)})",
         )
     console.print(table)
-    console.print(f"Mean: {share(sum(gains.values()) / len(gains))} less loss than the best baseline of each folder.")
+    console.print(f"Mean: {percent(sum(gains.values()) / len(gains))} less loss than the best baseline of each folder.")
 
 
 def _cells(score: Score) -> list[str]:
@@ -196,9 +197,9 @@ def _cells(score: Score) -> list[str]:
         f"{errors.mae:.3f}",
         f"{errors.under:.3f}",
         f"{errors.over:.3f}",
-        share(errors.coverage),
-        share(score.hot_recall),
-        share(score.hot_precision),
+        percent(errors.coverage),
+        percent(score.hot_recall),
+        percent(score.hot_precision),
     ]
 
 

@@ -22,22 +22,13 @@ from rich.console import Console
 from rich.text import Text
 
 from rebalancer.cli.output.json import SCHEMA_VERSION, at, pick
-from rebalancer.cli.output.tables import (
-    UNKNOWN,
-    millicores,
-    plain_table,
-    print_notes,
-    print_paragraph,
-    refusal_text,
-    share,
-)
-from rebalancer.effect.messages import counted
+from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph, refusal_text
 from rebalancer.model.eviction import COLUMNS, DID_NOT_HAPPEN, DOCUMENT_FIELDS, Eviction, Outcome
+from rebalancer.model.figures import age, counted, millicores, percent
 from rebalancer.model.plan import CycleReport, Goal, NodeLine
 from rebalancer.model.reason import Reason, particulars
 from rebalancer.model.usage import CPU
 from rebalancer.policy.schema.strategies import LowNodeUtilization
-from rebalancer.policy.schema.types import format_duration
 
 MOST_FINDINGS = 30
 """Rows of a table of findings without --all-nodes."""
@@ -135,9 +126,9 @@ def _print_summary(console: Console, report: CycleReport) -> None:
         return
     moves = sum(each.outcome not in DID_NOT_HAPPEN for each in report.evictions)
     after = {line.name: line.cpu_after for line in report.nodes if line.cpu_after is not None}
-    planned = {each.name: f"stays at {share(each.share_planned)}: {each.message}" for each in report.remaining}
+    planned = {each.name: f"stays at {percent(each.share_planned)}: {each.message}" for each in report.remaining}
     stay = {
-        node: f"is at {share(after[node])}" if node in after else planned[node]
+        node: f"is at {percent(after[node])}" if node in after else planned[node]
         for node, target in targets.items()
         if (after[node] > target if node in after else node in planned)
     }
@@ -201,7 +192,7 @@ def _print_evictions(console: Console, report: CycleReport) -> None:
             str(eviction.service),
             eviction.node,
             _target(eviction),
-            millicores(eviction.cpu_millicores, unknown="?"),
+            millicores(eviction.cpu_millicores),
             Text(outcome, style=OUTCOME_STYLE[eviction.outcome]),
             eviction.detail,
             *(each.text(eviction) for each in COLUMNS),
@@ -229,7 +220,7 @@ def _expected_in(move: Eviction, report: CycleReport) -> str:
     if move.not_before is None:
         return UNKNOWN
     ended = report.started_at if report.finished_at is None else report.finished_at
-    return format_duration(max(round(move.not_before - ended), 0))
+    return age(move.not_before - ended)
 
 
 def _print_remaining(console: Console, report: CycleReport, *, each: bool) -> None:
@@ -244,7 +235,7 @@ def _print_remaining(console: Console, report: CycleReport, *, each: bool) -> No
     table = plain_table(f"Nodes that stay hot{more}", "NODE", "POOL", "PLANNED", "CODE", "REASON", "WOULD HELP MOST")
     for node in shown:
         helps = f"{node.setting}: {node.value}" if node.value else node.setting
-        pool, planned = node.pool or UNKNOWN, share(node.share_planned)
+        pool, planned = node.pool or UNKNOWN, percent(node.share_planned)
         planned += "" if node.resource == "cpu" else f" {node.resource}"
         table.add_row(node.name, pool, planned, str(node.code), node.message, helps or UNKNOWN)
     console.print(table)
@@ -306,8 +297,8 @@ def print_nodes(console: Console, lines: Iterable[NodeLine], *, all_nodes: bool)
     table = plain_table("Node CPU", "NODE", "POOL", "BEFORE", "", "PLANNED", "", "MEASURED")
     for line in shown:
         name = Text(line.name, style="bold red" if line.hot else "")
-        after = ("->", share(line.cpu_after)) if measured else ("", "")
-        cells = (share(line.cpu_before), "->", _planned(line), *after)
+        after = ("->", percent(line.cpu_after)) if measured else ("", "")
+        cells = (percent(line.cpu_before), "->", _planned(line), *after)
         table.add_row(name, line.pool or UNKNOWN, *cells)
     console.print(table)
     for resource in dict.fromkeys(each.resource for line in shown for each in line.resources):
@@ -315,13 +306,13 @@ def print_nodes(console: Console, lines: Iterable[NodeLine], *, all_nodes: bool)
         for line in shown:
             of = next(each for each in line.resources if each.resource == resource)
             name = Text(line.name, style="bold red" if line.hot else "")
-            table.add_row(name, line.pool or UNKNOWN, share(of.before), "->", share(of.planned))
+            table.add_row(name, line.pool or UNKNOWN, percent(of.before), "->", percent(of.planned))
         console.print(table)
 
 
 def _planned(line: NodeLine) -> str:
     """The mean, with the 99th percentile where it differs."""
-    mean, p99 = share(line.cpu_planned), share(line.cpu_planned_p99)
+    mean, p99 = percent(line.cpu_planned), percent(line.cpu_planned_p99)
     return mean if p99 in (mean, UNKNOWN) else f"{mean} (p99 {p99})"
 
 

@@ -7,17 +7,8 @@ from rich.text import Text
 
 from rebalancer.cli.output.cycle import target_nodes, target_text
 from rebalancer.cli.output.json import pick
-from rebalancer.cli.output.tables import (
-    FIGURES,
-    UNKNOWN,
-    millicores,
-    plain_table,
-    print_paragraph,
-    refusal_text,
-    share,
-    size,
-)
-from rebalancer.effect.messages import counted
+from rebalancer.cli.output.tables import FIGURES, UNKNOWN, plain_table, print_paragraph, refusal_text
+from rebalancer.model.figures import counted, millicores, percent, size
 from rebalancer.model.reason import Refusal
 from rebalancer.planner.explain.nodes import NodeExplanation
 from rebalancer.planner.explain.pods import PodExplanation, ScoredNode
@@ -238,7 +229,7 @@ def print_node(console: Console, found: NodeExplanation, *, wide: bool, all_pods
         for load in judged.thresholds:
             hot = Text("hot", style="bold red") if load.hot else Text("not hot")
             values = (load.measured, load.load, load.low, load.target, load.high)
-            table.add_row(judged.strategy, load.resource, *map(share, values), hot, because)
+            table.add_row(judged.strategy, load.resource, *map(percent, values), hot, because)
         if because and not judged.thresholds:
             others.add_row(judged.strategy, because)
     for each in (table, others):
@@ -262,15 +253,15 @@ def _print_pods(console: Console, found: NodeExplanation, *, wide: bool, all_pod
     columns = ("POD", *wider, "CPU", "OF NODE", *resources, "DECISION", "TARGET NODE", "REASON")
     table = plain_table(title, *columns, right=(*FIGURES, *resources), legend="DECISION")
     for pod in shown:
-        cpu = millicores(pod.cpu_millicores, unknown="?")
+        cpu = millicores(pod.cpu_millicores)
         if pod.target_node is not None:
             verdict, target, because = Text("evict", style="cyan"), target_text(pod.target_node), ""
         else:
             verdict, target, because = Text(str(pod.code or "keep")), "", pod.message
-        extra = (pod.service or "-", f"{pod.cpu_request_millicores:.0f}m") if wide else ()
-        others = map(share, pod.resource_shares.values())
+        extra = (pod.service or "-", f"{millicores(pod.cpu_request_millicores)}") if wide else ()
+        others = map(percent, pod.resource_shares.values())
         table.add_row(
-            f"{pod.namespace}/{pod.name}", *extra, cpu, share(pod.cpu_share), *others, verdict, target, because
+            f"{pod.namespace}/{pod.name}", *extra, cpu, percent(pod.cpu_share), *others, verdict, target, because
         )
     console.print(table)
 

@@ -8,11 +8,12 @@ from rich.console import Console
 from rich.text import Text
 
 from rebalancer.cli.output.json import at
-from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, print_notes, share
+from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes
 from rebalancer.cli.output.times import local, moment, until, zone
 from rebalancer.forecast import Forecasts
 from rebalancer.forecast.leaks import MemoryLeak
 from rebalancer.forecasting.node_forecasts import PooledForecast
+from rebalancer.model.figures import millicores, percent
 from rebalancer.model.usage import MEMORY
 
 OfResources = Mapping[str, tuple[Sequence[PooledForecast], Forecasts]]
@@ -147,11 +148,11 @@ def _print_peaks(console: Console, title: str, found: Sequence[PooledForecast]) 
         table.add_row(
             one.node,
             each.pool or UNKNOWN,
-            share(one.peak_share),
-            share(each.high, digits=0),
+            percent(one.peak_share),
+            percent(each.high),
             _weekday(one.peak_at),
             _clock(one.peak_from, one.peak_until),
-            share(one.confidence, digits=0),
+            percent(one.confidence, 0),
             str(one.days_used),
             Text("will be hot", style="bold red") if each.hot else "",
         )

@@ -9,11 +9,12 @@ from rich.text import Text
 from rebalancer.cli.output.json import date
 from rebalancer.cli.output.tables import plain_table, print_notes
 from rebalancer.effect.cluster import PoolSummary
-from rebalancer.effect.messages import NOTHING, cores, counted, percent, shown
+from rebalancer.effect.messages import shown
 from rebalancer.effect.rates import RateLine
 from rebalancer.effect.report import NodeRow, Report
 from rebalancer.model.effect import ChangeBreakdown
 from rebalancer.model.eviction import COUNTED
+from rebalancer.model.figures import NOTHING, counted, millicores, percent
 from rebalancer.model.usage import CPU
 
 ALL = "(all)"
@@ -64,7 +65,7 @@ def _print_rates(console: Console, report: Report) -> None:
     rows = [(*_names(line, report), *_rates(line)) for line in report.lines]
     if len(rows) != 1:
         rows.append((ALL, *("" for _ in report.by[1:]), *_rates(report.total)))
-    _table(console, "Rates (relief in cores)", (*map(str.upper, report.by), *RATES), rows)
+    _table(console, "Rates", (*map(str.upper, report.by), *RATES), rows)
 
 
 def _names(line: RateLine, report: Report) -> list[str]:
@@ -80,8 +81,8 @@ def _rates(line: RateLine) -> list[str]:
         shown(line.eviction),
         shown(line.effectiveness),
         str(counts.evictions),
-        cores(counts.relief_planned * 1000),
-        cores(counts.relief_measured * 1000),
+        millicores(counts.relief_planned * 1000),
+        millicores(counts.relief_measured * 1000),
         f"{counts.hot_node_minutes:.0f}",
     ]
 
@@ -202,8 +203,8 @@ def _print_breakdown(console: Console, breakdown: ChangeBreakdown) -> None:
         ("RESIDUAL", breakdown.residual),
         ("AFTER", breakdown.after),
     )
-    title = "CPU change of the relieved nodes, in cores"
-    _table(console, title, tuple(name for name, _ in parts), [tuple(cores(value) for _, value in parts)])
+    title = "CPU change of the relieved nodes"
+    _table(console, title, tuple(name for name, _ in parts), [tuple(millicores(value) for _, value in parts)])
 
 
 def _print_accuracy(console: Console, report: Report) -> None:

@@ -173,26 +173,9 @@ def print_notes(console: Console, notes: Iterable[str]) -> None:
         console.print(Text.assemble(("Note:", "yellow"), f" {localised(note)}"))
 
 
-def share(value: float | None, digits: int = 1) -> str:
-    """0..1 in percent."""
-    return UNKNOWN if value is None or math.isnan(value) else f"{value:.{digits}%}"
-
-
 def number(value: float | None, digits: int = 1) -> str:
     """With so many decimals."""
     return UNKNOWN if value is None or math.isnan(value) else f"{value:.{digits}f}"
-
-
-def millicores(value: float | None, unknown: str = UNKNOWN) -> str:
-    """With its unit."""
-    return unknown if value is None or math.isnan(value) else f"{value:.0f}m"
-
-
-def size(bytes_: float | None) -> str:
-    """Bytes in MiB or GiB."""
-    if bytes_ is None or not math.isfinite(bytes_):
-        return "unknown size"
-    return f"{bytes_ / 2**30:.1f} GiB" if bytes_ >= 2**30 else f"{bytes_ / 2**20:.0f} MiB"
 
 
 def refusal_text(refusal: Refusal) -> str:

@@ -7,10 +7,11 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from rebalancer.model.figures import age
+
 UNKNOWN: Final = "-"
 IN_MESSAGES: Final = re.compile(r"\b(\d{4}-\d\d-\d\d|Mon|Tue|Wed|Thu|Fri|Sat|Sun) (\d\d:\d\d) UTC\b")
 """The times of messages, which are also recorded: a date, or the next day of that name."""
-UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 def use_utc() -> None:
@@ -35,19 +36,6 @@ def local(at: float) -> datetime:
 def zone() -> str:
     """Abbreviation of the local time zone, of now."""
     return local(time.time()).strftime("%Z")
-
-
-def age(seconds: float) -> str:
-    """`45s`, `2m30s`, `5h12m`, `3d4h`: at most two units, the second where it matters."""
-    left = max(round(seconds), 0)
-    parts: list[str] = []
-    for name, size in UNITS:
-        if left >= size or (name == "s" and not parts):
-            parts.append(f"{left // size}{name}")
-            left %= size
-        elif parts:
-            break
-    return "".join(parts[:2])
 
 
 def ago(at: float | None) -> str:

@@ -16,6 +16,7 @@ from rebalancer.forecast.percentiles import day_weights
 from rebalancer.forecast.prediction_interval import outcome_of, pinball
 from rebalancer.forecast.predictors.base import Past, Predictor
 from rebalancer.forecast.resource import USUAL_LOSS_AT
+from rebalancer.model.figures import percent
 from rebalancer.policy.schema.forecast import DayWeights, Forecast
 from rebalancer.policy.schema.types import format_duration
 
@@ -142,9 +143,11 @@ class Proposal:
             return f"keep what you have: {LEAST_DAYS} scored days are needed for a choice, there are {self.chosen_on}"
         if self.best is None:
             return "keep what you have: nothing lost less on the days that choose"
-        change = f"{abs(self.gain):.1%} {'less' if self.gain >= 0 else 'more'} loss on {self.held_out} days held out"
+        change = (
+            f"{percent(abs(self.gain))} {'less' if self.gain >= 0 else 'more'} loss on {self.held_out} days held out"
+        )
         if not self.worth_it:
-            worth = f"a change is worth {LEAST_GAIN:.0%} and {LEAST_SAVED:.1%} of what a node uses"
+            worth = f"a change is worth {LEAST_GAIN:.0%} and {percent(LEAST_SAVED)} of what a node uses"
             return f"keep what you have: {shown(self.best)} has {change}, {worth}"
         return f"{shown(self.best)} instead of {shown(self.current)}: {change}"
 

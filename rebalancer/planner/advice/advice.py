@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from rebalancer.model.figures import counted, size
 from rebalancer.model.scheduler import (
     SchedulerConfig,
 )
@@ -278,8 +279,8 @@ def _pre_pulls(placement_skews: Sequence[PlacementSkew]) -> list[Advice]:
                 seen[image.name] = Advice(
                     topic=Topic.PRE_PULL,
                     subject=image.name,
-                    observation=f"{image.size_bytes / 2**20:.0f} MiB, on {skew.eligible - image.missing} node(s) of "
-                    f"{skew.eligible} that {skew.service} may use",
+                    observation=f"{size(image.size_bytes)}, on {skew.eligible - image.missing} of "
+                    f"{counted(skew.eligible, 'node')} that {skew.service} may use",
                     recommendation="pull it on all of them beforehand (a DaemonSet): then it favours no node, and pods "
                     "start faster",
                     figures={

@@ -14,6 +14,7 @@ from rebalancer.forecast.leaks import MemoryLeak
 from rebalancer.forecast.pod_cpu import SOURCES, CpuSource, PodCpu
 from rebalancer.model.autoscaling import HorizontalAutoscaler
 from rebalancer.model.eviction import Eviction, TargetNode
+from rebalancer.model.figures import counted, millicores
 from rebalancer.model.plan import CycleReport, Finding, Goal, PodRefusal
 from rebalancer.model.reason import LIFTED_BY, BlockedReason, Code, Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
@@ -258,9 +259,9 @@ def _cpu_elsewhere(cpu: PodCpu, pod: int) -> Check:
     detail = SOURCE_TEXTS[SOURCES[int(cpu.source[pod])]]
     if np.isfinite(figure):
         of = "" if (cpu.speed == 1.0).all() else " of the reference machine"
-        detail = f"{figure:.0f}m{of}, {detail}"
+        detail = f"{millicores(figure)}{of}, {detail}"
     if surplus >= 1.0:
-        detail += f"; {surplus:.0f}m of its CPU here pass when a replacement of its service is Ready"
+        detail += f"; {millicores(surplus)} of its CPU here pass when a replacement of its service is Ready"
     return Check(name="CPU elsewhere", ok=True, detail=detail)
 
 
@@ -328,7 +329,7 @@ def _as_planned(check: Check, scene: ExplainContext, pod: Pod) -> Check:
         return Check(name=check.name, ok=True, detail=f"kube-scheduler puts the replacement on {lands}")
     if refusal is None or not check.ok or CHECK_OF.get(refusal.code.group) != check.name:
         return check
-    others = f"; without the plan's {len(scene.report.evictions)} eviction(s): {check.detail}"
+    others = f"; without the plan's {counted(len(scene.report.evictions), 'eviction')}: {check.detail}"
     detail = refusal.message + (others if scene.report.evictions else "")
     return Check(name=check.name, ok=False, detail=detail, code=refusal.code)
 

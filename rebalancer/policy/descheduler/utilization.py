@@ -70,7 +70,7 @@ def high_node_utilization(args: Keys, notes: Notes, thresholds: ImportedThreshol
             "target": {name: max(FILLED, share) for name, share in low.items()},
             "low": low,
         }
-        why = f"no node is filled above {FILLED:g} % of requests"
+        why = f"no node is filled above {FILLED:g}% of requests"
         notes.add((*args.at, "thresholds"), DIFFERENT, why, "pools[].requestThresholds.target")
     why = "a node is left alone unless all its pods fit elsewhere (wholeNodes: false evicts those that fit)"
     notes.add(args.at, DIFFERENT, why, "strategies[].args.wholeNodes")
@@ -127,7 +127,7 @@ def _by_cpu(
         notes.add(
             (*args.at, "useDeviationThresholds"),
             DECIDE,
-            f"a node below {FLOOR:g} % is never hot",
+            f"a node below {FLOOR:g}% is never hot",
             "pools[].thresholds.floor",
         )
         _note_target(args, notes)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
+from rebalancer.model.figures import BYTE_UNITS
 from rebalancer.model.quantity import memory_bytes
 from rebalancer.policy.schema.types import AsTuple, CorrectableError, Count, Duration, FieldError, Section
 
@@ -29,7 +30,6 @@ CountOrPercent = Annotated[
 
 
 _BYTES_HINT = "a quantity of bytes such as 500Mi or 20Gi"
-_BYTE_UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 def _bytes(value: Any) -> int:
@@ -44,20 +44,12 @@ def _bytes(value: Any) -> int:
     return int(amount)
 
 
-def format_bytes(amount: float) -> str:
-    """`3.1Gi`: in the largest fitting unit, rounded to one decimal; `3Gi` without one."""
-    unit = 0
-    while abs(amount) >= 1024 and unit < len(_BYTE_UNITS) - 1:
-        amount, unit = amount / 1024, unit + 1
-    return f"{amount:.1f}".removesuffix(".0") + _BYTE_UNITS[unit]
-
-
 def _written(amount: int) -> str:
     """The inverse of `_bytes`, exact."""
     unit = 0
-    while amount and amount % 1024 == 0 and unit < len(_BYTE_UNITS) - 1:
+    while amount and amount % 1024 == 0 and unit < len(BYTE_UNITS) - 1:
         amount, unit = amount // 1024, unit + 1
-    return f"{amount}{_BYTE_UNITS[unit]}"
+    return f"{amount}{BYTE_UNITS[unit]}"
 
 
 Bytes = Annotated[

@@ -153,7 +153,7 @@ def _within(value: Any, lowest: int, expected: str) -> float:
         raise CorrectableError(expected, f"{value} without quotes")
     if not lowest <= number <= 100:
         # 0.75 meant as 75 % would otherwise be a threshold under which every node is hot
-        raise CorrectableError(expected, f"{number * 100:g} for {number * 100:g} %" if 0.01 <= number < 1 else None)
+        raise CorrectableError(expected, f"{number * 100:g} for {number * 100:g}%" if 0.01 <= number < 1 else None)
     return float(number)
 
 

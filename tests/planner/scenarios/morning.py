@@ -1,7 +1,7 @@
 """A morning with a peak, seen from the evening before.
 
-Unless a test says otherwise it is Thursday 21:00 UTC and node n1 (16 cores, hot over 75 %, cooled to 65 %) is expected
-at 91 % on Friday at 10:20, over 75 % from 09:40. That is 4160 millicores too many. Pods drain in 30 s and start in
+Unless a test says otherwise it is Thursday 21:00 UTC and node n1 (16 cores, hot over 75%, cooled to 65%) is expected
+at 91% on Friday at 10:20, over 75% from 09:40. That is 4160 millicores too many. Pods drain in 30 s and start in
 270 s, the margin is 2 minutes and the lead 15: the deadline is 09:18.
 """
 
@@ -23,7 +23,7 @@ from tests.builders import ANode, APod, a_node, a_policy, cluster, replicas
 NODES = [a_node("n1"), a_node("n2")]
 MORNING = [("2027-01-15 09:40", 12_800.0), ("2027-01-15 10:20", 14_560.0), ("2027-01-15 11:00", 6_000.0)]
 EXCESS = 14_560.0 - 10_400.0
-HEAD = "peak 91 % expected at 10:20 UTC, over 75 % from 09:40; "
+HEAD = "peak 91% expected at 10:20 UTC, over 75% from 09:40; "
 
 
 def utc(text: str) -> float:
@@ -102,7 +102,7 @@ ENOUGH = {"web-0": 5_000.0}
 def the_one(*args: Any, **fields: Any) -> tuple[str | None, str]:
     """(start, the part of the sentence behind its numbers)"""
     (found,) = seen(*args, **fields)
-    assert found.why.startswith("peak 91 % expected at 10:20 UTC, over 75 % from 09:40; ")
+    assert found.why.startswith("peak 91% expected at 10:20 UTC, over 75% from 09:40; ")
     return in_words(found.start_by), found.why.removeprefix(HEAD)
 
 

@@ -47,7 +47,7 @@ class Agreement:
     sampled: int = 0
     """Decisions on a sample of the feasible nodes; the sample is then held against our feasible set."""
     sampled_likely: int = 0
-    """Of these, how many were bound to one of the landings that by our model make up 99 %."""
+    """Of these, how many were bound to one of the landings that by our model make up 99%."""
     placed: int = 0
     chosen_is_best: int = 0
     same_ties: int = 0
@@ -65,7 +65,7 @@ class Agreement:
     def __str__(self) -> str:
         return (
             f"{self.decisions} decisions: feasible sets equal {self.same_feasible} (of {self.sampled} a sample, "
-            f"{self.sampled_likely} bound within our 99 %); "
+            f"{self.sampled_likely} bound within our 99%); "
             f"{self.placed} placed: chosen is among our best {self.chosen_is_best}, ties equal {self.same_ties}; "
             f"scores equal {self.same_scores} of {self.scores}; "
             f"reasons equal {self.same_reasons} of {self.reasons} unschedulable"

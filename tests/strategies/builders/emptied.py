@@ -23,7 +23,7 @@ def pods_on(**counts: int) -> list[APod]:
 
 
 def hoarders(node: str, count: int = 14, **fields: Any) -> list[APod]:
-    """Old pods of 1,000 millicores that use 100: 14 of them make a node full (87.5 %) and idle (8.75 %)."""
+    """Old pods of 1,000 millicores that use 100: 14 of them make a node full (87.5%) and idle (8.75%)."""
     return replicas(f"old-{node}", {node: count}, **{"cpu": 1_000, "used": 100.0, "age": 60 * DAY, **fields})
 
 
