@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from rebalancer.effect.messages import counted
+from rebalancer.model.figures import counted
 from rebalancer.replay.summary import GapLine, ReplaySummary, RunLine
 
 MOST_SERVICES = 5

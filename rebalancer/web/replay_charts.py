@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from rebalancer.effect.messages import counted
+from rebalancer.model.figures import counted
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.replay import HOUR_MINUTES, Grid32, Replay, ReplayRun
 from rebalancer.replay.messages import hours

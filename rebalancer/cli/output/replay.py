@@ -7,9 +7,9 @@ from rich.console import Console
 
 from rebalancer.cli.output.json import SCHEMA_VERSION, encode
 from rebalancer.cli.output.json_schema import schema_of
-from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph, share
+from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph
 from rebalancer.cli.output.times import local, moment
-from rebalancer.effect.messages import counted
+from rebalancer.model.figures import counted, percent
 from rebalancer.replay.messages import error_sentence, gap_sentence, hours, sentences
 from rebalancer.replay.summary import BlockedLine, PoolLine, ReplaySummary, RunLine, ServiceLine
 
@@ -84,7 +84,7 @@ def _print_runs(console: Console, runs: Iterable[RunLine]) -> None:
         table.add_row(
             line.label,
             hours(line.hot_node_hours),
-            share(line.hot_share),
+            percent(line.hot_share),
             str(line.evictions),
             str(line.most_in_flight),
             str(line.services),
@@ -111,9 +111,9 @@ def _print_pools(console: Console, summary: ReplaySummary) -> None:
             each.pool or NONE,
             each.run,
             str(each.nodes),
-            share(each.high),
+            percent(each.high),
             hours(each.hot_node_hours),
-            share(each.hot_share),
+            percent(each.hot_share),
             str(each.evictions),
         )
     console.print()
