@@ -16,8 +16,8 @@ def hours(value: float) -> str:
 
 
 def change(before: float, after: float) -> str:
-    """`-91 %`; empty without anything before."""
-    return f"{(after / before - 1) * 100:+.0f} %" if before > 0 else ""
+    """`-91%`; empty without anything before."""
+    return f"{(after / before - 1) * 100:+.0f}%" if before > 0 else ""
 
 
 def sentences(summary: ReplaySummary, line: RunLine, when: Callable[[float], str]) -> list[str]:
@@ -51,7 +51,7 @@ def error_sentence(summary: ReplaySummary) -> str:
     simulated, measured = hours(summary.before.hot_node_hours), hours(summary.measured_hot_node_hours)
     if not math.isfinite(summary.error):
         return f"The run as recorded gives {simulated} hot node-hours; none were measured."
-    off = f"{summary.error * 100:+.1f} %"
+    off = f"{summary.error * 100:+.1f}%"
     return f"The run as recorded gives {simulated} hot node-hours; {measured} were measured ({off})."
 
 

@@ -58,7 +58,7 @@ def test_22_5_the_page_tells_figures_reasons_gaps_and_the_error(text: str) -> No
         "hot node-hours 42 → 7",
         "Moved most: shop/cart (3), shop/checkout (3)",
         "Kept hot longest: 7 node-hours by NoNodeWithHeadroom, most at Mon 21 Sep 10:00 UTC on 1 node",
-        "The run as recorded gives 42 hot node-hours; 41.9 were measured (+0.2 %).",
+        "The run as recorded gives 42 hot node-hours; 41.9 were measured (+0.2%).",
         "autoscalers are not replayed",
         "affinity and tolerations are those of today's objects (212 pods)",
         "shop/cart-6c9f7d5b8-00001",
