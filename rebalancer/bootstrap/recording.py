@@ -20,6 +20,7 @@ from rebalancer.model.recording import Gap, RecordedUsage, Recording
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import NodePools
 from rebalancer.prometheus.recorded import RecordedState, recorded_state
 
 _LAG_SECONDS = 60.0
@@ -52,7 +53,15 @@ def read_recording(
         raise ConfigError("--since: expected at least 5m")
     if today is None:
         today = read_cluster(settings, progress=progress)
-    state = recorded_state(prometheus, today, start=start, end=end, progress=progress, stopping=stopping)
+    state = recorded_state(
+        prometheus,
+        today,
+        start=start,
+        end=end,
+        pools=lambda nodes: NodePools.of(policy.pools, nodes).names,
+        progress=progress,
+        stopping=stopping,
+    )
     figures = _figures(policy, settings, state, today, clock=clock, progress=progress, stopping=stopping)
     pods, nodes = state.pods, state.nodes
     return Recording(
@@ -71,7 +80,9 @@ def read_recording(
         pods=pods.pods,
         usage=figures.usage,
         today=today,
+        budgets=state.budgets,
         before=figures.before,
+        alerts=state.alerts,
         gaps=(*state.gaps, *figures.gaps),
     )
 

@@ -100,7 +100,13 @@ def stack() -> list[LongSeries]:
         (LEGACY[0], "shop", LEGACY[1]): ("Deployment", "cart"),
         ("Job", "shop", "report-29001"): ("CronJob", "report"),
     }
-    out = ksm_history(pods=PODS, nodes=NODES, budgets=[BUDGET], parents=parents)
+    out = ksm_history(pods=PODS, nodes=NODES, budgets=[BUDGET], parents=parents, cluster="prod")
+    out += ksm_history(
+        pods=[KsmPod(name="web-7d9f-0", uid="stranger", node="pool-a-0", owner=WEB, created=START)],
+        nodes=[KsmNode(name="pool-a-0", address="10.7.0.1"), KsmNode(name="stranger", address="10.7.0.2")],
+        budgets=[KsmBudget(name="web", healthy=[(0.0, 9)])],
+        cluster="staging",
+    )
     out.append(firing({"alertname": "NodeHot", "node": "pool-a-1"}, [ALERT]))
     evictions = {"pool": "general", "outcome": "evicted", "code": "", "job": "rebalancer"}
     out.append(rising("rebalancer_evictions_total", evictions, [EVICTED + 20.0], since=since))
@@ -290,6 +296,50 @@ def test_22_1_usage_is_that_of_each_pod_while_it_was_there_and_of_its_node(recor
     memory = recording.usage[MEMORY]
     assert np.nanmedian(memory.pod_values) == pytest.approx(0.5 * GIB, rel=1e-3)
     assert [block.day for block in recording.before[CPU]] == [FIRST_DAY, FIRST_DAY + 1, FIRST_DAY + 2]
+
+
+def test_22_1_budgets_and_alerts_are_those_of_the_week(recording: Recording) -> None:
+    (budget,) = recording.budgets
+    assert (budget.namespace, budget.name, budget.selector) == ("shop", "web", a_budget("web", "web", 1).selector)
+    rise = int(80 * HOUR / STEP_SECONDS)
+    assert set(budget.desired_healthy[: rise - 1]) == {2}
+    assert set(budget.desired_healthy[rise + 1 :]) == {3}
+    assert (budget.since, budget.until) == (-np.inf, INF)
+    (alert,) = recording.alerts
+    assert alert.labels == {"alertname": "NodeHot", "node": "pool-a-1"}
+    assert alert.at == pytest.approx(ALERT[0], abs=SLACK)
+    assert alert.until == pytest.approx(ALERT[1], abs=SLACK + 300.0)  # without a marker of its end
+
+
+def test_22_1_the_pod_that_rebalancer_evicted_is_chained_to_its_replacement_and_no_other_is(
+    recording: Recording,
+) -> None:
+    replaced = recording.pods.replaced
+    assert replaced[row(recording, "new-x")] == row(recording, "new-1")
+    assert np.count_nonzero(replaced >= 0) == 1  # db-0 was moved too, but the counter didn't rise
+
+
+def test_22_1_another_cluster_in_the_same_prometheus_is_not_recorded(recording: Recording) -> None:
+    assert "stranger" not in (*recording.nodes.names, *recording.pods.uids)
+
+
+def test_22_1_a_recording_is_shorter_where_retention_is_and_says_so(
+    server: PrometheusServer, today: ClusterSnapshot, tmp_path: Path
+) -> None:
+    policy = a_policy(usage={"prometheus": {"url": server.url}})
+    found = read_recording(
+        policy,
+        Settings(history_dir=str(tmp_path)),
+        since_seconds=20 * DAY_SECONDS,
+        until=FIRST_DAY * DAY_SECONDS + 6 * HOUR,
+        progress=NullProgress(),
+        clock=Clock(NOW),
+        today=today,
+    )
+    assert (found.start, found.end) == (FIRST_DAY * DAY_SECONDS, FIRST_DAY * DAY_SECONDS + 6 * HOUR)
+    assert any("is its retention shorter?" in gap.text for gap in found.gaps)
+    assert "old-0" in found.pods.uids
+    assert np.isinf(found.pods.ended).all()  # nothing of what came later
 
 
 def test_22_1_a_recording_can_be_sent_to_another_process(recording: Recording) -> None:

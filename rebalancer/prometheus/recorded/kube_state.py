@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rebalancer.model.eviction import Outcome
 from rebalancer.model.history import STEP_SECONDS, Grid
 from rebalancer.model.snapshot import Bools
 from rebalancer.prometheus import decode
 from rebalancer.prometheus.chunks import any_of
-from rebalancer.prometheus.queries import NODE_INFO
+from rebalancer.prometheus.queries import CLUSTER_LABEL, NODE_INFO
 from rebalancer.prometheus.recorded.windows import Window, WindowReader
 
 Labels = Mapping[str, str]
@@ -31,7 +32,10 @@ _MOST_POINTS = 8_000_000
 """Samples of one subquery; Prometheus allows 50 million by default."""
 _LIST_POINTS = 2_000_000
 """Points of one answer over time."""
+_MOST_STEPS = 10_000
+"""Prometheus refuses more than 11,000 points of one series."""
 _NAMES_AT_ONCE = 200
+MINUTE = 60.0
 
 
 class Bound(NamedTuple):
@@ -153,10 +157,11 @@ _JOBS = _Family(
 class KubeState:
     """Reads one cluster's objects over a span of time."""
 
-    def __init__(self, reader: WindowReader, *, cluster: Sequence[str] = ()) -> None:
-        """`cluster`: matchers (PromQL) where several clusters share the Prometheus."""
+    def __init__(self, reader: WindowReader, *, cluster: str = "") -> None:
+        """`cluster`: value of the label CLUSTER_LABEL, where several clusters share the Prometheus."""
         self._reader = reader
-        self._cluster = tuple(cluster)
+        self._cluster = cluster
+        self._matchers = (any_of(CLUSTER_LABEL, [cluster]),) if cluster else ()
         self._span = reader.span
 
     def pods(self) -> PodHistory:
@@ -183,8 +188,8 @@ class KubeState:
                 into[_pod(labels)] = value
         return out
 
-    def nodes(self, *, steps: int) -> NodeHistory:
-        """All nodes; grids of `steps` steps."""
+    def nodes(self) -> NodeHistory:
+        """All nodes."""
         out = NodeHistory()
         whole = f"max by (node, internal_ip) (last_over_time({self._selector(NODE_INFO)}[{self._span.promql}]))"
         for labels in self._reader.at(whole, self._span.end).labels:
@@ -196,9 +201,9 @@ class KubeState:
         for at in range(0, len(gone), _NAMES_AT_ONCE):
             self._add_gone(out, any_of("node", gone[at : at + _NAMES_AT_ONCE]))
         ready = self._selector("kube_node_status_condition", 'condition="Ready"', 'status="true"')
-        out.not_ready = self._flags("Nodes that weren't Ready", f"{ready} == 0", steps)
+        out.not_ready = self._flags("Nodes that weren't Ready", f"{ready} == 0")
         cordoned = self._selector("kube_node_spec_unschedulable")
-        out.unschedulable = self._flags("Nodes that were cordoned", f"{cordoned} == 1", steps)
+        out.unschedulable = self._flags("Nodes that were cordoned", f"{cordoned} == 1")
         return out
 
     def _add_gone(self, out: NodeHistory, names: str) -> None:
@@ -223,11 +228,6 @@ class KubeState:
                 taint = labels.get("key", ""), labels.get("value", ""), labels.get("effect", "")
                 out.taints.setdefault(node, []).append(taint)
 
-    def has(self, metric: str) -> bool:
-        """Whether there are series of a metric within the span."""
-        counted = f"count(last_over_time({self._selector(metric)}[{self._span.promql}]))"
-        return bool(len(self._reader.at(counted, self._span.end).values))
-
     def parents(self) -> Mapping[tuple[str, str, str], tuple[str, str]]:
         """(kind, namespace, name) of ReplicaSets and Jobs -> kind and name of their controllers."""
         out = {}
@@ -238,37 +238,49 @@ class KubeState:
                     out[kind, labels.get("namespace", ""), labels.get(label, "")] = owner
         return out
 
-    def healthy(self, *, steps: int) -> Mapping[tuple[str, str], Grid]:
+    def healthy(self) -> Mapping[tuple[str, str], Grid]:
         """(namespace, name) of each PodDisruptionBudget -> (steps,) `desiredHealthy`, NaN while it wasn't there."""
         metric = "kube_poddisruptionbudget_status_desired_healthy"
         promql = f"max by (namespace, poddisruptionbudget) ({self._selector(metric)})"
         return {
             (labels.get("namespace", ""), labels.get("poddisruptionbudget", "")): row
-            for labels, row in self.over_steps("Budgets", promql, steps, series=self._count(metric))
+            for labels, row in self._over("Budgets", promql, STEP_SECONDS, series=self._count(metric))
         }
 
-    def over_steps(self, label: str, promql: str, steps: int, *, series: int = 0) -> list[tuple[Labels, Grid]]:
-        """Series of a query and their values (steps,) in the middle of each step; `series` is about how many."""
-        seconds = max(_LIST_POINTS // max(series, 1), 12) * STEP_SECONDS
+    def alerts(self) -> list[tuple[Labels, Grid]]:
+        """Labels of each alert, and (minutes,) NaN while it didn't fire."""
+        return self._minutes("Alerts", "ALERTS", 'alertstate="firing"')
+
+    def evictions(self) -> list[tuple[Labels, Grid]]:
+        """Labels of each counter of rebalancer's evictions, and its (minutes,) values, NaN where there is none."""
+        return self._minutes("Evictions", "rebalancer_evictions_total", f'outcome="{Outcome.EVICTED}"')
+
+    def _minutes(self, label: str, metric: str, *matchers: str) -> list[tuple[Labels, Grid]]:
+        # a rule's series, and the daemon's, may lack the label that tells clusters apart
+        own = (any_of(CLUSTER_LABEL, ["", self._cluster]),) if self._cluster else ()
+        selector = f"{metric}{{{','.join((*matchers, *own))}}}"
+        return self._over(label, selector, MINUTE, series=100)
+
+    def _over(self, label: str, promql: str, step: float, *, series: int) -> list[tuple[Labels, Grid]]:
+        """Series of a query, and their values in the middle of each step; `series` is about how many."""
+        steps = round(self._span.seconds / step)
+        seconds = min(max(_LIST_POINTS // max(series, 1), 12) * step, _MOST_STEPS * step)
         rows: dict[tuple[tuple[str, str], ...], Grid] = {}
-        for lines, values, begin in self._middles(label, promql, seconds):
-            first = round((begin - self._span.start) / STEP_SECONDS)
+        for lines, values, begin in self._reader.lines(label, promql, step=step, seconds=seconds):
+            first = round((begin - self._span.start) / step)
             for labels, row in zip(lines.labels, values, strict=True):
                 key = tuple(sorted(labels.items()))
                 if key not in rows:
                     rows[key] = np.full(steps, np.nan, dtype=np.float32)
-                rows[key][first : first + len(row)] = row[: max(steps - first, 0)]
+                rows[key][first : first + len(row)] = row
         return [(dict(key), row) for key, row in rows.items()]
 
-    def _middles(self, label: str, promql: str, seconds: float) -> list[tuple[decode.Lines, Grid, float]]:
-        return self._reader.lines(label, promql, step=float(STEP_SECONDS), seconds=seconds)
-
-    def _flags(self, label: str, promql: str, steps: int) -> dict[str, Bools]:
-        found = self.over_steps(label, f"max by (node) ({promql})", steps, series=50)
+    def _flags(self, label: str, promql: str) -> dict[str, Bools]:
+        found = self._over(label, f"max by (node) ({promql})", STEP_SECONDS, series=100)
         return {labels.get("node", ""): np.isfinite(row) for labels, row in found}
 
     def _selector(self, metric: str, *matchers: str) -> str:
-        inside = ",".join((*matchers, *self._cluster))
+        inside = ",".join((*matchers, *self._matchers))
         return f"{metric}{{{inside}}}" if inside else metric
 
     def _count(self, metric: str) -> int:
@@ -279,8 +291,8 @@ class KubeState:
 
     def _new(self, label: str, family: _Family) -> list[decode.Vector]:
         """What there was at the start, then what came in each window."""
-        at_start = self._reader.at(family.at_start(self._cluster), self._span.start)
-        new = self._reader.changes(label, lambda window: family.new(window, self._cluster), seconds=CHANGE_SECONDS)
+        at_start = self._reader.at(family.at_start(self._matchers), self._span.start)
+        new = self._reader.changes(label, lambda window: family.new(window, self._matchers), seconds=CHANGE_SECONDS)
         return [at_start, *new]
 
     def _pod_values(self, family: _Family) -> dict[PodKey, float]:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -10,12 +10,20 @@ import numpy as np
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.ports import Progress
-from rebalancer.model.recording import Gap
-from rebalancer.model.snapshot import Bools, ClusterSnapshot
+from rebalancer.model.recording import Gap, RecordedAlert, RecordedBudget
+from rebalancer.model.snapshot import Bools, ClusterSnapshot, Nodes
 from rebalancer.policy.schema.usage import Prometheus
 from rebalancer.prometheus.chunks import any_of
 from rebalancer.prometheus.pool import ClientPool
 from rebalancer.prometheus.queries import CLUSTER_LABEL, NODE_INFO
+from rebalancer.prometheus.recorded.disruptions import (
+    attributed,
+    eviction_gaps,
+    recorded_alerts,
+    recorded_budgets,
+    replacements,
+    rises,
+)
 from rebalancer.prometheus.recorded.kube_state import POD_INFO, KubeState
 from rebalancer.prometheus.recorded.nodes import RecordedNodes, recorded_nodes
 from rebalancer.prometheus.recorded.pods import RecordedPodTable, recorded_pods
@@ -37,6 +45,8 @@ class RecordedState:
     steps: int
     nodes: RecordedNodes
     pods: RecordedPodTable
+    budgets: tuple[RecordedBudget, ...]
+    alerts: tuple[RecordedAlert, ...]
     gaps: tuple[Gap, ...]
 
     @property
@@ -51,10 +61,11 @@ def recorded_state(
     *,
     start: float,
     end: float,
+    pools: Callable[[Nodes], Sequence[str]],
     progress: Progress,
     stopping: Callable[[], bool] = lambda: False,
 ) -> RecordedState:
-    """Read the objects from `start` to `end`, both multiples of STEP_SECONDS.
+    """Read the objects from `start` to `end`, both multiples of STEP_SECONDS. `pools` gives the pool of each node.
 
     It begins later, and ends earlier, where Prometheus has nothing of kube-state-metrics. Raises ConnectError, and
     ConfigError where it has nothing at all.
@@ -68,7 +79,7 @@ def recorded_state(
         reader = WindowReader(pool, span, progress=progress, stopping=stopping)
         state = KubeState(reader, cluster=cluster)
         steps = round((span.end - span.start) / STEP_SECONDS)
-        nodes = recorded_nodes(state.nodes(steps=steps), today.nodes, start=span.start, steps=steps)
+        nodes = recorded_nodes(state.nodes(), today.nodes, start=span.start, steps=steps)
         pods = recorded_pods(
             state.pods(), state.parents(), today, nodes=nodes.nodes.names, start=span.start, steps=steps
         )
@@ -77,20 +88,38 @@ def recorded_state(
                 f"usage.prometheus.url: Prometheus at {pool.url} has no {POD_INFO} since {_time(span.start)}: expected "
                 "kube-state-metrics with its pod metrics, and labels of its own kept (honorLabels: true)"
             )
+        pods, of_evictions = _with_evictions(state, pods, nodes, pools(nodes.nodes), start=span.start)
+        budgets, of_budgets = recorded_budgets(state.healthy(), today.budgets, start=span.start, steps=steps)
         return RecordedState(
             url=pool.url,
             start=span.start,
             steps=steps,
             nodes=nodes,
             pods=pods,
-            gaps=(*gaps, *nodes.gaps, *pods.gaps),
+            budgets=budgets,
+            alerts=recorded_alerts(state.alerts(), start=span.start),
+            gaps=(*gaps, *nodes.gaps, *pods.gaps, *of_budgets, *of_evictions),
         )
     finally:
         pool.close()
 
 
-def _cluster(reader: WindowReader, today: ClusterSnapshot) -> Sequence[str]:
-    """Matchers for this cluster, where several share the Prometheus: the one with most of today's nodes."""
+def _with_evictions(
+    state: KubeState, table: RecordedPodTable, nodes: RecordedNodes, pools: Sequence[str], *, start: float
+) -> tuple[RecordedPodTable, list[Gap]]:
+    """The pods, with those that replaced one after an eviction by rebalancer."""
+    series = state.evictions()
+    rose, found = rises(series, start=start), replacements(table, nodes, start=start)
+    evicted = attributed(found, rose, [pools[int(table.pods.node[each.pod])] for each in found])
+    replaced = table.pods.replaced.copy()
+    for each in evicted:
+        replaced[each.by] = each.pod
+    gaps = eviction_gaps(found, rose, len(evicted), counted=bool(series))
+    return replace(table, pods=replace(table.pods, replaced=replaced)), gaps
+
+
+def _cluster(reader: WindowReader, today: ClusterSnapshot) -> str:
+    """The label of this cluster, where several share the Prometheus: the one with most of today's nodes."""
     found = reader.at(
         f"group by ({CLUSTER_LABEL}, node) (last_over_time({NODE_INFO}[{reader.span.promql}]))", reader.span.end
     )
@@ -98,16 +127,15 @@ def _cluster(reader: WindowReader, today: ClusterSnapshot) -> Sequence[str]:
     for labels in found.labels:
         nodes[labels.get(CLUSTER_LABEL, "")].add(labels.get("node", ""))
     if len(nodes) < 2:
-        return ()
+        return ""
     names = set(today.nodes.names)
-    ours = max(sorted(nodes), key=lambda name: len(nodes[name] & names))
-    return (any_of(CLUSTER_LABEL, [ours]),)
+    return max(sorted(nodes), key=lambda name: len(nodes[name] & names))
 
 
-def _known_span(reader: WindowReader, cluster: Sequence[str], gaps: list[Gap], *, url: str) -> Window:
+def _known_span(reader: WindowReader, cluster: str, gaps: list[Gap], *, url: str) -> Window:
     """The part of the span in which kube-state-metrics was scraped."""
     start, end = reader.span
-    selector = f"{NODE_INFO}{{{','.join(cluster)}}}" if cluster else NODE_INFO
+    selector = f"{NODE_INFO}{{{any_of(CLUSTER_LABEL, [cluster])}}}" if cluster else NODE_INFO
     parts = reader.lines("Scrapes of kube-state-metrics", f"count({selector})", step=STEP_SECONDS, seconds=_DAY_SECONDS)
     known: Bools = np.zeros(round((end - start) / STEP_SECONDS), dtype=np.bool_)
     for _, values, begin in parts:

@@ -71,18 +71,15 @@ class WindowReader:
         return self._all(label, read, seconds)
 
     def lines(self, label: str, promql: str, *, step: float, seconds: float) -> list[tuple[decode.Lines, Grid, float]]:
-        """Series at each `step`, and their values (series, steps of the window), with the time of the first step.
-
-        The times are the starts of the windows and every step after it, before their ends.
-        """
+        """Series in the middle of each `step`: their values (series, steps of the window), and the window's start."""
 
         def read(window: Window) -> tuple[decode.Lines, Grid, float]:
             def send(client: PrometheusClient, query: Query) -> tuple[decode.Lines, Grid, float]:
-                end = window.end - step / 2
-                answer = client.query_range(query, start=window.start, end=end, step=step)
+                count = max(round(window.seconds / step), 1)
+                first = window.start + step / 2
+                answer = client.query_range(query, start=first, end=first + (count - 1) * step, step=step)
                 found = decode.lines(answer.result)
-                count = max(int(np.ceil((end - window.start) / step)), 1)
-                return found, decode.grid(found.values, start=window.start, step=step, count=count), window.start
+                return found, decode.grid(found.values, start=first, step=step, count=count), window.start
 
             return self._run(promql, send)
 

@@ -1,7 +1,7 @@
 """A cluster's history as kube-state-metrics v2 exports it, for a real Prometheus: what was there, from when to when."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -70,8 +70,10 @@ def ksm_history(
     nodes: Sequence[KsmNode] = (),
     budgets: Sequence[KsmBudget] = (),
     parents: Mapping[tuple[str, str, str], tuple[str, str]] | None = None,
+    cluster: str = "",
 ) -> list[LongSeries]:
-    """All series. `parents` = {(ReplicaSet or Job, namespace, name): (kind, name) of its controller}."""
+    """All series. `parents` = {(ReplicaSet or Job, namespace, name): (kind, name) of its controller}. `cluster`: a
+    label that all get."""
     out = [series for pod in pods for series in _of_pod(pod)]
     out += [series for node in nodes for series in _of_node(node)]
     for budget in budgets:
@@ -94,7 +96,7 @@ def ksm_history(
         there = [pod for pod in pods if (pod.namespace, *pod.owner) == (namespace, kind, name)]
         begin = min((pod.created for pod in there), default=0.0)
         out.append(_during(metric, labels, (begin, max((pod.gone for pod in there), default=INF))))
-    return out
+    return [replace(each, labels={**each.labels, "cluster": cluster}) for each in out] if cluster else out
 
 
 def firing(labels: Mapping[str, str], spans: Sequence[tuple[float, float]]) -> LongSeries:
