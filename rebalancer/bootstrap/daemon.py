@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from rebalancer.bootstrap.active import Active
 from rebalancer.bootstrap.adapters import (
@@ -26,10 +27,11 @@ from rebalancer.kube.leader.leadership import Leadership
 from rebalancer.kube.leader.lease import Sighting
 from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.model.errors import RebalancerError
+from rebalancer.model.journal import Journal
 from rebalancer.model.ports import Clock
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.prometheus.slo import PrometheusSlo
-from rebalancer.store import SqlEffect, SqlForecasts, SqlInbox, SqlLedger, SqlReading, SqlRecords
+from rebalancer.store import DayJournal, SqlEffect, SqlForecasts, SqlInbox, SqlLedger, SqlReading, SqlRecords
 from rebalancer.strategies import strategy_for
 
 
@@ -49,6 +51,7 @@ class DaemonResources:
     outcomes: OutcomeKeeper
     events: KubeEvents
     leadership: Leadership
+    journal: Journal
     stack: ExitStack
     """Closed with the daemon."""
 
@@ -165,5 +168,6 @@ def open_daemon_resources(
             leadership=Leadership(
                 make_lock=lambda: lease_lock(settings, client, policy, records, ledger, sighting), fence=ledger.fence
             ),
+            journal=DayJournal(Path(settings.history_dir), cluster=policy.cluster),
             stack=stack,
         )

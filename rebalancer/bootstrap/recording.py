@@ -15,7 +15,7 @@ from rebalancer.forecasting.history import DAYS
 from rebalancer.model.errors import ConfigError, UnsafeDataError
 from rebalancer.model.history import STEP_SECONDS, DayBlock, slot_of
 from rebalancer.model.ports import Clock, Progress
-from rebalancer.model.recorded_usage import recorded_usage
+from rebalancer.model.recorded_usage import days_before, recorded_usage
 from rebalancer.model.recording import Gap, RecordedUsage, Recording
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import CPU
@@ -129,27 +129,9 @@ def _figures(
                 ended=state.pods.pods.ended,
                 nodes=state.nodes.nodes.names,
             )
-            before[resource] = _before(history.days, state.start)
+            before[resource] = days_before(history.days, state.start, most=DAYS)
     cpu = usage[CPU]
     if not np.isfinite(cpu.node).any() or not np.isfinite(cpu.pod_values).any():
         why = f": {gaps[0].text}" if gaps else ""
         raise UnsafeDataError(f"no CPU of nodes or of pods is known in the time of the recording{why}")
     return _Figures(state.url, usage, before, tuple(gaps))
-
-
-def _before(days: Sequence[DayBlock], start: float) -> Sequence[DayBlock]:
-    """The last days before `start`, and of its own day what was before it."""
-    first, slot = slot_of(start)
-    out = []
-    for block in days:
-        if first - DAYS <= block.day < first:
-            out.append(block)
-        elif block.day == first and slot > 0:
-            pods, nodes = block.pod_millicores.copy(), block.node_millicores.copy()
-            pods[:, slot:], nodes[:, slot:] = np.nan, np.nan
-            out.append(
-                replace(
-                    block, pod_millicores=pods, node_millicores=nodes, complete=False, filled=min(slot, block.filled)
-                )
-            )
-    return tuple(out)

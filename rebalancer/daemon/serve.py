@@ -24,6 +24,7 @@ from rebalancer.cycle.context import SystemClock
 from rebalancer.cycle.isolation import isolated
 from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.daemon import telemetry
+from rebalancer.daemon.journaling import JournalWriter
 from rebalancer.daemon.memory import release_free_memory
 from rebalancer.daemon.notifying import Notifier
 from rebalancer.daemon.reload import PolicyFile
@@ -141,6 +142,7 @@ class Daemon:
             supervisor.start("forecast", threads.run_forecasts)
             supervisor.start("effect", threads.run_evaluation)
             supervisor.start("notifications", threads.send_notifications)
+            supervisor.start("journal", lambda: threads.journal.run(supervisor.stopping))
             LOG.info(
                 "started", cluster=policy.cluster, address=web.url, health=health and health.url, dry_run=self.dry_run
             )
@@ -198,6 +200,14 @@ class _Threads:
                 history_dir=daemon.settings.history_dir,
             )
         )
+        self.journal = JournalWriter(
+            resources.journal,
+            ledger=resources.ledger,
+            inbox=resources.inbox,
+            snapshot=resources.cluster.snapshot,
+            leads=self._leads,
+            clock=self._clock,
+        )
         self._active = self._build(daemon.policy_file.policy)
         self._retired: Active | None = None
         self._outbox = Outbox(
@@ -237,6 +247,7 @@ class _Threads:
         def record_usage(snapshot: ClusterSnapshot, usage: Usage) -> None:
             active.context.record_usage(snapshot, usage)
             self._views.measured(snapshot, usage)
+            self.journal.observed(snapshot)
 
         return replace(active, context=replace(active.context, stopping=self._stopping, record_usage=record_usage))
 
@@ -250,6 +261,7 @@ class _Threads:
         telemetry.publish_events(self._resources.events, report)
         self._notifier.cycle_done(report)
         self._views.done(report)
+        self.journal.cycle_done()
         release_free_memory()
 
     def clear_taints(self) -> None:

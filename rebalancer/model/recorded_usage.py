@@ -1,10 +1,11 @@
 """Usage of a recording, cut from day blocks."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid, block_units
+from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid, block_units, slot_of
 from rebalancer.model.recording import Offsets, RecordedUsage
 from rebalancer.model.snapshot import Floats
 
@@ -65,3 +66,18 @@ def occupied_steps(bound: Floats, ended: Floats, *, start: float, steps: int) ->
         end = np.clip(np.ceil((ended - start) / STEP_SECONDS), 0, steps)
     first = np.where(np.isfinite(bound) | (bound == -np.inf), first, steps).astype(np.int64)
     return first, np.maximum(end.astype(np.int64), first)
+
+
+def days_before(days: Iterable[DayBlock], start: float, *, most: int) -> tuple[DayBlock, ...]:
+    """At most so many days before that of `start`, and of its own what was before it."""
+    first, slot = slot_of(start)
+    out = []
+    for block in days:
+        if first - most <= block.day < first:
+            out.append(block)
+        elif block.day == first and slot > 0:
+            pods, nodes = block.pod_millicores.copy(), block.node_millicores.copy()
+            pods[:, slot:], nodes[:, slot:] = np.nan, np.nan
+            filled = min(slot, block.filled)
+            out.append(replace(block, pod_millicores=pods, node_millicores=nodes, complete=False, filled=filled))
+    return tuple(out)

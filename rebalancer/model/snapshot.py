@@ -72,6 +72,11 @@ class NodeImages:
         node = np.searchsorted(nodes, self._node[kept]).astype(np.int32)
         return NodeImages(self._names, self._size_bytes, image[kept], node)
 
+    def columns(self) -> tuple[Mapping[str, int], Floats, Ints, Ints]:
+        """The arguments that make the same table, pairs by image."""
+        image = np.repeat(np.arange(len(self._size_bytes), dtype=np.int32), np.diff(self._starts))
+        return self._names, self._size_bytes, image, self._node
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
@@ -142,6 +147,14 @@ class PodTemplateTable:
     def __reduce__(self) -> tuple[Callable[[list[bytes]], "PodTemplateTable"], tuple[list[bytes]]]:
         # decoded first: what decodes the blobs need not be known to another process
         return _from_json, ([msgspec.json.encode(self._decode(blob)) for blob in self._blobs],)
+
+    def blob(self, index: int) -> bytes:
+        """One template as it is stored: the same in every table of a reader."""
+        return self._blobs[index]
+
+    def decoded(self, index: int) -> PodTemplate:
+        """As by index, but not kept."""
+        return self._decoded.get(index) or self._decode(self._blobs[index])
 
     def outline(self, index: int) -> PodTemplateOutline:
         """Labels and affinity of one template; not kept."""

@@ -13,6 +13,7 @@
 - `retention`  removal of rows by age and use
 - `status`     the state that `rebalancer db status` shows
 - `blocks`     days of CPU as files beside the database: a cache
+- `journal`    what changed in the cluster, as files beside the day blocks, for replays
 
 Times are seconds since the epoch in Python and UTC timestamps in the database. A value that is not known is NaN or None
 in Python and NULL in the database, never zero.
@@ -29,6 +30,7 @@ from rebalancer.store.db.migrate import check_schema, upgrade
 from rebalancer.store.evaluation import SqlEffect
 from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
+from rebalancer.store.journal import DayJournal, journal_days, recording_of
 from rebalancer.store.ledger.ledger import SqlLedger
 from rebalancer.store.outcomes import SqlOutcomes
 from rebalancer.store.retention.pruning import Pruned, prune
@@ -37,6 +39,7 @@ from rebalancer.store.status import DatabaseStatus, status
 __all__ = [
     "BlockStore",
     "DatabaseStatus",
+    "DayJournal",
     "Pruned",
     "SqlEffect",
     "SqlForecasts",
@@ -47,9 +50,11 @@ __all__ = [
     "SqlRecords",
     "check_schema",
     "database_exists",
+    "journal_days",
     "open_engine",
     "open_records",
     "prune",
+    "recording_of",
     "shown_url",
     "status",
     "upgrade",

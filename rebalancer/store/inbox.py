@@ -132,6 +132,11 @@ class SqlInbox:
         query = select(func.count()).select_from(ALERT_EPISODES).where(*self._open())
         return int(read(self._engine, lambda connection: connection.execute(query).scalar_one()))
 
+    def open_episodes(self) -> list[AlertEpisode]:
+        """Those that are not over, the oldest first, at most MOST_DUE."""
+        query = select(ALERT_EPISODES).where(*self._open()).order_by(_ROWS.id).limit(MOST_DUE)
+        return read(self._engine, lambda connection: [_episode(row) for row in connection.execute(query)])
+
     def tried(self, episode: AlertEpisode, *, reason: str, next_at: float) -> None:
         """It stays open, unless it was resolved meanwhile, and is to be tried again then."""
         self._write(episode, attempts=_ROWS.attempts + 1, reason=reason, next_at=next_at)

@@ -244,6 +244,7 @@ def daemon(
         "REBALANCER_LISTEN": "127.0.0.1:0",
         "REBALANCER_BEARER_TOKEN_FILE": str(token),
         "REBALANCER_DATABASE": database or f"sqlite:///{folder / name}.db",
+        "REBALANCER_HISTORY_DIR": str(folder / "history"),
         "REBALANCER_LEASE_NAME": lease,
         "POD_NAME": name,
         **(env or {}),

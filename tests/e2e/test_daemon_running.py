@@ -1,15 +1,19 @@
 """A leader and a follower at work: what people ask of them, what they tell, and what may be changed under them."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from rebalancer.lab import Lab
+from rebalancer.store import recording_of
+from tests.builders import cluster
 from tests.e2e.servers import ALERT, TOKEN, DaemonProcess, alert_policy, daemon, evicted, until, warm_lab
 from tests.programs.cli import Result, rebalancer
 
@@ -59,7 +63,7 @@ class Pair:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp("pair")
     mount = Mount(folder / "mount")
-    with warm_lab(warm=8) as lab:
+    with warm_lab(warm=9) as lab:
         mount.put(yaml.safe_dump(alert_policy(lab.prometheus_url)))
         config = lab.write_kubeconfig(folder / "kubeconfig")
         database = f"sqlite:///{folder / 'shared.db'}"
@@ -114,6 +118,34 @@ def test_the_same_alert_again_and_through_both_replicas_moves_one_pod(pair: Pair
     pair.trigger(pair.leader, warm)
     until(lambda: len(pair.leader.said("cycle")) > cycles, pair.leader.tell)
     assert len(evicted(pair.lab, warm)) == 1
+
+
+def test_22_2_the_daemon_writes_a_journal_in_which_replacements_follow_evicted_pods(pair: Pair, warm: str) -> None:
+    pair.leader.alert(warm)
+    until(moved(pair, warm), pair.leader.tell)
+    [gone] = evicted(pair.lab, warm)
+    now = time.time()
+
+    def replaced() -> list[str]:
+        # a cycle records replacements that are Ready, and the journal follows each cycle
+        pair.trigger(pair.leader, warm)
+        pods = recording_of(
+            pair.folder / "history",
+            cluster="test",
+            start=now - now % 300 - 300,
+            end=now - now % 300 + 900,
+            today=cluster([], []),
+            usage={},
+        ).pods
+        if gone.uid not in pods.uids:
+            return []
+        predecessor = pods.uids.index(gone.uid)
+        return [pods.uids[each] for each in np.flatnonzero(pods.replaced == predecessor).tolist()]
+
+    [came] = until(replaced, pair.leader.tell)
+    log = pair.lab.log.entries()
+    assert came in {each.uid for each in log if each.event == "ready" and each.name.startswith(f"svc-{warm[5:]}-")}
+    assert pair.leader.said("journal not written") == []
 
 
 def test_metrics_tell_what_was_done(pair: Pair, warm: str) -> None:

@@ -1,0 +1,26 @@
+"""The daemon's journal: what a replay needs to know of the past, besides usage."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rebalancer.model.alerts import AlertEpisode
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.snapshot import ClusterSnapshot
+
+
+class Journal(Protocol):
+    """Stores what has changed from snapshot to snapshot; losing it costs only the precision of replays."""
+
+    def append(
+        self, snapshot: ClusterSnapshot, *, evictions: Sequence[Eviction], alerts: Sequence[AlertEpisode]
+    ) -> None:
+        """Store what has changed since the last call, at `snapshot.taken`. `evictions` are those since then and those
+        whose replacement has become Ready; repetitions are left out. `alerts` are the open ones.
+
+        Raises ConfigError when nothing can be written. The next call then stores everything.
+        """
+        ...
+
+    def take_notes(self) -> tuple[str, ...]:
+        """What was left out or removed since the last call, and why."""
+        ...

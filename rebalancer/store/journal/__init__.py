@@ -1,0 +1,12 @@
+"""The daemon's journal: day files of what a replay needs besides usage.
+
+- `entries` what a file is made of
+- `changes` snapshots to entries
+- `files`   names, appending, size and age
+- `reading` entries to a recording; `nodes` their nodes
+"""
+
+from rebalancer.store.journal.files import DayJournal, journal_days
+from rebalancer.store.journal.reading import recording_of
+
+__all__ = ["DayJournal", "journal_days", "recording_of"]

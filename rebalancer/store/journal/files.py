@@ -1,0 +1,132 @@
+"""Journal files: one a day and cluster beside the day blocks, `<directory>/<cluster>/journal-<date>.rbj`.
+
+The first entry of a day and of a process is a keyframe, the others are changes. An entry is appended by one write; what
+a crash leaves of one is skipped when the file is read. A file may be deleted at any time.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import date
+from pathlib import Path
+
+from rebalancer.model.alerts import AlertEpisode
+from rebalancer.model.errors import ConfigError
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.history import date_of, slot_of
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.store.journal.changes import Changes
+from rebalancer.store.journal.entries import Entry, Read, decoded, encoded
+
+KEPT_DAYS = 16
+"""Closed days that are kept, besides today."""
+
+MAX_DAY_BYTES = 50_000_000
+"""Largest file. The rest of such a day is left out."""
+
+_PREFIX, _SUFFIX = "journal-", ".rbj"
+_RESERVE_BYTES = 200
+"""For the entry that says that the day is cut."""
+
+
+class DayJournal:
+    """Writes the journal of one cluster; implements `model.journal.Journal`. Not for several threads at once."""
+
+    def __init__(self, directory: Path, *, cluster: str, max_day_bytes: int = MAX_DAY_BYTES) -> None:
+        self._folder = directory / cluster
+        self._max_bytes = max_day_bytes
+        self._changes = Changes()
+        self._end: tuple[Path, int, int] | None = None
+        """File, size and checksum of the last entry as this process left them; None: the next one is a keyframe."""
+        self._cut: Path | None = None
+        self._notes: list[str] = []
+
+    def append(
+        self, snapshot: ClusterSnapshot, *, evictions: Sequence[Eviction], alerts: Sequence[AlertEpisode]
+    ) -> None:
+        """See `Journal`."""
+        day, _ = slot_of(snapshot.taken)
+        path = _path(self._folder, day)
+        if path == self._cut:
+            return
+        try:
+            end, self._end = self._end, None
+            size = path.stat().st_size if path.exists() else 0
+            if end is not None and end[:2] == (path, size):
+                previous: int | None = end[2]
+            else:
+                # another day, another process has written, or the file is gone
+                self._begin_day(day)
+                previous = None
+            entry = self._changes.entry(snapshot, previous=previous, evictions=evictions, alerts=alerts)
+            data, checksum = encoded(entry)
+            if size + len(data) > self._max_bytes - _RESERVE_BYTES:
+                data, checksum = encoded(Entry(at=snapshot.taken, previous=previous, cut=True))
+                self._cut = path
+                self._notes.append(
+                    f"{path.name} is full ({self._max_bytes / 1e6:.0f} MB): the rest of the day is left out"
+                )
+            _write(path, data, size)
+        except OSError as error:
+            raise ConfigError(
+                f"{path}: {error.strerror or error}: expected a folder that history can be kept in"
+            ) from None
+        self._end = path, size + len(data), checksum
+
+    def take_notes(self) -> tuple[str, ...]:
+        """See `Journal`."""
+        notes, self._notes = tuple(self._notes), []
+        return notes
+
+    def _begin_day(self, day: int) -> None:
+        self._changes, self._cut = Changes(), None
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for each, path in _files(self._folder):
+            if each < day - KEPT_DAYS:
+                path.unlink(missing_ok=True)
+
+
+def journal_days(directory: Path, cluster: str) -> list[int]:
+    """Days of which there is a file, in their order."""
+    return [day for day, _ in _files(directory / cluster)]
+
+
+def read_day(directory: Path, cluster: str, day: int) -> Iterator[Read | int]:
+    """Entries of a day in their order; for a part that can't be read, the number of its bytes. Nothing for a day
+    without a file. Raises ConfigError."""
+    path = _path(directory / cluster, day)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}: expected a readable file") from None
+    yield from decoded(data)
+
+
+def _write(path: Path, data: bytes, size: int) -> None:
+    """Append to a file of this size with one write. Raises OSError."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        # not synced: what a power cut breaks, the checksum finds
+        if os.write(file, data) < len(data):
+            raise OSError(28, os.strerror(28))
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(file, size)  # on a full disk the database may need the room
+        raise
+    finally:
+        os.close(file)
+
+
+def _files(folder: Path) -> list[tuple[int, Path]]:
+    """(day, file), in their order."""
+    found = []
+    for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+        with suppress(ValueError):
+            found.append(((date.fromisoformat(path.stem.removeprefix(_PREFIX)) - date(1970, 1, 1)).days, path))
+    return sorted(found)
+
+
+def _path(folder: Path, day: int) -> Path:
+    return folder / f"{_PREFIX}{date_of(day)}{_SUFFIX}"

@@ -1,0 +1,119 @@
+"""The journal's thread: when it appends, and that errors stay its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from rebalancer.daemon.journaling import JournalWriter
+from rebalancer.model.alerts import AlertEpisode
+from rebalancer.model.errors import ConfigError
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.snapshot import ClusterSnapshot
+from tests.builders import NOW, a_node, an_eviction, cluster
+
+
+@dataclass
+class Around:
+    """The journal, the ledger, the inbox and the clock."""
+
+    at: float = NOW
+    leads: bool = True
+    error: Exception | None = None
+    appended: list[tuple[float, list[str], int]] = field(default_factory=list)
+    asked: list[float] = field(default_factory=list)
+    evictions: list[Eviction] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+    def append(
+        self, snapshot: ClusterSnapshot, *, evictions: Sequence[Eviction], alerts: Sequence[AlertEpisode]
+    ) -> None:
+        if self.error is not None:
+            raise self.error
+        self.appended.append((snapshot.taken, [each.pod for each in evictions], len(alerts)))
+
+    def take_notes(self) -> tuple[str, ...]:
+        return self.notes
+
+    def evicted(self, since: float) -> list[Eviction]:
+        self.asked.append(since)
+        return self.evictions
+
+    def replaced(self, since: float) -> list[Eviction]:
+        return self.evictions
+
+    def open_episodes(self) -> list[AlertEpisode]:
+        return []
+
+    def now(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+    def snapshot(self) -> ClusterSnapshot:
+        return replace(cluster([a_node("n1")], []), taken=self.at)
+
+    def writer(self) -> JournalWriter:
+        ledger: Any = self
+        return JournalWriter(
+            self, ledger=ledger, inbox=self, snapshot=self.snapshot, leads=lambda: self.leads, clock=self
+        )
+
+
+def test_22_2_it_appends_after_a_cycle_and_every_five_minutes() -> None:
+    around = Around()
+    writer = around.writer()
+    assert writer.turn(done=False)
+    around.at += 299.0
+    assert not writer.turn(done=False)
+    around.at += 1.0
+    assert writer.turn(done=False)
+    around.at += 10.0
+    writer.observed(replace(around.snapshot(), taken=around.at - 3.0))
+    assert writer.turn(done=True)
+    assert [at for at, _, _ in around.appended] == [NOW, NOW + 300.0, NOW + 307.0]
+
+
+def test_22_2_a_snapshot_that_is_older_than_the_last_entry_is_read_again() -> None:
+    around = Around()
+    writer = around.writer()
+    writer.observed(around.snapshot())
+    around.at += 400.0
+    assert writer.turn(done=False)
+    writer.observed(replace(around.snapshot(), taken=NOW - 1.0))
+    around.at += 10.0
+    assert writer.turn(done=True)
+    assert [at for at, _, _ in around.appended] == [NOW, NOW + 410.0]
+
+
+def test_22_2_a_follower_appends_nothing() -> None:
+    around = Around(leads=False)
+    assert not around.writer().turn(done=True)
+    assert around.appended == []
+
+
+def test_22_2_evictions_are_those_since_the_last_entry_and_ten_minutes() -> None:
+    around = Around(evictions=[an_eviction(record=1, pod="a"), an_eviction(record=2, pod="b")])
+    writer = around.writer()
+    writer.turn(done=True)
+    around.at += 60.0
+    writer.turn(done=True)
+    assert around.asked == [NOW - 86_400.0, NOW - 600.0]
+    assert around.appended == [(NOW, ["a", "b"], 0), (NOW + 60.0, ["a", "b"], 0)]
+
+
+@pytest.mark.parametrize("error", [ConfigError("the disk is full"), ValueError("a defect")])
+def test_22_2_an_error_is_logged_once_and_the_journal_goes_on(error: Exception) -> None:
+    around = Around(error=error)
+    writer = around.writer()
+    with capture_logs() as log:
+        for _ in range(3):
+            assert writer.turn(done=True)
+            around.at += 60.0
+        around.error, around.notes = None, ("a day is full",)
+        assert writer.turn(done=True)
+    assert [each["event"] for each in log] == ["journal not written", "journal continued", "journal"]
+    assert len(around.appended) == 1

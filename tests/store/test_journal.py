@@ -1,0 +1,400 @@
+"""The journal: what is appended comes back as a recording."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.journal import ChangingCluster, day_of
+from rebalancer.model.alerts import Alert, AlertEpisode
+from rebalancer.model.errors import ConfigError
+from rebalancer.model.eviction import Eviction, Outcome
+from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, date_of, slot_of
+from rebalancer.model.objects import Taint
+from rebalancer.model.recording import Recording
+from rebalancer.model.snapshot import RUNNING, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.usage import CPU
+from rebalancer.store.journal import DayJournal, journal_days, recording_of
+from tests.builders import NOW, APod, a_budget, a_node, a_pod, an_eviction, cluster
+from tests.faults.scenarios.disks import fill, small_disk
+
+MIDNIGHT = NOW - NOW % DAY_SECONDS
+START = MIDNIGHT + 10 * 3600.0
+
+
+class World:
+    """Nodes and pods that a test changes; a snapshot is the cluster as it is."""
+
+    def __init__(self, nodes: int = 4) -> None:
+        self.nodes = {f"n{index}": a_node(f"n{index}") for index in range(nodes)}
+        self.pods: dict[str, APod] = {}
+        self.started: dict[str, float] = {}
+        self.budgets = {"web": a_budget("web", "web", 1, desired_healthy=2)}
+
+    def add(self, name: str, node: str = "", *, at: float, **fields: object) -> APod:
+        pod = a_pod(name, node, owner="web", age=NOW - at, started=False, **{"ready": False, **fields})
+        self.pods[name] = pod
+        return pod
+
+    def snapshot(self, at: float) -> ClusterSnapshot:
+        pods = [self.pods[name] for name in sorted(self.pods)]
+        made = cluster(list(self.nodes.values()), pods, budgets=list(self.budgets.values()))
+        started = np.array([self.started.get(pod.name, np.nan) for pod in pods])
+        return replace(made, taken=at, pods=replace(made.pods, started=started))
+
+
+def append(
+    journal: DayJournal,
+    snapshot: ClusterSnapshot,
+    evictions: tuple[Eviction, ...] = (),
+    alerts: tuple[AlertEpisode, ...] = (),
+) -> None:
+    journal.append(snapshot, evictions=evictions, alerts=alerts)
+
+
+def read(folder: Path, world: World, *, start: float = START, end: float, **fields: object) -> Recording:
+    usage = fields.pop("usage", {})
+    assert not fields
+    return recording_of(folder, cluster="one", start=start, end=end, today=world.snapshot(end), usage=usage)  # type: ignore[arg-type]
+
+
+def file_of(folder: Path, at: float = START) -> Path:
+    return folder / "one" / f"journal-{date_of(slot_of(at)[0])}.rbj"
+
+
+def state_at(recording: Recording, at: float) -> dict[str, tuple[str, str, str, bool]]:
+    """Pod -> (node, owner, label, Ready) of those that are there."""
+    pods, out = recording.pods, {}
+    for pod, name in enumerate(pods.names):
+        if not pods.created[pod] <= at < pods.ended[pod]:
+            continue
+        is_bound = bool(pods.bound[pod] <= at)
+        out[name] = (
+            recording.nodes.names[pods.node[pod]] if is_bound else "",
+            recording.owners[pods.owner[pod]].name,
+            recording.pod_templates[int(pods.template[pod])].labels["app"],
+            bool(pods.ready[pod] <= at),
+        )
+    return out
+
+
+def changed_at_random(world: World, at: float, before: float, chance: random.Random, number: Iterator[int]) -> None:
+    """A few random changes in the time since the last entry."""
+    for _ in range(chance.randrange(5)):
+        kind = chance.choice(("come", "come", "bind", "bind", "ready", "ready", "end", "finish", "node", "leave"))
+        pods = sorted(world.pods)
+        unbound = [name for name in pods if not world.pods[name].node]
+        unready = [name for name in pods if world.pods[name].node and not world.pods[name].ready]
+        if kind == "come":
+            world.add(f"p{next(number)}", at=chance.uniform(before, at))
+        elif kind == "bind" and unbound:
+            name = chance.choice(unbound)
+            world.pods[name].node = chance.choice(sorted(world.nodes))
+            if chance.random() < 0.7:
+                world.started[name] = chance.uniform(before, at)
+        elif kind == "ready" and unready:
+            world.pods[chance.choice(unready)].ready = True
+        elif kind == "end" and pods:
+            del world.pods[chance.choice(pods)]
+        elif kind == "finish" and unready:
+            world.pods[chance.choice(unready)].phase = SUCCEEDED
+        elif kind == "node":
+            name = f"n{chance.randrange(8)}"
+            world.nodes[name] = a_node(name, ready=chance.random() < 0.8, unschedulable=chance.random() < 0.3)
+        elif kind == "leave" and len(world.nodes) > 2:
+            gone = chance.choice(sorted(world.nodes))
+            del world.nodes[gone]
+            for name in [name for name in pods if name in world.pods and world.pods[name].node == gone]:
+                del world.pods[name]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_22_2_every_state_comes_back_after_1000_random_changes(tmp_path: Path, seed: int) -> None:
+    chance, world, at = random.Random(seed), World(), START
+    journal, number = DayJournal(tmp_path, cluster="one"), iter(range(100_000))
+    expected = {}
+    for _ in range(500):
+        before, at = at, at + chance.uniform(20.0, 300.0)
+        changed_at_random(world, at, before, chance, number)
+        if chance.random() < 0.02:
+            journal = DayJournal(tmp_path, cluster="one")  # the daemon was restarted
+        append(journal, world.snapshot(at))
+        expected[at] = (
+            {pod.name: (pod.node, "web", "web", pod.ready) for pod in world.pods.values() if pod.phase == RUNNING},
+            {node.name: (node.ready, node.unschedulable) for node in world.nodes.values()},
+        )
+    end = at - at % STEP_SECONDS + STEP_SECONDS
+    recording = read(tmp_path, world, end=end)
+    assert len(journal_days(tmp_path, "one")) == 2
+    assert len(recording.pods) > 150
+    assert not [gap for gap in recording.gaps if "CPU" not in gap.text]
+    for when, (pods, nodes) in expected.items():
+        assert state_at(recording, when) == pods
+        there = (recording.node_joined <= when) & (when < recording.node_left)
+        assert {name for name, is_there in zip(recording.nodes.names, there, strict=True) if is_there} >= set(nodes)
+    # of a step what its last entry says
+    of_steps = {int((when - START) // STEP_SECONDS): nodes for when, (_, nodes) in expected.items()}
+    row_of = {name: row for row, name in enumerate(recording.nodes.names)}
+    for step, nodes in of_steps.items():
+        for name, row in row_of.items():
+            assert recording.node_ready[row, step] == (name in nodes and nodes[name][0])
+            if name in nodes:
+                assert recording.node_unschedulable[row, step] == nodes[name][1]
+
+
+def test_22_2_times_lie_between_the_entries(tmp_path: Path) -> None:
+    journal, world = DayJournal(tmp_path, cluster="one"), World()
+    world.add("old", "n0", at=START - 5000.0, ready=True)
+    world.started["old"] = START - 4990.0
+    append(journal, world.snapshot(START + 10.0))
+    world.add("new", at=START + 100.0)
+    append(journal, world.snapshot(START + 110.0))
+    world.pods["new"].node, world.started["new"] = "n1", START + 130.0
+    append(journal, world.snapshot(START + 210.0))
+    world.pods["new"].ready = True
+    append(journal, world.snapshot(START + 310.0))
+    del world.pods["new"]
+    append(journal, world.snapshot(START + 410.0))
+    pods = read(tmp_path, world, end=START + 600.0).pods
+    old, new = pods.names.index("old"), pods.names.index("new")
+    assert (pods.bound[old], pods.ready[old], pods.ended[old]) == (START - 4990.0, START - 4990.0, np.inf)
+    assert (pods.created[new], pods.bound[new]) == (START + 100.0, START + 130.0)
+    assert (pods.ready[new], pods.ended[new]) == (START + 260.0, START + 360.0)
+
+
+def test_22_2_replacements_are_chained_to_the_evicted_pods(tmp_path: Path) -> None:
+    journal, world = DayJournal(tmp_path, cluster="one"), World()
+    world.add("a", "n0", at=START - 500.0, ready=True)
+    append(journal, world.snapshot(START + 10.0))
+    gone = an_eviction(
+        uid="uid-shop-a", pod="a", node="n0", outcome=Outcome.EVICTED, planned_at=START + 20, answered_at=START + 21
+    )
+    append(journal, world.snapshot(START + 30.0), (gone,))
+    del world.pods["a"]
+    world.add("b", "n1", at=START + 40.0)
+    append(journal, world.snapshot(START + 60.0), (gone,))
+    world.pods["b"].ready = True
+    landed = replace(gone, replacement_uid="uid-shop-b", replaced_at=START + 70.0)
+    append(journal, world.snapshot(START + 120.0), (landed,))
+    pods = read(tmp_path, world, end=START + 300.0).pods
+    a, b = pods.names.index("a"), pods.names.index("b")
+    assert pods.replaced.tolist() == [a if row == b else -1 for row in range(2)]
+    assert pods.ready[b] == START + 70.0
+    assert START + 30.0 <= pods.ended[a] <= START + 60.0
+
+
+def test_22_2_budgets_and_alerts_come_back(tmp_path: Path) -> None:
+    journal, world = DayJournal(tmp_path, cluster="one"), World()
+    world.add("a", "n0", at=START - 500.0)
+    alert = Alert(fingerprint="f", firing=True, labels={"node": "n0"}, annotations={"high": "70"}, starts_at=START)
+    episode = AlertEpisode(id=7, alert=alert, received_at=START + 5.0, next_at=START + 5.0)
+    append(journal, world.snapshot(START + 10.0), alerts=(episode,))
+    world.budgets["web"] = replace(world.budgets["web"], desired_healthy=3, disruptions_allowed=0)
+    append(journal, world.snapshot(START + 310.0), alerts=(episode,))
+    world.budgets.clear()
+    append(journal, world.snapshot(START + 610.0))
+    recording = read(tmp_path, world, end=START + 900.0)
+    (budget,) = recording.budgets
+    assert (budget.namespace, budget.name, budget.since, budget.until) == ("shop", "web", -np.inf, START + 610.0)
+    assert budget.selector == a_budget("web", "web", 1).selector
+    assert budget.desired_healthy.tolist() == [2, 3, 3]
+    (fired,) = recording.alerts
+    assert (fired.at, fired.until, fired.labels, fired.annotations) == (
+        START + 5.0,
+        START + 610.0,
+        {"node": "n0"},
+        {"high": "70"},
+    )
+
+
+def test_22_2_our_soft_taints_and_cordons_are_not_the_clusters(tmp_path: Path) -> None:
+    world = World()
+    world.nodes["n0"] = a_node(
+        "n0",
+        unschedulable=True,
+        taints=(
+            Taint(key="rebalancer.dev/steer", value="draining", effect="PreferNoSchedule"),
+            Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),
+            Taint(key="own", effect="NoSchedule"),
+        ),
+    )
+    world.nodes["n1"] = a_node("n1", unschedulable=True)
+    append(DayJournal(tmp_path, cluster="one"), world.snapshot(START))
+    recording = read(tmp_path, world, end=START + 300.0)
+    assert [each.key for each in recording.nodes.taints[0]] == ["own"]
+    assert recording.node_unschedulable[:2, 0].tolist() == [False, True]
+
+
+def test_22_2_images_of_nodes_that_left_are_those_of_the_days_first_entry(tmp_path: Path) -> None:
+    journal, world = DayJournal(tmp_path, cluster="one"), World(nodes=0)
+    world.nodes = {name: a_node(name, images={"web:1": 5e6}) for name in ("n0", "n1")}
+    append(journal, world.snapshot(START))
+    del world.nodes["n0"]
+    world.nodes["n1"] = a_node("n1", images={"web:1": 5e6, "web:2": 6e6})
+    append(journal, world.snapshot(START + 60.0))
+    nodes = read(tmp_path, world, end=START + 300.0).nodes
+    assert nodes.names == ("n0", "n1")
+    assert sorted(nodes.images.nodes_with("web:1").tolist()) == [0, 1]
+    assert nodes.images.nodes_with("web:2").tolist() == [1]
+    assert nodes.images.size_of("web:2") == 6e6
+
+
+def test_22_2_usage_is_that_of_the_day_blocks_while_the_pod_was_there(tmp_path: Path) -> None:
+    journal, world = DayJournal(tmp_path, cluster="one"), World(nodes=1)
+    world.add("a", "n0", at=START - 500.0)
+    world.add("unknown", "n0", at=START - 500.0)
+    append(journal, world.snapshot(START + 10.0))
+    del world.pods["a"]
+    append(journal, world.snapshot(START + 890.0))
+    day, slot = slot_of(START)
+    values = np.arange(2 * SLOTS, dtype=np.float32).reshape(2, SLOTS)
+    block = DayBlock(
+        day=day, pods=("shop/a", "shop/stranger"), pod_millicores=values, nodes=("n0",), node_millicores=values[:1] + 7
+    )
+    recording = read(tmp_path, world, end=START + 1500.0, usage={CPU: [replace(block, day=day - 1), block]})
+    usage, a = recording.usage[CPU], recording.pods.names.index("a")
+    assert usage.pod_first[a] == 0
+    assert usage.pod_values[usage.pod_start[a] : usage.pod_start[a + 1]].tolist() == [slot, slot + 1]
+    assert usage.node.tolist() == [[slot + 7 + step for step in range(5)]]
+    assert [(each.day, each.filled) for each in recording.before[CPU]] == [(day - 1, SLOTS), (day, slot)]
+    assert {gap.text.split(",")[0]: gap.pods for gap in recording.gaps} == {
+        "their CPU is not known": 1,
+        "they used CPU and are in no entry": 1,
+    }
+
+
+def test_22_2_a_torn_tail_loses_the_last_entry_only(tmp_path: Path) -> None:
+    journal, world = DayJournal(tmp_path, cluster="one"), World()
+    world.add("a", "n0", at=START - 500.0)
+    append(journal, world.snapshot(START))
+    world.add("b", "n1", at=START + 10.0)
+    append(journal, world.snapshot(START + 60.0))
+    whole = file_of(tmp_path).stat().st_size
+    world.add("c", "n2", at=START + 70.0)
+    append(journal, world.snapshot(START + 120.0))
+    file = file_of(tmp_path)
+    data = file.read_bytes()
+    for left in (1, 7, 40, len(data) - whole - 1):
+        file.write_bytes(data[: whole + left])
+        recording = read(tmp_path, world, end=START + 300.0)
+        assert sorted(recording.pods.names) == ["a", "b"]
+        assert [gap.text for gap in recording.gaps if "bytes" in gap.text] == [
+            f"{left} bytes of the journal of {date_of(slot_of(START)[0])} can't be read and are left out"
+        ]
+    # the restarted daemon continues behind it
+    del world.pods["a"]
+    append(DayJournal(tmp_path, cluster="one"), world.snapshot(START + 180.0))
+    after = read(tmp_path, world, end=START + 300.0)
+    assert set(state_at(after, START + 180.0)) == {"b", "c"}
+    assert set(state_at(after, START + 60.0)) == {"a", "b"}
+
+
+def test_22_2_after_a_damaged_entry_nothing_is_guessed_until_the_next_keyframe(tmp_path: Path) -> None:
+    journal, world = DayJournal(tmp_path, cluster="one"), World()
+    sizes = []
+    for number in range(4):
+        world.add(f"p{number}", "n0", at=START + 60.0 * number)
+        append(journal, world.snapshot(START + 60.0 * number))
+        sizes.append(file_of(tmp_path).stat().st_size)
+    data = bytearray(file_of(tmp_path).read_bytes())
+    data[sizes[0] + 20] ^= 255
+    file_of(tmp_path).write_bytes(bytes(data))
+    assert read(tmp_path, world, end=START + 300.0).pods.names == ["p0"]
+    append(DayJournal(tmp_path, cluster="one"), world.snapshot(START + 270.0))
+    assert len(read(tmp_path, world, end=START + 300.0).pods) == 4
+
+
+def test_22_2_a_file_that_others_changed_is_continued_by_a_keyframe(tmp_path: Path) -> None:
+    world = World()
+    world.add("a", "n0", at=START - 500.0)
+    ours, theirs = DayJournal(tmp_path, cluster="one"), DayJournal(tmp_path, cluster="one")
+    for number, journal in enumerate((ours, theirs, ours, theirs)):
+        world.add(f"p{number}", "n0", at=START + 60.0 * number)
+        append(journal, world.snapshot(START + 60.0 * number))
+    assert len(read(tmp_path, world, end=START + 300.0).pods) == 5
+    file_of(tmp_path).unlink()
+    append(theirs, world.snapshot(START + 270.0))
+    assert len(read(tmp_path, world, end=START + 300.0).pods) == 5
+
+
+def test_22_2_a_full_day_is_cut_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    journal, world = DayJournal(tmp_path, cluster="one", max_day_bytes=20_000), World()
+    at = MIDNIGHT + 23 * 3600.0
+    for number in range(200):
+        world.add(f"p{number}", "n0", at=at)
+        append(journal, world.snapshot(at))
+        at += 15.0
+    assert file_of(tmp_path).stat().st_size <= 20_000
+    (note,) = journal.take_notes()
+    assert note == f"journal-{date_of(slot_of(START)[0])}.rbj is full (0 MB): the rest of the day is left out"
+    assert journal.take_notes() == ()
+    texts = [gap.text for gap in read(tmp_path, world, start=at - 3000.0, end=MIDNIGHT + DAY_SECONDS).gaps]
+    assert any("was full at" in text for text in texts)
+    tomorrow = MIDNIGHT + DAY_SECONDS
+    append(journal, world.snapshot(tomorrow + 10.0))
+    assert len(read(tmp_path, world, start=tomorrow, end=tomorrow + 300.0).pods) == 200
+
+
+def test_22_2_old_days_are_dropped(tmp_path: Path) -> None:
+    journal, world = DayJournal(tmp_path, cluster="one"), World()
+    for day in range(20):
+        append(journal, world.snapshot(START + day * DAY_SECONDS))
+    today = slot_of(START)[0] + 19
+    assert journal_days(tmp_path, "one") == list(range(today - 16, today + 1))
+
+
+def test_22_2_gaps_say_from_when_to_when_and_how_many_pods(tmp_path: Path) -> None:
+    journal, world = DayJournal(tmp_path, cluster="one"), World()
+    for name in "abc":
+        world.add(name, "n0", at=START - 500.0)
+    append(journal, world.snapshot(START + 10.0))
+    del world.pods["a"]
+    world.add("d", "n1", at=START + 3000.0)
+    append(DayJournal(tmp_path, cluster="one"), world.snapshot(START + 3600.0))
+    (gap, tail) = read(tmp_path, world, end=START + 7200.0).gaps[:2]
+    assert gap.text.endswith("10:00 to 2027-01-15 11:00, so placements are carried on")
+    assert gap.pods == 2
+    assert "11:00 to 2027-01-15 12:00" in tail.text
+
+
+def test_22_2_without_a_journal_the_error_says_what_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no journal from 2027-01-15 10:00 to .*REBALANCER_HISTORY_DIR"):
+        read(tmp_path, World(), end=START + 300.0)
+
+
+def test_22_2_a_folder_that_can_not_be_written_is_an_error_and_the_next_entry_a_keyframe(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("a file")
+    journal, world = DayJournal(tmp_path, cluster="one"), World()
+    world.add("a", "n0", at=START - 500.0)
+    with pytest.raises(ConfigError, match="expected a folder that history can be kept in"):
+        append(journal, world.snapshot(START))
+    (tmp_path / "one").unlink()
+    append(journal, world.snapshot(START + 60.0))
+    assert read(tmp_path, world, end=START + 300.0).pods.names == ["a"]
+
+
+def test_22_2_an_entry_that_found_no_room_leaves_nothing_behind(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        journal, world = DayJournal(disk, cluster="one"), World()
+        append(journal, world.snapshot(START))
+        size, filler = file_of(disk).stat().st_size, fill(disk)
+        chance = random.Random(1)
+        for _ in range(500):
+            world.add(f"{chance.getrandbits(200):x}", "n0", at=START)
+        with pytest.raises(ConfigError, match="No space left on device"):
+            append(journal, world.snapshot(START + 60.0))
+        assert file_of(disk).stat().st_size == size
+        filler.unlink()
+        append(journal, world.snapshot(START + 120.0))
+        assert len(read(disk, world, end=START + 300.0).pods) == 500
+
+
+def test_22_2_a_day_of_5000_nodes_and_150000_pods_takes_at_most_50_mb(tmp_path: Path) -> None:
+    # a tenth of the cluster and of the day: bytes grow with both
+    (_, first), *rest = day_of(ChangingCluster(500), tmp_path, entries=72)
+    a_day = 10 * (first + sum(size for _, size in rest) * 719 / 71)
+    assert a_day <= 50e6
+    assert first > 15_000 * 16
