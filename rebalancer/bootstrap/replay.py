@@ -61,6 +61,7 @@ def run_recording(
         seed=seed,
         high_millicores=high_millicores(recording, policy, high),
         scheduler=scheduler_of(policy),
+        as_recorded=mode == "recorded",
     )
     hours = round((recording.end - recording.start) / 3600.0)
 

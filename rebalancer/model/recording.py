@@ -87,6 +87,15 @@ class RecordedAlert(NamedTuple):
     annotations: Mapping[str, str]
 
 
+class RecordedTaint(NamedTuple):
+    """A node with our soft taint. The evictions of the recording were made while nodes had it."""
+
+    node: int
+    """Index into `Recording.nodes`."""
+    since: float
+    until: float
+
+
 class Gap(NamedTuple):
     """Something that history doesn't say, and what is taken instead."""
 
@@ -130,6 +139,7 @@ class Recording:
     before: Mapping[str, Sequence[DayBlock]] = field(default_factory=dict)
     """Resource -> days before the recording, oldest first, for the forecasts of its first days."""
     alerts: tuple[RecordedAlert, ...] = ()
+    soft_taints: tuple[RecordedTaint, ...] = ()
     gaps: tuple[Gap, ...] = ()
 
     @property

@@ -35,6 +35,8 @@ LOST_WITH_NODE_SECONDS = 600.0
 """A load that ends so soon after its node has left ended with it."""
 MADE_AFTERWARDS = ("StatefulSet", "Job")
 """Owners that make a replacement when the evicted pod is gone."""
+STEERED = "recorded"
+"""Value of a soft taint of the recording."""
 NONE = -1
 NEVER = math.inf
 
@@ -45,7 +47,7 @@ class Event(IntEnum):
     """What happens at a time; of two at one time the lower comes first."""
 
     NODES = 0
-    """A node joins or leaves."""
+    """A node joins or leaves, or a recorded soft taint does."""
     ENDS = 1
     """A load ends. Argument: load."""
     GONE = 2
@@ -85,13 +87,16 @@ class SimulatedCluster:
         seed: int,
         high_millicores: Floats,
         scheduler: SchedulerConfig,
+        as_recorded: bool = False,
     ) -> None:
-        """`high_millicores` (nodes,): a node is hot over it, NaN = never."""
+        """`high_millicores` (nodes,): a node is hot over it, NaN = never. `as_recorded`: with the soft taints that
+        rebalancer set then."""
         self.recording, self.loads = recording, loads
         self.now = recording.start
         self.step = 0
         nodes, count = len(recording.nodes), len(loads)
         room = max(2 * count, 64)
+        self._soft_taints = recording.soft_taints if as_recorded else ()
         self.past: Past | None = None
         """What pods and nodes used, for forecasts; None where nothing is kept."""
         self.count = 0
@@ -278,7 +283,8 @@ class SimulatedCluster:
 
     def _begin(self) -> None:
         recording, loads, start = self.recording, self.loads, self.recording.start
-        for at in {*recording.node_joined.tolist(), *recording.node_left.tolist()}:
+        marks = {mark for each in self._soft_taints for mark in (each.since, each.until)}
+        for at in {*recording.node_joined.tolist(), *recording.node_left.tolist(), *marks}:
             if start < at < recording.end:
                 self._events.append(Due(at, Event.NODES, 0))
         known = (loads.bound < recording.end) | ((loads.bound == NEVER) & (loads.created < recording.end))
@@ -440,6 +446,11 @@ class SimulatedCluster:
         for node in np.flatnonzero(before & ~self.there).tolist():
             self.taints.pop(node, None)
             self._lose(node)
+        for taint in self._soft_taints:
+            if taint.since == self.now and self.there[taint.node]:
+                self.taints[taint.node] = (STEERED, self.now, False)
+            elif taint.until == self.now:
+                self.taints.pop(taint.node, None)
         self._nodes_changed()
 
     def _lose(self, node: int) -> None:

@@ -62,13 +62,15 @@ class Scheduling:
 
     def _drawn(self, row: int, nodes: Rows, shares: Floats) -> int:
         """One of the nodes that may win. The recorded node is one draw of the real scheduler, so where it may win, an
-        arrival is there."""
+        arrival is there. So is the replacement after an eviction that happens again: soft taints of that time, which
+        are not recorded, led it there."""
         cluster = self._cluster
         load = int(cluster.load[row])
         pod, number = int(cluster.loads.pod[load]), int(cluster.replacements[load])
         if number == 0:
             recorded = self._row.get(int(cluster.recording.pods.node[pod]), NOWHERE)
-            if recorded in nodes:
+            led = cluster.recording.pods.replaced[pod] >= 0 and recorded >= 0
+            if recorded in nodes or (led and self._current().feasible(self._kind(load))[recorded]):
                 return recorded
         random = np.random.default_rng((self._seed, zlib.crc32(cluster.recording.pods.uids[pod].encode()), number))
         drawn = int(np.searchsorted(np.cumsum(shares / shares.sum()), random.random()))
