@@ -132,6 +132,7 @@ def _database(
                     ledger=ledger,
                     standard=None,
                     clock=clock,
+                    quiet=True,
                 )
                 forecasts = None
                 if policy.forecast.mode == "Act":

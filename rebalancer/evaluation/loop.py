@@ -42,6 +42,8 @@ class EvaluationLoop:
     """None without Prometheus."""
     clock: Clock
     stopping: Callable[[], bool] = lambda: False
+    quiet: bool = False
+    """Whether nothing is logged."""
     feedback: Feedback | None = None
     """The latest feedback; None before the first."""
     _learned_at: float = float("-inf")
@@ -86,7 +88,7 @@ class EvaluationLoop:
             now=now,
         )
         self._tell(done.notes)
-        for each in done.made:
+        for each in () if self.quiet else done.made:
             LOG.info(
                 "assessed",
                 node=each.node,
@@ -117,6 +119,6 @@ class EvaluationLoop:
     def _tell(self, notes: Sequence[str]) -> None:
         """Log each note once, until it is gone."""
         for note in notes:
-            if note not in self._told:
+            if note not in self._told and not self.quiet:
                 LOG.warning("effect", note=note)
         self._told = set(notes)

@@ -313,6 +313,8 @@ class SimulatedCluster:
                 self._bind(due.argument)
             case Event.READY:
                 self._become_ready(due.argument)
+        if self.waiting and due.event in (Event.NODES, Event.ENDS, Event.GONE):
+            self._retry()
 
     def _push(self, at: float, event: Event, argument: int) -> None:
         heapq.heappush(self._events, Due(at, event, argument))

@@ -15,7 +15,7 @@ from rebalancer.lab.controlplane.snapshot_view import SchedulerView
 from rebalancer.lab.objects.disruption import is_finished, is_ready
 from rebalancer.lab.objects.store import Change
 from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.objects import LabelSelector
+from rebalancer.model.objects import LabelSelector, PodTemplate
 from rebalancer.model.recording import RecordedBudget, RecordedPods, RecordedTaint, RecordedUsage, Recording
 from rebalancer.model.snapshot import Owner, PodTemplateTable
 from rebalancer.model.steering import SOFT_TAINT
@@ -261,5 +261,10 @@ def _templates(seen: list[_Seen]) -> tuple[PodTemplateTable, list[int]]:
             numbers[key] = len(templates)
             templates.append(template)
         of_pod.append(numbers[key])
-    blobs = [str(at).encode() for at in range(len(templates))]
-    return PodTemplateTable(blobs, lambda blob: templates[int(blob)]), of_pod
+    blobs = [msgspec.json.encode(each) for each in templates]
+    return PodTemplateTable(blobs, decoded), of_pod
+
+
+def decoded(blob: bytes) -> PodTemplate:
+    """A template from its blob; by name, so that recordings can be pickled."""
+    return msgspec.json.decode(blob, type=PodTemplate)

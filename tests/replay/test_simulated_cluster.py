@@ -1,0 +1,208 @@
+"""The simulated cluster: what runs where, what it uses, and what an eviction does to it."""
+
+import numpy as np
+import pytest
+
+from rebalancer.model.eviction import Eviction, Outcome
+from rebalancer.model.history import STEP_SECONDS
+from rebalancer.model.recording import Recording
+from rebalancer.model.scheduler import SchedulerConfig
+from rebalancer.model.snapshot import Service
+from rebalancer.policy.schema.usage import UsageSource
+from rebalancer.replay.cluster import NEVER, SimulatedCluster
+from rebalancer.replay.loads import loads_of
+from rebalancer.replay.ports import ReplayedCluster, ReplayedEvictor, ReplayedTaints
+from rebalancer.replay.usage import ReplayedUsage
+from tests.replay.builders import START, RecordedPod, Told, policy, recording
+
+MINUTE = 60.0
+
+
+def simulated(found: Recording, *, joined: bool = True, as_recorded: bool = False) -> SimulatedCluster:
+    return SimulatedCluster(
+        found,
+        loads_of(found, joined=joined),
+        seed=0,
+        high_millicores=0.75 * found.nodes.cpu_capacity_millicores,
+        scheduler=SchedulerConfig(),
+        as_recorded=as_recorded,
+    )
+
+
+def usage_source() -> UsageSource:
+    return policy().usage
+
+
+def eviction_of(cluster: SimulatedCluster, name: str) -> Eviction:
+    row = cluster.names.index(name)
+    return Eviction(
+        namespace="shop",
+        pod=name,
+        uid=cluster.uids[row],
+        node=cluster.recording.nodes.names[int(cluster.node[row])],
+        pool="general",
+        service=Service(kind="Deployment", namespace="shop", name="web"),
+        strategy="LowNodeUtilization",
+        reason="hot",
+    )
+
+
+def web(count: int, node: int = 0, **fields: object) -> list[RecordedPod]:
+    return [RecordedPod(name=f"web-1-{node}{at}", node=node, **fields) for at in range(count)]  # type: ignore[arg-type]
+
+
+def test_22_3_without_evictions_every_node_uses_what_was_recorded() -> None:
+    random = np.random.default_rng(1)
+    pods = [
+        RecordedPod(name=f"web-1-{at}", node=at % 2, cpu=random.uniform(100, 900, 24).tolist(), begins=-5, ends=NEVER)
+        for at in range(9)
+    ]
+    found = recording(Told(pods=pods, elsewhere=300.0))
+    cluster = simulated(found)
+    cluster.run_to(found.end)
+    recorded = found.usage["cpu"].node / found.nodes.cpu_capacity_millicores[:, None]
+    np.testing.assert_allclose(cluster.share, recorded, rtol=1e-4)
+
+
+def test_22_3_hot_minutes_are_those_of_the_means_over_five_minutes() -> None:
+    """7 cores until step 6, 9 cores in steps 6 to 11: the mean is over 7.5 cores from a quarter of the window on, and
+    until three quarters of it are past the end."""
+    course = [7000.0] * 6 + [9000.0] * 6 + [7000.0] * 12
+    cluster = simulated(recording(Told(pods=[RecordedPod(name="web-1-a", cpu=course)])))
+    cluster.run_to(START + 24 * STEP_SECONDS)
+    assert cluster.hot_minutes[0].tolist() == [0.0] * 6 + [4.0] + [5.0] * 5 + [3.0] + [0.0] * 11
+
+
+def test_22_3_an_evicted_pods_load_goes_along_and_its_siblings_carry_it_meanwhile() -> None:
+    found = recording(Told(nodes=3, pods=[*web(2, node=0), *web(1, node=1)]))
+    cluster = simulated(found)
+    cluster.run_to(START + 600.0)
+    ReplayedTaints(cluster).put("node-0", value="hot")
+    assert ReplayedEvictor(cluster).evict(eviction_of(cluster, "web-1-00")).outcome is Outcome.EVICTED
+    replacement = int(cluster.current[0])
+    cluster.run_to(START + 600.0 + 20.0)  # the evicted pod is gone, its replacement isn't Ready
+    assert cluster.node[replacement] == 2
+    before = cluster.counter.copy()
+    cluster.run_to(cluster.now + 5.0)
+    np.testing.assert_allclose((cluster.counter - before) / 5.0, [1500.0, 1500.0, 0.0])
+    cluster.run_to(START + 900.0)
+    before = cluster.counter.copy()
+    cluster.run_to(START + 960.0)
+    np.testing.assert_allclose((cluster.counter - before) / 60.0, [1000.0, 1000.0, 1000.0])
+
+
+def test_22_3_the_rate_window_still_shows_a_pod_that_has_left() -> None:
+    found = recording(Told(nodes=2, pods=web(2, node=0, request=4000.0)))
+    cluster = simulated(found)
+    cluster.run_to(START + 900.0)
+    ReplayedEvictor(cluster).evict(eviction_of(cluster, "web-1-00"))
+    cluster.run_to(START + 900.0 + 100.0)
+    reader = ReplayedCluster(cluster)
+    usage = ReplayedUsage(cluster, usage_source()).read(reader.snapshot())
+    # it ran for 10 s longer; since then its sibling carries its load until the replacement is Ready
+    assert usage.node_cpu_millicores[0] > 1600.0
+    names = reader.snapshot().pods.names
+    assert usage.pod_cpu_millicores[names.index("web-1-01")] == pytest.approx(1000.0)
+    replacement = next(name for name in names if name.startswith("web-1-r"))
+    assert usage.pod_cpu_millicores[names.index(replacement)] == pytest.approx(1000.0 * 69.0 / 300.0, rel=0.02)
+
+
+def test_22_3_a_disruption_budget_refuses_what_the_api_server_would_refuse() -> None:
+    found = recording(Told(pods=web(3, node=0), budgets={"web": 2}))
+    cluster = simulated(found)
+    cluster.run_to(START + 600.0)
+    evictor = ReplayedEvictor(cluster)
+    assert ReplayedCluster(cluster).snapshot().budgets[0].disruptions_allowed == 1
+    assert evictor.evict(eviction_of(cluster, "web-1-00")).outcome is Outcome.EVICTED
+    refused = evictor.evict(eviction_of(cluster, "web-1-01"))
+    assert refused.outcome is Outcome.REFUSED
+    assert ReplayedCluster(cluster).snapshot().budgets[0].disruptions_allowed == 0
+    cluster.run_to(cluster.now + 120.0)
+    assert evictor.evict(eviction_of(cluster, "web-1-01")).outcome is Outcome.EVICTED
+
+
+def test_22_3_replicas_are_those_that_the_recording_wants() -> None:
+    pods = [*web(3, node=0), RecordedPod(name="web-1-late", begins=10.5), RecordedPod(name="web-1-ends", ends=12.2)]
+    cluster = simulated(recording(Told(pods=pods)))
+
+    def replicas() -> tuple[int | None, int | None]:
+        snapshot = ReplayedCluster(cluster).snapshot()
+        owner = next(each for each in snapshot.owners if each.kind == "Deployment")
+        return owner.desired, owner.ready
+
+    cluster.run_to(START + 600.0)
+    assert replicas() == (4, 4)
+    ReplayedEvictor(cluster).evict(eviction_of(cluster, "web-1-00"))
+    assert replicas() == (4, 3)
+    cluster.run_to(START + 11 * STEP_SECONDS)
+    assert replicas() == (5, 5)
+    cluster.run_to(START + 13 * STEP_SECONDS)
+    assert replicas() == (4, 4)
+
+
+def test_22_3_pods_of_a_node_that_leaves_run_elsewhere_unless_they_ended_with_it() -> None:
+    pods = [RecordedPod(name="web-1-stays", node=1), RecordedPod(name="web-1-ends", node=0, ends=10.0)]
+    found = recording(Told(nodes=2, pods=pods, leaves={0: 10.0}))
+    cluster = simulated(found)
+    cluster.run_to(START + 600.0)
+    # moved to the node that will leave
+    ReplayedTaints(cluster).put("node-1", value="hot")
+    ReplayedEvictor(cluster).evict(eviction_of(cluster, "web-1-stays"))
+    cluster.run_to(START + 9 * STEP_SECONDS)
+    assert ReplayedTaints(cluster).take("node-1")
+    assert cluster.node[cluster.current[0]] == 0
+    cluster.run_to(START + 12 * STEP_SECONDS)
+    snapshot = ReplayedCluster(cluster).snapshot()
+    assert snapshot.nodes.names == ("node-1",)
+    assert len(snapshot.pods) == 1
+    assert snapshot.pods.node.tolist() == [0]
+    assert snapshot.pods.ready.tolist() == [True]
+
+
+def test_22_3_a_chain_of_recorded_evictions_is_one_load_and_happens_again_only_as_recorded() -> None:
+    pods = [
+        RecordedPod(name="web-1-old", node=0, ends=6.0, cpu=2000.0),
+        RecordedPod(name="web-1-new", node=1, begins=6.0, cpu=2000.0, replaced="web-1-old"),
+    ]
+    found = recording(Told(pods=pods))
+    joined = simulated(found)
+    joined.run_to(found.end)
+    np.testing.assert_allclose(joined.share[:, 12], [0.2, 0.0])
+    again = simulated(found, joined=False, as_recorded=True)
+    again.run_to(found.end)
+    np.testing.assert_allclose(again.share[:, 12], [0.0, 0.2])
+    np.testing.assert_allclose(again.share[:, 2], [0.2, 0.0])
+
+
+def test_22_3_a_pod_waits_until_there_is_room() -> None:
+    pods = [
+        RecordedPod(name="web-1-big", node=0, request=9000.0, ends=8.0),
+        RecordedPod(name="api-1-wide", node=0, service="api", request=5000.0, begins=8.2),
+        RecordedPod(name="web-1-one", node=1, request=9000.0),
+    ]
+    found = recording(Told(pods=pods))
+    cluster = simulated(found)
+    cluster.run_to(START + 600.0)
+    ReplayedEvictor(cluster).evict(eviction_of(cluster, "web-1-one"))
+    cluster.run_to(START + 620.0)
+    # its own node was the only one with room
+    assert cluster.node[cluster.current[2]] == 1
+    cluster.run_to(START + 10 * STEP_SECONDS)
+    assert cluster.node[cluster.current[1]] == 0
+    assert not cluster.waiting
+
+
+def test_22_3_cordons_and_conditions_are_those_of_the_step() -> None:
+    found = recording(Told(pods=web(1), cordoned={1: (6, 12)}))
+    cluster = simulated(found)
+
+    def cordoned() -> list[bool]:
+        flags: list[bool] = ReplayedCluster(cluster).snapshot().nodes.unschedulable.tolist()
+        return flags
+
+    cluster.run_to(START + 5 * STEP_SECONDS)
+    assert cordoned() == [False, False]
+    cluster.run_to(START + 8 * STEP_SECONDS)
+    assert cordoned() == [False, True]
+    cluster.run_to(START + 13 * STEP_SECONDS)
+    assert cordoned() == [False, False]
