@@ -20,6 +20,7 @@ from rebalancer.lab.loads.contention import ContentionModel
 from rebalancer.lab.loads.truth import Truth
 from rebalancer.lab.log import EventLog
 from rebalancer.lab.prometheus.exposition import MetricsPage
+from rebalancer.lab.prometheus.kube_state import KubeState
 from rebalancer.lab.prometheus.real import BEFORE_SECONDS, real_prometheus
 from rebalancer.lab.scenarios import scenario as scenarios
 from rebalancer.lab.scenarios.scenario import Scenario
@@ -62,7 +63,10 @@ class Lab:
         self.truth = Truth(
             history=cluster.history, clock=clock, origin=self.origin, window_seconds=scenario.rate_window_seconds
         )
-        self.metrics_page = MetricsPage(usage=self.usage, contention=self.contention, clock=clock, faults=self.faults)
+        self.kube_state = KubeState(cluster.objects)
+        self.metrics_page = MetricsPage(
+            usage=self.usage, contention=self.contention, kube_state=self.kube_state, clock=clock, faults=self.faults
+        )
         self.full_prometheus_url: str | None = None
         self.token = token
         self.prometheus_auth = prometheus_auth

@@ -29,6 +29,7 @@ from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import has_wasted_room, update_statuses
 from rebalancer.lab.objects.errors import conflict
 from rebalancer.lab.objects.kinds import by_plural
+from rebalancer.lab.objects.object_history import ObjectHistory
 from rebalancer.lab.objects.store import Change, Store
 from rebalancer.lab.objects.taints import changed, check_taints, set_cordon, set_taints
 from rebalancer.lab.scenarios import build, steps
@@ -71,6 +72,7 @@ class Cluster:
         self.lock = self.store.lock
         self.log = EventLog()
         self.history = History(clock=clock, seed=seed)
+        self.objects = ObjectHistory(clock=clock)
         self.origin = 0.0 if scenario.anchor_hour is None else clock.started_at - scenario.anchor_hour * 3600.0
         """Midnight of the CPU curves' day zero, seconds since the epoch."""
         self.usage = UsageModel(history=self.history, origin=self.origin, window_seconds=scenario.rate_window_seconds)
@@ -98,10 +100,11 @@ class Cluster:
         self.store.subscribe(self._observe)
         with self.lock:
             self._lay_out(scenario)
-            self.history.preparing = False
+            self.history.preparing = self.objects.preparing = False
 
     def _observe(self, change: Change) -> None:
         self.history.observe(change)
+        self.objects.observe(change)
         self._controllers.observe(change)
         self._kubelet.observe(change)
         self._scheduler.observe(change)

@@ -15,6 +15,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from rebalancer.lab.prometheus.kube_state import KubeState
 from rebalancer.lab.prometheus.promql import NotPlainError, Rate, parse, parse_aggregation, parse_rate
 from rebalancer.lab.prometheus.rates import ContentionRates
 from rebalancer.lab.prometheus.row import Row
@@ -39,7 +40,11 @@ class PrometheusApi:
         self._lab = lab
         days = lab.cluster.scenario.history_days
         self._series = SeriesBook(
-            usage=lab.usage, faults=lab.faults, clock=lab.clock, history_seconds=days * DAY_SECONDS
+            usage=lab.usage,
+            kube_state=KubeState(lab.cluster.objects),
+            faults=lab.faults,
+            clock=lab.clock,
+            history_seconds=days * DAY_SECONDS,
         )
         self._rates = ContentionRates(model=lab.contention, faults=lab.faults)
 

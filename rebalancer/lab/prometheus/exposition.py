@@ -16,6 +16,7 @@ from rebalancer.lab.loads.contention import ContentionModel
 from rebalancer.lab.loads.history import Columns, Machine, Stay
 from rebalancer.lab.loads.usage import UsageModel
 from rebalancer.lab.prometheus.gauges import AVAILABLE, TOTAL, WORKING_SET
+from rebalancer.lab.prometheus.kube_state import KubeState
 from rebalancer.lab.prometheus.rates import (
     CONTAINER_WAITING,
     NODE_WAITING,
@@ -122,7 +123,16 @@ class WaitingCounters:
 class MetricsPage:
     """The page of one lab."""
 
-    def __init__(self, *, usage: UsageModel, contention: ContentionModel, clock: LabClock, faults: Switchboard) -> None:
+    def __init__(
+        self,
+        *,
+        usage: UsageModel,
+        contention: ContentionModel,
+        kube_state: KubeState,
+        clock: LabClock,
+        faults: Switchboard,
+    ) -> None:
+        self._kube_state = kube_state
         self._counters = Counters(usage=usage, clock=clock)
         self._waiting = WaitingCounters(model=contention, clock=clock)
         self._faults = faults
@@ -134,10 +144,12 @@ class MetricsPage:
 
     def text(self, at: float | None = None) -> str:
         """The page at a moment that is not before that of an earlier page; now when absent."""
-        return text(self._counters, self._waiting, self._faults, at)
+        return text(self._counters, self._waiting, self._kube_state, self._faults, at)
 
 
-def text(counters: Counters, waiting: WaitingCounters, faults: Switchboard, at: float | None = None) -> str:
+def text(
+    counters: Counters, waiting: WaitingCounters, kube_state: KubeState, faults: Switchboard, at: float | None = None
+) -> str:
     """The whole page, now when `at` is absent. Missing nodes have no series, nodes with the fault `nan` show NaN."""
     columns, now, pods, busy, up = counters.advance(at)
     waiting.advance(now)
@@ -182,10 +194,9 @@ def text(counters: Counters, waiting: WaitingCounters, faults: Switchboard, at: 
     for machine in machines:
         labels = {"node": machine.name, "internal_ip": machine.address, "job": "kube-state-metrics"}
         lines.append(_line("kube_node_info", labels, 1.0))
-    lines += _head("kube_pod_info", "gauge", "Information about pod.")
-    for stay in running:
-        labels = {"namespace": stay.namespace, "pod": stay.pod, "node": stay.node, "uid": stay.uid}
-        lines.append(_line("kube_pod_info", {**labels, "job": "kube-state-metrics"}, 1.0))
+    for name in () if names_node(state.missing, "") else kube_state.spans:
+        lines += _head(name, "gauge", "As by kube-state-metrics.")
+        lines += [_line(name, labels, value) for labels, value in kube_state.lines(name, now)]
     return "\n".join(lines) + "\n"
 
 

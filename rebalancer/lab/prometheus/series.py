@@ -15,6 +15,7 @@ from rebalancer.lab.faults import Switchboard, names_node
 from rebalancer.lab.loads.cpu import integral_basis
 from rebalancer.lab.loads.usage import SCRAPE_SECONDS, Figures, UsageModel
 from rebalancer.lab.prometheus.gauges import Gauges
+from rebalancer.lab.prometheus.kube_state import KubeState
 from rebalancer.lab.prometheus.promql import Aggregation, Selector
 from rebalancer.lab.prometheus.row import Row, node_labels
 from rebalancer.model.snapshot import Floats
@@ -42,7 +43,15 @@ def cores_of(cores: float) -> int:
 class SeriesBook:
     """All series, by name."""
 
-    def __init__(self, *, usage: UsageModel, faults: Switchboard, clock: LabClock, history_seconds: float) -> None:
+    def __init__(
+        self,
+        *,
+        usage: UsageModel,
+        kube_state: KubeState,
+        faults: Switchboard,
+        clock: LabClock,
+        history_seconds: float,
+    ) -> None:
         self._usage = usage
         self._faults = faults
         self._clock = clock
@@ -54,11 +63,11 @@ class SeriesBook:
             NODE_COUNTER: self._node_counter,
             CONTAINER_COUNTER: self._container_counter,
             "kube_node_info": self._kube_node_info,
-            "kube_pod_info": self._kube_pod_info,
             "node_uname_info": self._node_uname_info,
             "machine_cpu_cores": self._machine_cpu_cores,
             "up": self._up,
             **Gauges(usage.history).families,
+            **kube_state.families,
         }
 
     def names(self) -> list[str]:
@@ -219,15 +228,6 @@ class SeriesBook:
             labels = {"node": machine.name, "instance": f"{machine.address}:10250", "job": "kubelet"}
             values = np.full(len(times), machine.cores)
             yield Row(labels=labels, node=machine.name, values=values, present=up, raw=True)
-
-    def _kube_pod_info(self, times: Floats) -> Iterator[Row]:
-        columns = self._usage.history.columns()
-        for stay in columns.stays:
-            running = (stay.start <= times) & (times < stay.end)
-            if running.any():
-                labels = {"namespace": stay.namespace, "pod": stay.pod, "node": stay.node, "uid": stay.uid}
-                labels["job"] = "kube-state-metrics"
-                yield Row(labels=labels, node=stay.node, values=np.ones(len(times)), present=running, raw=True)
 
 
 def _without_name(labels: Mapping[str, str]) -> dict[str, str]:

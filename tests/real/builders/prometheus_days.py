@@ -37,14 +37,23 @@ def hourly_rate(cores: Callable[[Floats], Floats], since: float) -> Callable[[Fl
     return values
 
 
-def fill_days(data: Path, series: Sequence[LongSeries], *, days: Iterable[int], until: float) -> int:
-    """Write blocks for whole UTC days into a data folder, nothing after `until`; how many samples were written."""
+def fill_days(
+    data: Path,
+    series: Sequence[LongSeries],
+    *,
+    days: Iterable[int],
+    since: float = 0.0,
+    until: float,
+    spacing: float = SPACING_SECONDS,
+) -> int:
+    """Write blocks for whole UTC days into a data folder, nothing before `since` or after `until`; how many samples
+    were written."""
     data.mkdir(exist_ok=True)
     written = 0
     ordered = sorted(series, key=lambda each: each.metric)
     text = data.parent / "day.om"
     for day in days:
-        times = np.arange(day * DAY_SECONDS, min((day + 1) * DAY_SECONDS, until), SPACING_SECONDS)
+        times = np.arange(max(day * DAY_SECONDS, since), min((day + 1) * DAY_SECONDS, until), spacing)
         if not len(times):
             continue
         stamps = [f" {at:.0f}\n" for at in times.tolist()]
