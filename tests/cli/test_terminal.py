@@ -1,14 +1,25 @@
 """Every command on a terminal of 80 columns, against the practice cluster of `demo`."""
 
+import io
 import re
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from rich.console import Console
 
+from rebalancer.cli.output.tables import plain_table
 from rebalancer.cli.registry import COMMANDS
 from rebalancer.lab import Lab
-from tests.programs.cli import Result
+from rebalancer.model.document import DIMENSIONS
+from rebalancer.store import upgrade
+from tests.cli import test_accuracy
+from tests.cli.test_report import WEEK
+from tests.e2e.test_backtest_cli import write_trace
+from tests.evaluation.builders import fill
+from tests.programs.cli import Result, policy_for, write_policy
 from tests.programs.in_process import run_here
 
 ROOT = Path(__file__).parents[2]
@@ -37,16 +48,22 @@ CALLS = {
     "db status": ("db", "status", "--database", "{database}"),
     "db prune": ("db", "prune", "--database", "{database}"),
     "policy": ("policy", "validate", "{policy}"),
+    "policy show": ("policy", "show", "-f", "{policy}"),
+    "policy example": ("policy", "example"),
+    "version": ("version",),
+    "backtest": ("backtest", "--traces", "{traces}"),
+    "backtest, folders": ("backtest", "--traces", "{traces}", "--traces", "{more_traces}"),
+    "demo": ("demo", "--speed", "120"),
+    "trigger": ("trigger", "--node", "gen-1", "--server", "{server}"),
+    "resolve": ("resolve", "eviction", "1", "--reason", "the pod is not wanted any more", *OF_LEDGER),
+    "report, full": ("report", "-f", "{week_policy}", "--database", "{week}", *WEEK, "--by", "{dimensions}"),
+    "report, pools": ("report", "-f", "{week_policy}", "--database", "{week}", *WEEK),
+    "forecast --accuracy, full": ("forecast", "--accuracy", "-f", "{week_policy}", "--database", "{judged}"),
 }
 """In this order: the later ones show what the run has done."""
 SILENT = {
-    "lab": "serves until it is stopped",
-    "version": "a line",
     "completion": "a script",
-    "trigger": "a line",
-    "resolve": "a line",
-    "demo": "cycles as `run` shows them",
-    "backtest": "its tables are those of tests/forecast",
+    "lab": "serves until it is stopped",
 }
 """Commands that print no table of the cluster's names here."""
 
@@ -54,7 +71,12 @@ SILENT = {
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     folder = tmp_path_factory.mktemp("terminal")
-    with Lab.start("demo") as lab, pytest.MonkeyPatch.context() as patch:
+    with (
+        Lab.start("demo") as lab,
+        HTTPServer(("127.0.0.1", 0), Accepts) as server,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        Thread(target=server.serve_forever, daemon=True).start()
         patch.setenv("REBALANCER_HISTORY_DIR", str(folder / "history"))
         policy = folder / "policy.yaml"
         text = (ROOT / "policies" / "demo.yaml").read_text()
@@ -65,8 +87,45 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
             "kubeconfig": str(lab.write_kubeconfig(folder / "kubeconfig")),
             "database": f"sqlite:///{folder / 'rebalancer.db'}",
             "pod": next(each for each in pods if each.startswith("shop/checkout-")),
-            "pods": " ".join(pods),
+            "pods": " ".join([*pods, "shop/web-0"]),
+            "server": f"http://127.0.0.1:{server.server_port}",
+            **recorded(folder),
         }
+        server.shutdown()
+
+
+def recorded(folder: Path) -> dict[str, str]:
+    """What commands read that no practice cluster has: traces of CPU, and databases of a week."""
+    week, judged = (f"sqlite:///{folder / name}" for name in ("week.db", "judged.db"))
+    upgrade(week)
+    fill(week)
+    test_accuracy.fill(judged)
+    for name in ("traces", "more"):
+        (folder / name).mkdir()
+        write_trace(folder / name, "one", 7, level=30)
+        write_trace(folder / name, "two", 6, level=10)
+    week_policy = str(write_policy(folder, policy_for("http://127.0.0.1:9"), "week.yaml"))
+    return {
+        "week": week,
+        "judged": judged,
+        "week_policy": week_policy,
+        "dimensions": ",".join(DIMENSIONS),
+        "traces": str(folder / "traces"),
+        "more_traces": str(folder / "more"),
+    }
+
+
+class Accepts(BaseHTTPRequestHandler):
+    """The daemon's answer to `trigger`."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(202)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Prints nothing."""
 
 
 def call(names: dict[str, str], *words: str) -> Result:
@@ -79,7 +138,8 @@ def check(text: str, pods: set[str]) -> None:
     """No line is longer than the terminal, no row goes on in a second line, no name is cut."""
     for line in text.splitlines():
         assert len(line) <= WIDTH, line
-        assert len(line) - len(line.lstrip()) <= 4, f"a row that goes on: {line}"
+        figures = re.fullmatch(r"[-+.%m\d ]*", line)  # aligned to the right
+        assert figures or len(line) - len(line.lstrip()) <= 4, f"a row that goes on: {line}"
         assert "…" not in line
     namespaces = {pod.partition("/")[0] for pod in pods}
     known = {*pods, *(f"{space}/{name}" for space, name in services(pods))}
@@ -110,3 +170,24 @@ def test_21_2_a_wide_table_has_all_columns(names: dict[str, str]) -> None:
     node = ("explain", "node", "gen-2", *OF_BOTH)
     assert "REQUEST" not in call(names, *node).out
     assert "REQUEST" in call(names, *node, "-o", "wide").out
+
+
+def test_21_2_a_table_without_rows_keeps_its_heads() -> None:
+    console = Console(width=WIDTH, record=True, file=io.StringIO())
+    console.print(plain_table("Limits", "SCOPE", "LIMIT"))
+    assert console.export_text().split() == ["Limits", "SCOPE", "LIMIT"]
+
+
+def test_21_2_columns_that_are_too_many_stand_in_further_blocks_with_their_keys() -> None:
+    console = Console(width=20, record=True, file=io.StringIO())
+    table = plain_table("", "POOL", "FIRST", "SECOND", "THIRD", right=(), keys=1)
+    table.add_row("general", "1", "2", "3")
+    console.print(table)
+    assert console.export_text().splitlines() == [
+        "POOL     FIRST",
+        "general  1",
+        "POOL     SECOND",
+        "general  2",
+        "POOL     THIRD",
+        "general  3",
+    ]

@@ -148,7 +148,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
 
 
 def test_21_7_the_images_steps_install_the_program_with_its_license_and_commit(image: Image) -> None:
-    assert f"rebalancer {rebalancer.__version__} (commit {COMMIT}, " in image.run(
+    assert f"rebalancer {rebalancer.__version__} (commit {COMMIT[:12]}, " in image.run(
         "rebalancer", "version", read_only=True
     )
     (packages,) = (image.root / "opt" / "rebalancer" / "lib").glob("python3.*/site-packages")

@@ -239,7 +239,7 @@ def test_21_7_version_shows_the_commit_of_the_checkout(tmp_path: Path) -> None:
     for arguments in (["version"], ["--version"]):
         said = program(*arguments, cwd=tmp_path)
         assert said.code == 0
-        found = re.fullmatch(r"rebalancer (\S+) \(commit ([0-9a-f]{40})(-dirty)?, Python 3\.\S+\)\n", said.out)
+        found = re.fullmatch(r"rebalancer (\S+) \(commit ([0-9a-f]{12})(-dirty)?, Python 3\.\S+\)\n", said.out)
         assert found is not None, said.out
         assert (found[1], found[2]) == (rebalancer.__version__, head.strip())
 
@@ -256,7 +256,7 @@ def test_21_7_an_installed_program_knows_the_commit_that_it_was_built_from(tmp_p
     assert "(commit unknown, " in said()
     (tmp_path / "rebalancer" / "_data").mkdir()
     (tmp_path / "rebalancer" / "_data" / "commit").write_text("0123456789abcdef\n")
-    assert "(commit 0123456789abcdef, " in said()
+    assert "(commit 0123456789ab, " in said()
 
 
 # ---- what CI runs

@@ -42,8 +42,10 @@ def validate(
 @options("policy", *TABLES)
 def show(invocation: Invocation) -> None:
     """Show every value of a policy that is in force, and where it comes from: a line of the file, or the default."""
+    from rich.text import Text
+
     from rebalancer.cli.output.formats import Shown
-    from rebalancer.cli.output.tables import Screen, plain_table
+    from rebalancer.cli.output.tables import HEADS, Screen, print_paragraph
     from rebalancer.policy.effective import effective_values
     from rebalancer.policy.source import policy_in
 
@@ -52,10 +54,9 @@ def show(invocation: Invocation) -> None:
     values = effective_values(invocation.policy, data, source=source)
 
     def draw(screen: Screen) -> None:
-        table = plain_table("", "FROM", "VALUE", right=())
         for each in values:
-            table.add_row("default" if each.line is None else f"line {each.line}", f"{each.field}: {each.shown}")
-        screen.print(table)
+            begins = "default" if each.line is None else f"line {each.line}"
+            print_paragraph(screen, Text(f"{begins:8}", style=HEADS), f"{each.field}: {each.shown}")
 
     document = {
         "policy": source,
@@ -96,15 +97,23 @@ def example(
 ) -> None:
     """Print a policy that ships with the program; without a name, the names of all."""
     from rebalancer.bootstrap.paths import shipped
+    from rebalancer.cli.output.tables import Screen, print_paragraph
 
     there = {path.stem: path for path in sorted(shipped("policies").glob("*.yaml"))}
     if name is None:
+        screen = Screen()
         for each, path in there.items():
-            typer.echo(f"{each:14} {path.read_text(encoding='utf-8').splitlines()[0].partition(': ')[2]}")
+            print_paragraph(screen, f"{each:12}", _summary(path.read_text(encoding="utf-8")))
         return
     if name not in there:
         raise unknown("example", name, there)
     typer.echo(there[name].read_text(encoding="utf-8"), nl=False)
+
+
+def _summary(text: str) -> str:
+    """The first sentence of an example's comment, without its name."""
+    comment = " ".join(line.removeprefix("# ") for line in text.splitlines())
+    return comment.partition(": ")[2].partition(". ")[0] + "."
 
 
 @app.command()

@@ -6,13 +6,17 @@ import typer
 
 from rebalancer import __version__
 
+SHOWN = 12
+"""Digits of the commit."""
+
 
 def version_line() -> str:
     """`rebalancer 0.1.0 (commit 0123456789ab, Python 3.11.7)`."""
     from rebalancer.bootstrap.build import commit
 
-    built_from = commit()
-    return f"rebalancer {__version__} (commit {built_from or 'unknown'}, Python {platform.python_version()})"
+    built_from, dash, dirty = commit().partition("-")
+    shown = f"{built_from[:SHOWN]}{dash}{dirty}"
+    return f"rebalancer {__version__} (commit {shown or 'unknown'}, Python {platform.python_version()})"
 
 
 def version() -> None:

@@ -95,7 +95,7 @@ def print_accuracy(console: Console, found: Accuracy, *, since: float) -> None:
     lines = [*((name or UNKNOWN, scores) for name, scores in found.pools.items()), (ALL, found.everything)]
     columns = ("COUNT", "ERROR", "UNDER", "OVER", "COVERAGE", "HOT RECALL", "HOT PRECISION", "HOURS OFF")
     title = "Forecasts of the daily P95 against actuals; errors are shares of a node's capacity"
-    table = plain_table(title, "POOL", *columns, "UNCHANGED", "UNCHANGED ERROR", "")
+    table = plain_table(title, "POOL", *columns, "UNCHANGED", "UNCHANGED ERROR", "DETAIL", keys=1)
     for name, scores in lines:
         table.add_row(
             name,

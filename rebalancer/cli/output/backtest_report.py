@@ -131,18 +131,18 @@ def print_report(console: Console, result: Backtest, policy: Forecast, *, of_tra
     what = "P95" if resource.statistic == P95 else "Highest"
     of = "CPU" if resource == OF_CPU else resource.name
     title = f"{what} of the next day, {total.forecasts} node days ({total.hot_days} hot); shares of a node's mean {of}"
-    table = plain_table(title, "PREDICTOR", *scores, "LOSS WITHOUT MARGIN")
+    table = plain_table(title, "PREDICTOR", *scores, "LOSS WITHOUT MARGIN", keys=1)
     for score in sorted(total.scores, key=lambda each: each.errors.pinball):
         kind = " (default)" if score.predictor == result.default else " (baseline)" if score.simple else ""
         table.add_row(score.predictor + kind, *_cells(score), number(score.bare.pinball, 4))
     console.print(table)
-    criteria = plain_table("Acceptance criteria of the default", "CRITERION", "REQUIRED", "VALUE", "")
+    criteria = plain_table("Acceptance criteria of the default", "CRITERION", "REQUIRED", "VALUE", "", keys=1)
     for each in acceptance_criteria(result):
         value = percent(each["value"])
         missed = UNKNOWN if value == UNKNOWN else "NOT MET"
         criteria.add_row(each["criterion"], each["required"], value, "met" if each["met"] else missed)
     console.print(criteria)
-    pools = plain_table(f"{result.default} in each pool", "POOL", *scores, "NODE DAYS", "LOWEST LOSS")
+    pools = plain_table(f"{result.default} in each pool", "POOL", *scores, "NODE DAYS", "LOWEST LOSS", keys=1)
     for pool, comparison in result.pools.items():
         if not comparison.forecasts:
             pools.add_row(pool, *[UNKNOWN] * len(scores), "0", UNKNOWN)
@@ -166,12 +166,21 @@ def print_report(console: Console, result: Backtest, policy: Forecast, *, of_tra
     print_notes(console, result.notes)
 
 
-FOLDERS = ("LOSS AT 0.9", "BEST BASELINE", "LESS LOSS", "COVERAGE", "WEEKDAYS", "HOT RECALL", "PEAK WITHIN 1H")
+FOLDERS = (
+    "LOSS AT 0.9",
+    "BEST BASELINE",
+    "LESS LOSS",
+    "COVERAGE",
+    "WEEKDAYS",
+    "HOT RECALL",
+    "PEAK WITHIN 1H",
+    "YESTERDAY'S",
+)
 
 
 def print_folders(console: Console, results: Sequence[tuple[str, Backtest]]) -> None:
     """The default in each folder of traces, the worst one first."""
-    table = plain_table("P95 of the next 24 hours, four forecasts a day, by folder", "FOLDER", *FOLDERS)
+    table = plain_table("P95 of the next 24 hours, four forecasts a day, by folder", "FOLDER", *FOLDERS, keys=1)
     gains = {folder: less_loss(each) for folder, each in results}
     for folder, result in sorted(results, key=lambda each: gains[each[0]]):
         default, best = result.score(result.default), result.best_simple
@@ -184,7 +193,8 @@ def print_folders(console: Console, results: Sequence[tuple[str, Backtest]]) -> 
             percent(default.errors.coverage),
             f"{percent(min(weekdays))} - {percent(max(weekdays))}",
             percent(default.hot_recall),
-            f"{percent(result.total.peak_within_hour)} (yesterday's {percent(result.total.yesterday_within_hour)})",
+            percent(result.total.peak_within_hour),
+            percent(result.total.yesterday_within_hour),
         )
     console.print(table)
     console.print(f"Mean: {percent(sum(gains.values()) / len(gains))} less loss than the best baseline of each folder.")

@@ -65,7 +65,7 @@ def _print_rates(console: Console, report: Report) -> None:
     rows = [(*_names(line, report), *_rates(line)) for line in report.lines]
     if len(rows) != 1:
         rows.append((ALL, *("" for _ in report.by[1:]), *_rates(report.total)))
-    _table(console, "Rates", (*map(str.upper, report.by), *RATES), rows)
+    _table(console, "Rates", (*map(str.upper, report.by), *RATES), rows, keys=len(report.by))
 
 
 def _names(line: RateLine, report: Report) -> list[str]:
@@ -204,7 +204,8 @@ def _print_breakdown(console: Console, breakdown: ChangeBreakdown) -> None:
         ("AFTER", breakdown.after),
     )
     title = "CPU change of the relieved nodes"
-    _table(console, title, tuple(name for name, _ in parts), [tuple(millicores(value) for _, value in parts)])
+    names = tuple(name for name, _ in parts)
+    _table(console, title, names, [tuple(millicores(value) for _, value in parts)], keys=0)
 
 
 def _print_accuracy(console: Console, report: Report) -> None:
@@ -224,12 +225,14 @@ def _print_accuracy(console: Console, report: Report) -> None:
     _table(console, "Forecasts of the daily P95; errors are shares of a node's capacity", columns, rows)
 
 
-def _table(console: Console, title: str, columns: tuple[str, ...], rows: Iterable[Iterable[str]]) -> None:
+def _table(
+    console: Console, title: str, columns: tuple[str, ...], rows: Iterable[Iterable[str]], *, keys: int = 1
+) -> None:
     """Prints nothing without rows."""
     rows = list(rows)
     if not rows:
         return
-    table = plain_table(title, *columns, right=set(columns) - LEFT)
+    table = plain_table(title, *columns, right=set(columns) - LEFT, keys=keys)
     for row in rows:
         table.add_row(*row)
     console.print()

@@ -55,13 +55,21 @@ class Table:
     """A table without lines. Its cells are never read as markup: names from a cluster are not trusted.
 
     Where a row is longer than a line, the sentences stand below: in a legend of the column `legend`, once for each of
-    its values, or else below their row. The columns `wide` are shown with `-o wide` only, empty columns never.
+    its values, or else below their row. With `keys`, columns that are still too many stand in further blocks, each
+    beginning with that many columns. The columns `wide` are shown with `-o wide` only, empty columns never.
     """
 
     def __init__(
-        self, title: str, columns: Sequence[str], *, right: Iterable[str], wide: Iterable[str], legend: str
+        self,
+        title: str,
+        columns: Sequence[str],
+        *,
+        right: Iterable[str],
+        wide: Iterable[str],
+        legend: str,
+        keys: int | None,
     ) -> None:
-        self._title, self._columns, self._legend = title, columns, legend
+        self._title, self._columns, self._legend, self._keys = title, columns, legend, keys
         self._right, self._wide = frozenset(right), frozenset(wide)
         self._rows: list[list[Text]] = []
 
@@ -79,7 +87,7 @@ class Table:
         shown = [
             at
             for at, name in enumerate(self._columns)
-            if (wide or name not in self._wide) and any(row[at] for row in self._rows)
+            if (wide or name not in self._wide) and (not self._rows or any(row[at] for row in self._rows))
         ]
         if self._title:
             yield Text(localised(self._title), style=TITLES)
@@ -88,7 +96,8 @@ class Table:
             return
         cells = [at for at in shown if self._columns[at] not in SENTENCES]
         sentences = [at for at in shown if at not in cells]
-        head, *rows = self._lines(cells)
+        first_block, *further = self._blocks(cells, options.max_width)
+        head, *rows = self._lines(first_block)
         yield head
         said: dict[str, None] = {}
         for at, (line, row) in enumerate(zip(rows, self._rows, strict=True)):
@@ -101,6 +110,21 @@ class Table:
                     yield from _paragraph(each, options.max_width)
         for each in said:
             yield from _paragraph(each, options.max_width)
+        for block in further:
+            yield from self._lines(block)
+
+    def _blocks(self, columns: Sequence[int], width: int) -> list[list[int]]:
+        """The columns of each block."""
+        if self._keys is None:
+            return [[*columns]]
+        keys, blocks = [at for at in columns if at < self._keys], []
+        block = keys
+        for at in columns[len(keys) :]:
+            if len(block) > len(keys) and self._width([*block, at]) > width:
+                blocks.append(block)
+                block = keys
+            block = [*block, at]
+        return [*blocks, block]
 
     def _sentences(self, row: Sequence[Text], columns: Sequence[int]) -> list[str]:
         """The sentences of a row, each with what it belongs to."""
@@ -161,10 +185,15 @@ def _paragraph(text: str, width: int, *, used: int = 0) -> list[Text]:
 
 
 def plain_table(
-    title: str, *columns: str, right: Iterable[str] = FIGURES, wide: Iterable[str] = (), legend: str = ""
+    title: str,
+    *columns: str,
+    right: Iterable[str] = FIGURES,
+    wide: Iterable[str] = (),
+    legend: str = "",
+    keys: int | None = None,
 ) -> Table:
     """A table; see Table."""
-    return Table(title, columns, right=right, wide=wide, legend=legend)
+    return Table(title, columns, right=right, wide=wide, legend=legend, keys=keys)
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:
