@@ -8,10 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from rebalancer.bootstrap.active import Active
-from rebalancer.cycle.context import CycleContext
-from rebalancer.cycle.request import CycleRequest, RequestScope
-from rebalancer.cycle.run import begin_report, execute_cycle
-from rebalancer.daemon.alert_requests import (
+from rebalancer.cycle.alert_requests import (
     ActionableEpisode,
     AlertedNodes,
     RejectedEpisode,
@@ -19,7 +16,11 @@ from rebalancer.daemon.alert_requests import (
     excess_since,
     record_results,
     resolve_episode,
+    with_alerts,
 )
+from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.request import CycleRequest
+from rebalancer.cycle.run import begin_report, execute_cycle
 from rebalancer.daemon.triggers import TriggerQueue
 from rebalancer.model.alerts import AlertEpisode
 from rebalancer.model.errors import RebalancerError
@@ -183,28 +184,6 @@ class Worker:
         while not self._stopping() and time.monotonic() < end:
             self._heartbeat.beat()
             time.sleep(0.1)
-
-
-def with_alerts(request: CycleRequest | None, actionable: list[ActionableEpisode]) -> CycleRequest | None:
-    """The request merged with the nodes of alerts; None without either.
-
-    Of two alerts for one resource of a node the one with the lower `high` wins.
-    """
-    if not actionable:
-        return request
-    marks = {}
-    for each in sorted((each.override for each in actionable), key=lambda mark: -mark.high):
-        marks[each.node, each.resource] = each
-    # not a scope for each node: each is asked about every node of the cluster
-    nodes: dict[str, set[str]] = {}
-    for each in marks.values():
-        nodes.setdefault(each.strategy, set()).add(each.node)
-    alerted = CycleRequest(
-        trigger=Trigger.ALERT,
-        scopes=frozenset(RequestScope(strategy=name, nodes=frozenset(members)) for name, members in nodes.items()),
-        thresholds=marks,
-    )
-    return alerted if request is None else request.merged(alerted)
 
 
 def _log(report: CycleReport, took: float) -> None:

@@ -17,6 +17,7 @@ from rebalancer.model.replay import Blocked, Grid32, ReplayedCycle
 from rebalancer.model.snapshot import Floats
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
+from rebalancer.replay.alerts import ReplayedAlerts
 from rebalancer.replay.cluster import SimulatedCluster
 
 EVALUATION_SECONDS = 300.0
@@ -47,25 +48,28 @@ class PolicyRun:
         cluster, end = self.cluster, self.cluster.recording.end
         due = {each.name: cluster.now + each.interval for each in self.policy.strategies}
         forecast_at = cluster.now if self.forecasts is not None else end
+        alerts = ReplayedAlerts(self.cluster.recording.alerts, self.policy)
         while not self.stopping():
-            at = min(*due.values(), forecast_at, end)
+            at = min(*due.values(), forecast_at, alerts.next_at, end)
             # a cycle with waits ends later than it began
             cluster.run_to(max(at, cluster.now))
             if cluster.now >= end:
                 break
-            now = cluster.now
+            now, request = cluster.now, None
             self.passed(now)
-            requests = []
             if self.forecasts is not None and forecast_at <= now:
-                requests.append(self.forecasts.look(self.context.cluster.snapshot()).request())
+                ahead = self.forecasts.look(self.context.cluster.snapshot()).request()
                 forecast_at = max(self.forecasts.next_at(), now + STEP_SECONDS)
+                if ahead is not None:
+                    self._cycle(ahead)
             late = {name for name, next_at in due.items() if next_at <= now}
             if late:
-                requests.append(periodic(late, every=len(late) == len(due)))
+                request = periodic(late, every=len(late) == len(due))
                 due |= {each.name: now + each.interval for each in self.policy.strategies if each.name in late}
-            for request in requests:
-                if request is not None:
-                    self._cycle(request)
+            if late or alerts.next_at <= now:
+                request = alerts.asked(self.context, request, now)
+            if request is not None:
+                self._cycle(request)
 
     def _cycle(self, request: CycleRequest) -> None:
         at = self.cluster.now

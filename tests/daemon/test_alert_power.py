@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.daemon.alert_requests import ActionableEpisode, AlertedNodes, RejectedEpisode, resolve_episode
+from rebalancer.cycle.alert_requests import ActionableEpisode, AlertedNodes, RejectedEpisode, resolve_episode
 from rebalancer.lab import node, scenario, workload
 from rebalancer.model.alerts import Alert, AlertEpisode, ThresholdOverride
 from rebalancer.model.errors import ConfigError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.daemon.alert_requests import (
+from rebalancer.cycle.alert_requests import (
     ActionableEpisode,
     AlertedNodes,
     RejectedEpisode,

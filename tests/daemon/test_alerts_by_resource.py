@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from rebalancer.daemon.alert_requests import (
+from rebalancer.cycle.alert_requests import (
     ActionableEpisode,
     AlertedNodes,
     RejectedEpisode,
     record_results,
     resolve_episode,
+    with_alerts,
 )
-from rebalancer.daemon.worker import with_alerts
 from rebalancer.model.alerts import Alert, AlertEpisode, ThresholdOverride
 from rebalancer.model.eviction import Eviction, Outcome, PodAmount
 from rebalancer.model.plan import CycleReport, NodeLine, ResourceExcess, ResourceShare, Trigger

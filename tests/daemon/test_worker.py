@@ -16,11 +16,11 @@ import pytest
 from rebalancer.bootstrap.active import Active
 from rebalancer.bootstrap.contexts import acting_context
 from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.alert_requests import ActionableEpisode, with_alerts
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.request import CycleRequest, RequestScope
-from rebalancer.daemon.alert_requests import ActionableEpisode
 from rebalancer.daemon.triggers import TriggerQueue
-from rebalancer.daemon.worker import SHORTEST_NAP_SECONDS, Heartbeat, Worker, with_alerts
+from rebalancer.daemon.worker import SHORTEST_NAP_SECONDS, Heartbeat, Worker
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received, ThresholdOverride
 from rebalancer.model.errors import ConnectError

@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.bootstrap.replay import most_in_flight, run_recording
 from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.recording import Recording
+from rebalancer.model.recording import RecordedAlert, Recording
 from rebalancer.model.replay import ReplayRun
 from rebalancer.replay.run import high_millicores, measured
 from tests.replay.builders import HIGH, START, RecordedPod, Told, policy, recording
@@ -116,3 +116,26 @@ def test_22_5_a_run_that_is_stopped_is_as_far_as_it_came() -> None:
     step = int((part.until - START) // STEP_SECONDS)
     assert np.isfinite(part.share[:, : step - 1]).all()
     assert np.isnan(part.share[:, step + 1 :]).all()
+
+
+# ---- alerts and forecasts
+
+
+def test_22_3_an_alert_asks_for_its_node_while_it_fires() -> None:
+    """Node 0 uses 60 % all the time: less than `high` of its pool, more than that of the alert."""
+    pods = [RecordedPod(name=f"s{at}-1-a", service=f"s{at}", node=0, cpu=1000.0, request=500.0) for at in range(6)] + [
+        RecordedPod(name=f"s{at}-1-b", service=f"s{at}", node=1, cpu=300.0, request=500.0) for at in range(6)
+    ]
+    found = recording(Told(nodes=3, steps=STEPS, pods=pods))
+    at, until = START + 30.4 * STEP_SECONDS, START + 40 * STEP_SECONDS
+    alert = RecordedAlert(at, until, {"alertname": "NodeHot", "node": "node-0"}, {})
+    rule = {"rules": [{"alert": "NodeHot", "strategy": "LowNodeUtilization", "high": 55, "target": 48}]}
+    assert not run(found, alerts=rule).evictions
+    alerted = run(replace(found, alerts=(alert,)), alerts=rule)
+    assert alerted.evictions
+    assert all(at <= each.at <= until for each in alerted.evictions)
+    assert {each.trigger for each in alerted.cycles if each.evicted} == {"alert"}
+    other = replace(found, alerts=(alert._replace(labels={"alertname": "NodeHot", "node": "node-2"}),))
+    assert not run(other, alerts=rule).evictions
+    elsewhere = replace(found, alerts=(alert._replace(labels={"alertname": "Unknown", "node": "node-0"}),))
+    assert not run(elsewhere, alerts=rule).evictions

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from rebalancer.cli.output.cycle import cycle_document
+from rebalancer.cycle.alert_requests import ActionableEpisode, AlertedNodes, resolve_episode, with_alerts
 from rebalancer.cycle.run import run_cycle
-from rebalancer.daemon.alert_requests import ActionableEpisode, AlertedNodes, resolve_episode
-from rebalancer.daemon.worker import with_alerts
 from rebalancer.evaluation.assessments import derive_feedback, remember
 from rebalancer.model.alerts import Alert, AlertEpisode
 from rebalancer.model.effect import Assessment, EffectRecords, Outcome, Step

@@ -8,10 +8,11 @@ nothing is evicted.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, ThresholdOverride
 from rebalancer.model.eviction import Eviction, Outcome
 from rebalancer.model.figures import percent
-from rebalancer.model.plan import CycleReport, PodRefusal
+from rebalancer.model.plan import CycleReport, PodRefusal, Trigger
 from rebalancer.model.ports import Inbox
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import CPU
@@ -187,6 +188,28 @@ def _percent(alert: Alert, annotation: str) -> float | None:
     if not 1 <= value <= 100:
         raise _RejectedError(f"annotation {annotation}: expected a percentage between 1 and 100, got {text[:40]!r}")
     return value
+
+
+def with_alerts(request: CycleRequest | None, actionable: list[ActionableEpisode]) -> CycleRequest | None:
+    """The request merged with the nodes of alerts; None without either.
+
+    Of two alerts for one resource of a node the one with the lower `high` wins.
+    """
+    if not actionable:
+        return request
+    marks = {}
+    for each in sorted((each.override for each in actionable), key=lambda mark: -mark.high):
+        marks[each.node, each.resource] = each
+    # not a scope for each node: each is asked about every node of the cluster
+    nodes: dict[str, set[str]] = {}
+    for each in marks.values():
+        nodes.setdefault(each.strategy, set()).add(each.node)
+    alerted = CycleRequest(
+        trigger=Trigger.ALERT,
+        scopes=frozenset(RequestScope(strategy=name, nodes=frozenset(members)) for name, members in nodes.items()),
+        thresholds=marks,
+    )
+    return alerted if request is None else request.merged(alerted)
 
 
 def record_results(inbox: Inbox, actionable: Sequence[ActionableEpisode], report: CycleReport, *, now: float) -> None:
