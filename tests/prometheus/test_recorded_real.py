@@ -35,6 +35,8 @@ SLACK = SPACING_SECONDS + 61.0
 
 WEB, OLD, LEGACY, DB = ("ReplicaSet", "web-7d9f"), ("ReplicaSet", "web-6c8b"), ("ReplicaSet", "cart-55aa"), "db"
 ROLLED_OUT, EVICTED = START + 50 * HOUR, START + 100 * HOUR + 17 * 60
+BLINK = START + 31 * HOUR + 600.0
+"""Between two ends of windows."""
 MOVED, PENDING = START + 70 * HOUR, 12 * 60.0
 GONE_NODE, NEW_NODE = START + 30 * HOUR, START + 90 * HOUR
 
@@ -78,6 +80,10 @@ PODS = [
     KsmPod(name="db-0", uid="db-after", node="pool-a-3", owner=("StatefulSet", DB), created=MOVED + 200.0),
     KsmPod(name="report-29001", uid="job", node="pool-a-3", owner=("Job", "report-29001"), created=START + 10 * HOUR,
            finished=START + 11 * HOUR, gone=START + 60 * HOUR),
+    KsmPod(name="blink", uid="blink", node="pool-a-2", owner=("Job", "blink"), created=BLINK, finished=BLINK + 1200.0,
+           gone=BLINK + 2400.0, cpu_cores=0.75),
+    KsmPod(name="failed", uid="failed", node="pool-a-2", owner=("Job", "blink"), created=START + 3 * HOUR,
+           finished=START + 5 * HOUR, failed=True, gone=START + 30 * HOUR),
     KsmPod(name="before", uid="before", node="pool-a-0", created=START - 30 * HOUR, gone=START - 3 * HOUR),
 ]  # fmt: skip
 OF_UID = {pod.uid: pod for pod in PODS}
@@ -99,6 +105,7 @@ def stack() -> list[LongSeries]:
         (WEB[0], "shop", WEB[1]): ("Deployment", "web"),
         (LEGACY[0], "shop", LEGACY[1]): ("Deployment", "cart"),
         ("Job", "shop", "report-29001"): ("CronJob", "report"),
+        ("Job", "shop", "blink"): ("Workflow", "short"),
     }
     out = ksm_history(pods=PODS, nodes=NODES, budgets=[BUDGET], parents=parents, cluster="prod")
     out += ksm_history(
@@ -243,7 +250,8 @@ def test_22_1_templates_are_those_of_todays_pods_with_the_recorded_requests(reco
     assert template("db-before") == template("db-after")
     texts = {gap.text: gap.pods for gap in recording.gaps}
     assert next(count for text, count in texts.items() if "of the same service" in text) == 3
-    assert next(count for text, count in texts.items() if "without any pod today" in text) == 2
+    assert next(count for text, count in texts.items() if "without any pod today" in text) == 4
+    assert (template("blink").cpu_request_millicores, template("failed").cpu_request_millicores) == (750.0, 500.0)  # type: ignore[attr-defined]
 
 
 def test_22_1_owners_and_their_parents_are_known_also_of_replica_sets_that_are_gone(recording: Recording) -> None:
@@ -256,6 +264,7 @@ def test_22_1_owners_and_their_parents_are_known_also_of_replica_sets_that_are_g
     assert service("new-0") == service("old-0") == ("Deployment", "web")  # the old one by its name
     assert service("cart") == ("Deployment", "cart")
     assert service("job") == ("CronJob", "report")
+    assert service("blink") == ("Workflow", "short")
     assert service("db-before") == ("StatefulSet", "db")
 
 

@@ -1,13 +1,14 @@
 """The objects of a cluster over some days, from the metrics of kube-state-metrics v2.
 
-What came or went is read window by window: a series that a window has and its beginning hasn't, and one that its end
-hasn't any more. So an answer is as large as the changes, not as the cluster. Times of creation, binding and readiness
-are values of metrics; an end is the last sample, to the minute.
+What came or went is read window by window: series that the end of a window has and its beginning hasn't, and those
+that its end hasn't any more. So an answer is as large as the changes, not as the cluster. What came and went between
+two ends is then read by the names of its pods. Times of creation, binding and readiness are values of metrics; an end
+is the last sample, to the minute.
 
 Source of the metrics: https://github.com/kubernetes/kube-state-metrics/tree/main/docs
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ PodKey = tuple[str, str, str]
 POD_INFO = "kube_pod_info"
 POD = ("namespace", "pod", "uid")
 CHANGE_SECONDS = 6 * 3600.0
+"""Longest window."""
 _MOST_POINTS = 8_000_000
 """Samples of one subquery; Prometheus allows 50 million by default."""
 _LIST_POINTS = 2_000_000
@@ -98,23 +100,30 @@ class _Family:
     matchers: tuple[str, ...] = ()
     first: bool = False
     """The smallest value counts, instead of the last."""
+    condition: str = ""
+    """Comparison that its values must pass."""
     summed: tuple[str, ...] = ()
     """Labels of the sums of these values; empty: they are not summed."""
 
-    def selector(self, cluster: Sequence[str]) -> str:
-        inside = ",".join((*self.matchers, *cluster))
+    def selector(self, *matchers: str) -> str:
+        """Its series, restricted by further matchers (PromQL)."""
+        inside = ",".join((*self.matchers, *matchers))
         return f"{self.metric}{{{inside}}}" if inside else self.metric
 
-    def at_start(self, cluster: Sequence[str]) -> str:
+    def at_start(self, *matchers: str) -> str:
         """What there is at one moment."""
-        return self._joined(self.selector(cluster))
+        return self._joined(self.selector(*matchers) + self.condition)
 
-    def new(self, window: Window, cluster: Sequence[str]) -> str:
-        """What a window has, and its beginning hasn't."""
-        selector, over = self.selector(cluster), "min_over_time" if self.first else "last_over_time"
-        here = f"{over}({selector}[{window.promql}])"
-        before = f"{selector} offset {window.promql}"
-        return self._joined(f"{here} unless on ({', '.join(self.key)}) {before}")
+    def new(self, window: Window, *matchers: str) -> str:
+        """What the end of a window has, and its beginning hasn't."""
+        selector = self.selector(*matchers)
+        before = f"({selector} offset {window.promql}{self.condition})"
+        return self._joined(f"{selector}{self.condition} unless on ({', '.join(self.key)}) {before}")
+
+    def within(self, window: Window, *matchers: str) -> str:
+        """What there was at any time of a window."""
+        over = "min_over_time" if self.first else "max_over_time" if self.condition else "last_over_time"
+        return self._joined(f"{over}({self.selector(*matchers)}[{window.promql}]){self.condition}")
 
     def _joined(self, series: str) -> str:
         """One series for each object: kube-state-metrics itself may have been replaced meanwhile."""
@@ -132,7 +141,9 @@ _POD_TIMES: Mapping[str, _Family] = {
     "ready": _Family(metric="kube_pod_status_ready_time", key=POD, by=POD, first=True),
 }
 _COMPLETED = _Family(metric="kube_pod_completion_time", key=POD, by=POD)
-_FINAL = 'phase=~"Succeeded|Failed"'
+_FINISHED = _Family(
+    metric="kube_pod_status_phase", key=POD, by=POD, matchers=('phase=~"Succeeded|Failed"',), condition=" == 1"
+)
 _REQUESTS = _Family(
     metric="kube_pod_container_resource_requests",
     key=POD,
@@ -167,7 +178,9 @@ class KubeState:
     def pods(self) -> PodHistory:
         """All pods."""
         out = PodHistory()
-        for part in self._new("Pods", _PODS):
+        vanished, present = self._vanished("Ends of pods", POD_INFO, POD)
+        gone = {(namespace, pod, uid): at for (namespace, pod, uid), at in vanished.items()}
+        for part in self._of_pods("Pods", _PODS, gone):
             for labels in part.labels:
                 bound = Bound(
                     node=labels.get("node", ""),
@@ -178,11 +191,11 @@ class KubeState:
                 # while it waits for its node the label is empty
                 if bound.node or key not in out.info:
                     out.info[key] = bound
-        out.ended = {(each[0], each[1], each[2]): at for each, at in self._ended("Ends of pods", POD_INFO, POD).items()}
+        out.ended = {key: at for key, at in gone.items() if key not in present}
         for name, family in _POD_TIMES.items():
-            setattr(out, name, self._pod_values(family))
-        out.finished = self._finished()
-        for part in self._new("Requests of pods", _REQUESTS):
+            setattr(out, name, self._pod_values(family, gone))
+        out.finished = self._finished(gone)
+        for part in self._of_pods("Requests of pods", _REQUESTS, gone):
             for labels, value in zip(part.labels, part.values.tolist(), strict=True):
                 into = out.cpu_cores if labels.get("resource") == "cpu" else out.memory_bytes
                 into[_pod(labels)] = value
@@ -196,7 +209,8 @@ class KubeState:
             out.address[labels.get("node", "")] = labels.get("internal_ip", "")
         at_start = self._reader.at(f"group by (node) ({self._selector(NODE_INFO)})", self._span.start)
         out.at_start = frozenset(labels.get("node", "") for labels in at_start.labels)
-        out.left = {name: at for (name,), at in self._ended("Nodes that left", NODE_INFO, ("node",)).items()}
+        vanished, present = self._vanished("Nodes that left", NODE_INFO, ("node",))
+        out.left = {name: at for (name,), at in vanished.items() if (name,) not in present}
         gone = sorted(out.left)
         for at in range(0, len(gone), _NAMES_AT_ONCE):
             self._add_gone(out, any_of("node", gone[at : at + _NAMES_AT_ONCE]))
@@ -228,14 +242,22 @@ class KubeState:
                 taint = labels.get("key", ""), labels.get("value", ""), labels.get("effect", "")
                 out.taints.setdefault(node, []).append(taint)
 
-    def parents(self) -> Mapping[tuple[str, str, str], tuple[str, str]]:
+    def parents(self, pods: PodHistory) -> Mapping[tuple[str, str, str], tuple[str, str]]:
         """(kind, namespace, name) of ReplicaSets and Jobs -> kind and name of their controllers."""
-        out = {}
+        out: dict[tuple[str, str, str], tuple[str, str]] = {}
+        named = {(each.owner[0], key[0], each.owner[1]) for key, each in pods.info.items()}
         for kind, label, family in (("ReplicaSet", "replicaset", _REPLICA_SETS), ("Job", "job_name", _JOBS)):
-            for part in self._new(f"Owners of {kind}s", family):
+            missing = [key for key in named if key[0] == kind]
+
+            def add(part: decode.Vector, kind: str = kind, label: str = label) -> None:
                 for labels in part.labels:
                     owner = _reference(labels.get("owner_kind", ""), labels.get("owner_name", ""))
                     out[kind, labels.get("namespace", ""), labels.get(label, "")] = owner
+
+            for part in self._new(f"Owners of {kind}s", family):
+                add(part)
+            for part in self._named(family, label, [name for _, _, name in (key for key in missing if key not in out)]):
+                add(part)
         return out
 
     def healthy(self) -> Mapping[tuple[str, str], Grid]:
@@ -289,46 +311,53 @@ class KubeState:
         counts = [self._reader.at(query, at).values for at in self._span]
         return max((int(each[0]) for each in counts if len(each)), default=0)
 
-    def _new(self, label: str, family: _Family) -> list[decode.Vector]:
-        """What there was at the start, then what came in each window."""
-        at_start = self._reader.at(family.at_start(self._matchers), self._span.start)
-        new = self._reader.changes(label, lambda window: family.new(window, self._matchers), seconds=CHANGE_SECONDS)
-        return [at_start, *new]
+    def _new(self, label: str, family: _Family) -> Iterator[decode.Vector]:
+        """What there was at the start, then what came in each window and was there at its end."""
+        yield self._reader.at(family.at_start(*self._matchers), self._span.start)
+        yield from self._reader.changes(
+            label, lambda window: family.new(window, *self._matchers), seconds=CHANGE_SECONDS
+        )
 
-    def _pod_values(self, family: _Family) -> dict[PodKey, float]:
+    def _named(self, family: _Family, label: str, names: Iterable[str]) -> Iterator[decode.Vector]:
+        """What there was at any time with one of these names."""
+        wanted = sorted(set(names))
+        for at in range(0, len(wanted), _NAMES_AT_ONCE):
+            chosen = any_of(label, wanted[at : at + _NAMES_AT_ONCE])
+            yield self._reader.at(family.within(self._span, chosen, *self._matchers), self._span.end)
+
+    def _of_pods(self, label: str, family: _Family, gone: Collection[PodKey]) -> Iterator[decode.Vector]:
+        """The series of all pods; `gone` are those that may have come and gone between two ends of windows."""
+        seen: set[PodKey] = set()
+        for part in self._new(label, family):
+            seen.update(map(_pod, part.labels))
+            yield part
+        yield from self._named(family, "pod", (key[1] for key in gone if key not in seen))
+
+    def _pod_values(self, family: _Family, gone: Collection[PodKey]) -> dict[PodKey, float]:
         out: dict[PodKey, float] = {}
-        for part in self._new(family.metric, family):
+        for part in self._of_pods(family.metric, family, gone):
             for labels, value in zip(part.labels, part.values.tolist(), strict=True):
                 key = _pod(labels)
                 out[key] = min(out.get(key, np.inf), value) if family.first else value
         return out
 
-    def _finished(self) -> dict[PodKey, float]:
+    def _finished(self, gone: Collection[PodKey]) -> dict[PodKey, float]:
         """Times of the pods that have succeeded or failed."""
-        phase = self._selector("kube_pod_status_phase", _FINAL)
-        by = ", ".join(POD)
-
-        def promql(window: Window, selector: str = phase) -> str:
-            return (
-                f"group by ({by}) (max_over_time({selector}[{window.promql}]) == 1"
-                f" unless on ({by}) ({selector} offset {window.promql} == 1))"
-            )
-
-        at_start = self._reader.at(f"group by ({by}) ({phase} == 1)", self._span.start)
-        found = [at_start, *self._reader.changes("Pods that finished", promql, seconds=CHANGE_SECONDS)]
+        found = self._of_pods("Pods that finished", _FINISHED, gone)
         finished = {_pod(labels) for part in found for labels in part.labels}
         if not finished:
             return {}
-        completed = self._pod_values(_COMPLETED)
+        completed = self._pod_values(_COMPLETED, finished)
         out = {key: completed[key] for key in finished if key in completed}
         if unknown := finished - out.keys():
             spaces = any_of("namespace", sorted({namespace for namespace, _, _ in unknown}))
-            within = self._selector("kube_pod_status_phase", _FINAL, spaces)
+            within = _FINISHED.selector(spaces, *self._matchers) + _FINISHED.condition
 
             def first(window: Window) -> str:
-                return f"min by ({by}) (min_over_time(timestamp({within} == 1)[{window.promql}:1m]))"
+                return f"min by ({', '.join(POD)}) (min_over_time(timestamp({within})[{window.promql}:1m]))"
 
-            for part in self._reader.changes("Times of their end", first, seconds=self._seconds(len(unknown))):
+            seconds = self._seconds(self._count(_FINISHED.metric))
+            for part in self._reader.changes("Times of their end", first, seconds=seconds):
                 for labels, value in zip(part.labels, part.values.tolist(), strict=True):
                     if (key := _pod(labels)) in unknown:
                         out[key] = min(out.get(key, np.inf), value)
@@ -338,21 +367,24 @@ class KubeState:
         """Longest window of a subquery over so many series."""
         return min(max(_MOST_POINTS / max(series, 1) * 60.0, 600.0), CHANGE_SECONDS)
 
-    def _ended(self, label: str, metric: str, key: Sequence[str]) -> dict[tuple[str, ...], float]:
-        """Time of the last sample of every series that the end of the span hasn't."""
+    def _vanished(
+        self, label: str, metric: str, key: Sequence[str]
+    ) -> tuple[dict[tuple[str, ...], float], set[tuple[str, ...]]]:
+        """Time of the last sample of every series that the end of some window hasn't; and those that are there at the
+        end of the span."""
         selector, by = self._selector(metric), ", ".join(key)
 
         def promql(window: Window) -> str:
             last = f"max by ({by}) (max_over_time(timestamp({selector})[{window.promql}:1m]))"
             return f"{last} unless on ({by}) {selector}"
 
-        out: dict[tuple[str, ...], float] = {}
+        def keys(found: decode.Vector) -> list[tuple[str, ...]]:
+            return [tuple(labels.get(name, "") for name in key) for labels in found.labels]
+
+        gone: dict[tuple[str, ...], float] = {}
         for part in self._reader.changes(label, promql, seconds=self._seconds(self._count(metric))):
-            for labels, value in zip(part.labels, part.values.tolist(), strict=True):
-                out[tuple(labels.get(name, "") for name in key)] = value
-        for labels in self._reader.at(f"group by ({by}) ({selector})", self._span.end).labels:
-            out.pop(tuple(labels.get(name, "") for name in key), None)
-        return out
+            gone |= zip(keys(part), part.values.tolist(), strict=True)
+        return gone, set(keys(self._reader.at(f"group by ({by}) ({selector})", self._span.end)))
 
 
 def _pod(labels: Labels) -> PodKey:

@@ -80,9 +80,8 @@ def recorded_state(
         state = KubeState(reader, cluster=cluster)
         steps = round((span.end - span.start) / STEP_SECONDS)
         nodes = recorded_nodes(state.nodes(), today.nodes, start=span.start, steps=steps)
-        pods = recorded_pods(
-            state.pods(), state.parents(), today, nodes=nodes.nodes.names, start=span.start, steps=steps
-        )
+        known = state.pods()
+        pods = recorded_pods(known, state.parents(known), today, nodes=nodes.nodes.names, start=span.start, steps=steps)
         if not len(pods.pods):
             raise ConfigError(
                 f"usage.prometheus.url: Prometheus at {pool.url} has no {POD_INFO} since {_time(span.start)}: expected "

@@ -29,6 +29,8 @@ class KsmPod:
     gone: float = INF
     finished: float = INF
     """It has succeeded; kube-state-metrics shows it until it is gone."""
+    failed: bool = False
+    """It has failed instead, and none of its containers says when."""
     cpu_cores: float = 0.5
     memory_bytes: float = 2.0**30
     priority_class: str = ""
@@ -131,9 +133,10 @@ def _of_pod(pod: KsmPod) -> Iterator[LongSeries]:
     if ready < pod.gone:
         yield _during("kube_pod_status_ready_time", one, (ready, min(pod.finished, pod.gone)), ready)
     for phase in ("Running", "Succeeded", "Failed"):
-        spans = {"Running": [(bound, pod.finished)], "Succeeded": [(pod.finished, pod.gone)], "Failed": []}[phase]
+        final = "Failed" if pod.failed else "Succeeded"
+        spans = {"Running": [(bound, pod.finished)], final: [(pod.finished, pod.gone)]}.get(phase, [])
         yield _flag("kube_pod_status_phase", {**one, "phase": phase}, (pod.created, pod.gone), spans)
-    if pod.finished < pod.gone:
+    if pod.finished < pod.gone and not pod.failed:
         yield _during("kube_pod_completion_time", one, (pod.finished, pod.gone), pod.finished)
     for container, share in (("app", 0.8), ("sidecar", 0.2)):
         for resource, unit, amount in (("cpu", "core", pod.cpu_cores), ("memory", "byte", pod.memory_bytes)):
