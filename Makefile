@@ -72,7 +72,7 @@ recording: $(READY) ## record the demo: docs/images/demo.svg
 	@$(BIN)/python docs/recording.py $(ARGS)
 
 lock: $(READY) ## write requirements.lock (needs pip-tools)
-	@$(BIN)/python -m piptools compile --quiet --extra dev --generate-hashes --strip-extras --allow-unsafe \
+	@$(BIN)/python -m piptools compile --quiet --extra dev --extra distributed --generate-hashes --strip-extras --allow-unsafe \
 	  --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 	  --output-file requirements.lock pyproject.toml
 	@$(BIN)/python deploy/locks.py

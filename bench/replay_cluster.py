@@ -29,7 +29,7 @@ GIB = 2.0**30
 HOSTNAME, ZONE, POOL = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "pool"
 POOLS = ("general", "compute")
 COMPUTE_SHARE = 0.2
-"""Of the nodes and of the services."""
+"""Of the nodes and of the services, unless another is given."""
 CORES = 32
 ALLOCATABLE_MILLICORES, ALLOCATABLE_BYTES = CORES * 1000.0 - 500.0, 124 * GIB
 REQUESTED_SHARE = 0.65
@@ -214,11 +214,12 @@ class _Life:
         self.pods.ended[pod] = when if when < self.end else np.inf
 
 
-def make(nodes: int, pods: int, days: float, seed: int) -> Recording:
-    """A recording of `days` from a Monday on. `pods` run on the first night besides those of Jobs."""
+def make(nodes: int, pods: int, days: float, seed: int, *, compute_share: float = COMPUTE_SHARE) -> Recording:
+    """A recording of `days` from a Monday on. `pods` run on the first night besides those of Jobs. `compute_share` of
+    the nodes and services are of the second pool."""
     random, steps = np.random.default_rng([seed, 22]), round(days * SLOTS)
-    node_pool = (np.arange(nodes) >= round(nodes * (1 - COMPUTE_SHARE))).astype(np.int32)
-    services = _services(random, nodes, pods)
+    node_pool = (np.arange(nodes) >= round(nodes * (1 - compute_share))).astype(np.int32)
+    services = _services(random, nodes, pods, compute_share)
     life = _Life(random, steps=steps)
     for number, service in enumerate(services):
         if service.kind == "Deployment":
@@ -254,7 +255,7 @@ def make(nodes: int, pods: int, days: float, seed: int) -> Recording:
     )
 
 
-def _services(random: Random, nodes: int, pods: int) -> list[_Service]:
+def _services(random: Random, nodes: int, pods: int, compute_share: float) -> list[_Service]:
     """Deployments with about `pods` replicas, the pods of two DaemonSets counted, and CronJobs."""
     left = pods - 2 * nodes
     if left <= 0:
@@ -281,7 +282,7 @@ def _services(random: Random, nodes: int, pods: int) -> list[_Service]:
                 kind="Deployment",
                 namespace=int(random.integers(NAMESPACES)),
                 name=f"web{len(out)}",
-                pool=int(random.random() < COMPUTE_SHARE),
+                pool=int(random.random() < compute_share),
                 replicas=replicas,
                 cpu_request=request,
                 millicores=request * random.lognormal(-0.6, 0.7),
@@ -300,7 +301,7 @@ def _services(random: Random, nodes: int, pods: int) -> list[_Service]:
                 kind="CronJob",
                 namespace=int(random.integers(NAMESPACES)),
                 name=f"batch{len(out)}",
-                pool=int(random.random() < COMPUTE_SHARE),
+                pool=int(random.random() < compute_share),
                 replicas=replicas,
                 cpu_request=request,
                 millicores=request * random.lognormal(0.0, 0.3),

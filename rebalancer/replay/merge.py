@@ -1,7 +1,7 @@
 """The runs of a recording's parts as one run, and the limits that all parts together went over."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, groupby, pairwise
 
@@ -10,14 +10,19 @@ import numpy as np
 from rebalancer.constraints.scopes import RULE_OF
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.limits import Scope
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import ReplayedCycle, ReplayRun
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.schema.limits import ScopeLimits
 from rebalancer.replay.split import Part
 
-SHARED_SCOPES = ("global", "cluster", "namespace", "level")
-"""Kinds of scopes that may count evictions of several parts."""
+SHARED_SCOPES: Mapping[str, Callable[[Eviction], str]] = {
+    "global": lambda eviction: "",
+    "cluster": lambda eviction: "",
+    "namespace": lambda eviction: eviction.namespace,
+    "level": lambda eviction: eviction.level,
+}
+"""Kinds of scopes that may count evictions of several parts, with the name of the one that counts an eviction."""
 
 
 def merge(runs: Sequence[ReplayRun], parts: Sequence[Part], recording: Recording) -> ReplayRun:
@@ -88,26 +93,21 @@ def exceeded(runs: Sequence[ReplayRun], policy: RebalancerPolicy) -> str:
         together.update({(cycle.at, cycle.trigger): cycle.evicted for cycle in run.cycles})
     if max(together.values(), default=0) > policy.limits.per_cycle:
         return "limits.perCycle"
-    scopes: dict[Scope, dict[int, list[Eviction]]] = {}
-    for number, run in enumerate(runs):
-        for each in run.evictions:
-            for scope in each.scopes:
-                if scope.kind in SHARED_SCOPES:
-                    scopes.setdefault(scope, {}).setdefault(number, []).append(each)
-    for scope, by_run in scopes.items():
-        if len(by_run) > 1 and (what := _over(scope, list(chain.from_iterable(by_run.values())), policy)):
-            return f"{what} of {scope.kind} {scope.key}".rstrip()
+    for kind, name_of in SHARED_SCOPES.items():
+        names = Counter(name for run in runs for name in {name_of(each) for each in run.evictions})
+        for name in (name for name, count in names.items() if count > 1):
+            counted = [each for run in runs for each in run.evictions if name_of(each) == name]
+            limits = RULE_OF[kind].limits(policy, name)
+            if limits is not None and (field := _over(limits, counted)):
+                return f"{field} of {kind} {name}".rstrip()
     late = [sum(each.late for each in run.evictions) for run in runs]
     if sum(late) >= policy.safety.circuit_breaker.late_in_cluster > max(late):
         return "safety.circuitBreaker.lateInCluster"
     return ""
 
 
-def _over(scope: Scope, evictions: Sequence[Eviction], policy: RebalancerPolicy) -> str:
-    """The field of the scope's limits that these evictions go over; empty for none."""
-    limits = RULE_OF[scope.kind].limits(policy, scope.key.removeprefix(f"{policy.cluster}/"))
-    if limits is None:
-        return ""
+def _over(limits: ScopeLimits, evictions: Sequence[Eviction]) -> str:
+    """The field of a scope's limits that these evictions go over; empty for none."""
     times = sorted(each.planned_at for each in evictions)
     for rate in limits.evictions:
         most = int(rate.max)

@@ -12,7 +12,6 @@ import pytest
 from bench.replay_cluster import START, make
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.history import DayBlock
-from rebalancer.model.limits import Scope
 from rebalancer.model.objects import LabelSelector, PodTemplate, SpreadConstraint, Taint, Toleration
 from rebalancer.model.quota import ResourceQuota
 from rebalancer.model.recording import RecordedBudget, Recording
@@ -86,7 +85,6 @@ def run_of(
 
 
 def eviction_at(at: float, *, ready: float = 60.0, namespace: str = "n0", late: bool = False) -> Eviction:
-    scopes = (Scope.of("cluster", "bench"), Scope.of("namespace", "bench", namespace))
     return Eviction(
         namespace=namespace,
         pod=f"web-{at}",
@@ -96,7 +94,6 @@ def eviction_at(at: float, *, ready: float = 60.0, namespace: str = "n0", late: 
         service=Service(kind="Deployment", namespace=namespace, name="web"),
         strategy="LowNodeUtilization",
         reason="",
-        scopes=scopes,
         planned_at=at,
         answered_at=at,
         replaced_at=at + ready,
@@ -313,13 +310,13 @@ def test_22_6_a_merged_run_ends_where_the_first_part_stopped(recording: Recordin
     ("limits", "gap", "what"),
     [
         ({"cluster": {"inFlight": 2}}, 10.0, ""),
-        ({"cluster": {"inFlight": 1}}, 10.0, "inFlight of cluster bench"),
+        ({"cluster": {"inFlight": 1}}, 10.0, "inFlight of cluster"),
         ({"cluster": {"inFlight": 1}}, 100.0, ""),
-        ({"cluster": {"spacing": "1m"}}, 10.0, "spacing of cluster bench"),
+        ({"cluster": {"spacing": "1m"}}, 10.0, "spacing of cluster"),
         ({"cluster": {"spacing": "1m"}}, 100.0, ""),
-        ({"cluster": {"evictions": [{"max": 1, "per": "5m"}]}}, 100.0, "evictions of cluster bench"),
+        ({"cluster": {"evictions": [{"max": 1, "per": "5m"}]}}, 100.0, "evictions of cluster"),
         ({"cluster": {"evictions": [{"max": 1, "per": "5m"}]}}, 300.0, ""),
-        ({"namespace": {"spacing": "1m"}}, 10.0, "spacing of namespace bench/n0"),
+        ({"namespace": {"spacing": "1m"}}, 10.0, "spacing of namespace n0"),
     ],
 )
 def test_22_6_a_limit_that_only_all_parts_together_went_over_is_named(

@@ -1,0 +1,273 @@
+"""Runs of a recording in this process, in a process pool, and on a Dask cluster."""
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.replay_cluster import make
+from rebalancer.bootstrap import dask_cluster
+from rebalancer.bootstrap.process_pool import ProcessWorkers, read_recording, write_recording
+from rebalancer.bootstrap.tasks import Task
+from rebalancer.bootstrap.workers import Job, executor, run_jobs
+from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError
+from rebalancer.model.recording import Recording
+from rebalancer.model.replay import ReplayRun
+from rebalancer.model.usage import CPU
+from rebalancer.policy import RebalancerPolicy
+
+HIGH = {"general": 0.6, "compute": 0.6}
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    """Two hours of two pools with 10 nodes each, some of them hot in both."""
+    return make(20, 300, 1 / 12, 1, compute_share=0.5)
+
+
+@pytest.fixture(scope="module")
+def alone(recording: Recording) -> list[ReplayRun | None]:
+    """The runs of `jobs`, in this process."""
+    with executor(workers=1) as one:
+        return run_jobs(jobs(), recording, executor=one)
+
+
+def policy_of(high: int = 66, **limits: Any) -> RebalancerPolicy:
+    return RebalancerPolicy.model_validate(
+        {
+            "apiVersion": "rebalancer.dev/v1alpha1",
+            "kind": "RebalancerPolicy",
+            "cluster": "bench",
+            "pools": [
+                {
+                    "name": name,
+                    "selector": {"matchLabels": {"pool": name}},
+                    "thresholds": {"high": high, "target": high - 5, "low": high - 15},
+                }
+                for name in HIGH
+            ],
+            "usage": {"prometheus": {"url": "http://127.0.0.1:9090"}},
+            "strategies": [{"name": "LowNodeUtilization", "interval": "10m"}],
+            "limits": limits,
+        }
+    )
+
+
+def jobs() -> list[Job]:
+    policy = policy_of()
+    return [
+        Job(policy=policy, mode="none", label="without rebalancer", high=HIGH),
+        Job(policy=policy, mode="policy", label="a policy", high=HIGH),
+    ]
+
+
+def pids() -> list[int]:
+    """Processes of the pool."""
+    return [each.pid for each in multiprocessing.active_children() if each.pid]
+
+
+class Steps:
+    """The last progress of each label, and events."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, tuple[int, int | None]] = {}
+        self.events: list[str] = []
+
+    def step(self, label: str, done: int, total: int | None) -> None:
+        self.last[label] = done, total
+
+    def event(self, text: str) -> None:
+        self.events.append(text)
+
+
+def assert_same(one: ReplayRun | None, other: ReplayRun | None) -> None:
+    assert one is not None
+    assert other is not None
+    assert (one.label, one.until, one.notes) == (other.label, other.until, other.notes)
+    np.testing.assert_array_equal(one.share, other.share)
+    np.testing.assert_array_equal(one.hot_minutes, other.hot_minutes)
+    assert [(each.full_name, each.at, each.replacement_node) for each in one.evictions] == [
+        (each.full_name, each.at, each.replacement_node) for each in other.evictions
+    ]
+    assert one.cycles == other.cycles
+
+
+def test_22_6_processes_give_the_same_runs_as_this_process_and_report_their_progress(
+    recording: Recording, alone: list[ReplayRun | None]
+) -> None:
+    steps = Steps()
+    with executor(workers=2) as two:
+        together = run_jobs(jobs(), recording, executor=two, progress=steps)
+    for expected, run in zip(alone, together, strict=True):
+        assert_same(run, expected)
+    assert alone[1] is not None
+    assert alone[1].evictions  # the policy has something to do
+    assert steps.last == {"without rebalancer": (2, 2), "a policy": (2, 2)}
+
+
+def test_22_6_an_order_to_stop_ends_the_runs_where_they_are() -> None:
+    days = make(10, 120, 4, 3)  # takes longer than to stop
+    steps = Steps()
+    # of one process only
+    with ProcessWorkers(1) as pool:
+        runs = run_jobs(jobs(), days, executor=pool, progress=steps, stopping=lambda: bool(steps.last))
+    done = runs[1]  # policies go first
+    assert runs[0] is None
+    assert done is not None
+    assert days.start < done.until < days.end
+
+
+def test_22_6_nothing_begins_after_the_order_to_stop(recording: Recording) -> None:
+    with executor(workers=1) as one:
+        assert run_jobs(jobs(), recording, executor=one, stopping=lambda: True) == [None, None]
+
+
+def test_22_6_workers_leave_an_interrupt_to_the_process_that_waits(recording: Recording) -> None:
+    with ProcessWorkers(1) as pool:
+        tasks = [Task(job=jobs()[0], recording=recording)]
+        pool.run(tasks, progress=lambda *_: None, stopping=lambda: False)
+        (pid,) = pids()
+        os.kill(pid, signal.SIGINT)
+        assert pool.run(tasks, progress=lambda *_: None, stopping=lambda: False)[0] is not None
+        assert pids() == [pid]
+
+
+def test_22_6_a_worker_that_ends_is_one_clear_line(recording: Recording) -> None:
+    with ProcessWorkers(1) as pool:
+        tasks = [Task(job=jobs()[0], recording=recording)]
+        pool.run(tasks, progress=lambda *_: None, stopping=lambda: False)
+        os.kill(pids()[0], signal.SIGKILL)
+        with pytest.raises(RebalancerError, match=r"^a worker process ended before its run did.*: use fewer workers$"):
+            pool.run(tasks, progress=lambda *_: None, stopping=lambda: False)
+
+
+def test_22_6_an_error_of_a_run_is_raised_in_one_line(recording: Recording) -> None:
+    broken = replace(recording, usage={})
+    for workers_ in (1, 2):
+        with (
+            executor(workers=workers_) as pool,
+            pytest.raises(RebalancerError, match=r"^the run a policy failed: KeyError"),
+        ):
+            run_jobs(jobs()[1:], broken, executor=pool)
+
+
+def test_22_6_a_mistake_that_a_run_finds_keeps_its_exit_code(recording: Recording) -> None:
+    document = policy_of().model_dump(mode="json", by_alias=True, exclude_unset=True)
+    document["pools"][0]["selector"] = {}
+    job = Job(policy=RebalancerPolicy.model_validate(document), mode="policy", label="a policy", high=HIGH)
+    with (
+        ProcessWorkers(1) as pool,
+        pytest.raises(ConfigError, match=r"^pools: node node-00010 is in general and compute"),
+    ):
+        run_jobs([job], recording, executor=pool)
+
+
+def test_22_6_processes_map_one_file_of_the_recording(recording: Recording, tmp_path: Path) -> None:
+    mapped = read_recording(write_recording(recording, tmp_path / "recording"))
+    values = mapped.usage[CPU].pod_values
+    np.testing.assert_array_equal(values, recording.usage[CPU].pod_values)
+    assert not values.flags.owndata
+    assert not values.flags.writeable
+    assert values.__array_interface__["data"][0] % 64 == 0
+
+
+def test_22_6_pools_that_share_no_nodes_run_apart_and_merge_to_the_same_run(recording: Recording) -> None:
+    job = Job(policy=policy_of(66, perCycle=100, cluster={"inFlight": 100}), mode="policy", label="wide", high=HIGH)
+    steps = Steps()
+    with executor(workers=1) as one:
+        (whole,) = run_jobs([job], recording, executor=one)
+        (apart,) = run_jobs([job], recording, executor=one, split_nodes=1, progress=steps)
+    assert whole is not None
+    assert apart is not None
+    assert {each.pool for each in whole.evictions} == {"general", "compute"}
+    assert sorted((each.planned_at, each.node) for each in apart.evictions) == sorted(
+        (each.planned_at, each.node) for each in whole.evictions
+    )
+    # what the scheduler draws differs
+    assert apart.hot_node_minutes == pytest.approx(whole.hot_node_minutes, rel=0.02)
+    assert [(each.at, each.hot, each.evicted) for each in apart.cycles] == [
+        (each.at, each.hot, each.evicted) for each in whole.cycles
+    ]
+    assert steps.events == []
+
+
+def test_22_6_parts_that_go_over_a_limit_together_run_once_more_as_one(recording: Recording) -> None:
+    job = Job(policy=policy_of(66, cluster={"spacing": "1h"}), mode="policy", label="spaced", high=HIGH)
+    steps = Steps()
+    with executor(workers=1) as one:
+        (whole,) = run_jobs([job], recording, executor=one)
+        (apart,) = run_jobs([job], recording, executor=one, split_nodes=1, progress=steps)
+    assert_same(apart, whole)
+    assert steps.events == ["the pools together went over spacing of cluster: the whole cluster is run once more"]
+
+
+# ---- on a Dask cluster
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """The address of a Dask scheduler with two workers on loopback."""
+    distributed = pytest.importorskip("distributed", reason="the extra distributed is not installed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, silence_logs=50
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+def test_22_6_two_workers_of_a_dask_cluster_give_the_same_runs(
+    recording: Recording, alone: list[ReplayRun | None], scheduler: str
+) -> None:
+    steps = Steps()
+    with executor(scheduler=scheduler) as cluster:
+        together = run_jobs(jobs(), recording, executor=cluster, progress=steps)
+    for expected, run in zip(alone, together, strict=True):
+        assert_same(run, expected)
+    assert steps.last == {"without rebalancer": (2, 2), "a policy": (2, 2)}
+
+
+def test_22_6_an_order_to_stop_reaches_the_workers_of_a_dask_cluster(scheduler: str) -> None:
+    days = make(10, 120, 4, 3)
+    steps = Steps()
+    with executor(scheduler=scheduler) as cluster:
+        (run,) = run_jobs(jobs()[1:], days, executor=cluster, progress=steps, stopping=lambda: bool(steps.last))
+    assert run is not None
+    assert days.start < run.until < days.end
+
+
+def test_22_6_an_error_of_a_run_on_a_dask_cluster_is_raised_in_one_line(recording: Recording, scheduler: str) -> None:
+    broken = replace(recording, usage={})
+    with (
+        executor(scheduler=scheduler) as cluster,
+        pytest.raises(RebalancerError, match=r"^the run a policy failed: KeyError"),
+    ):
+        run_jobs(jobs()[1:], broken, executor=cluster)
+
+
+def test_22_6_a_scheduler_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed", reason="the extra distributed is not installed")
+    monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 1.0)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound, not listening
+        address = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
+        with (
+            pytest.raises(ConnectError, match=f"^--scheduler {address}: no Dask scheduler answers: "),
+            executor(scheduler=address),
+        ):
+            pass
+
+
+def test_22_6_without_the_extra_the_option_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with (
+        pytest.raises(ConfigError, match=r"run `pip install 'rebalancer\[distributed\]'`$"),
+        executor(scheduler="tcp://a:1"),
+    ):
+        pass
