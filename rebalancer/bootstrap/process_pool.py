@@ -25,7 +25,7 @@ _ALIGNED = 64
 
 
 class ProcessWorkers:
-    """Runs tasks in processes of this machine. They are started anew, not forked: threads of this process don't matter
+    """Runs tasks in processes of this machine. They are spawned, not forked: threads of this process don't matter
     to them."""
 
     def __init__(self, workers: int) -> None:
