@@ -60,9 +60,7 @@ class Lab:
         self.origin = cluster.origin
         self.usage = cluster.usage
         self.contention = ContentionModel(self.usage)
-        self.truth = Truth(
-            history=cluster.history, clock=clock, origin=self.origin, window_seconds=scenario.rate_window_seconds
-        )
+        self.truth = Truth(history=cluster.history, clock=clock, window_seconds=scenario.rate_window_seconds)
         self.kube_state = KubeState(cluster.objects)
         self.metrics_page = MetricsPage(
             usage=self.usage, contention=self.contention, kube_state=self.kube_state, clock=clock, faults=self.faults

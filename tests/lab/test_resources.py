@@ -12,7 +12,7 @@ from rebalancer.kube.client.client import connect
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.lab import Lab, node, workload
 from rebalancer.lab.loads.amounts import memory
-from rebalancer.lab.loads.cpu import MemoryModel
+from rebalancer.lab.loads.cpu import CpuModel, MemoryModel
 from rebalancer.lab.scenarios.scenario import scenario
 from rebalancer.model.usage import MEMORY, Usage
 from rebalancer.policy import RebalancerPolicy
@@ -101,3 +101,32 @@ def test_19_4_leak_in_the_lab_is_killed_at_its_limit_and_begins_again() -> None:
         # what was used before the restart is remembered
         before = memory(lab.usage.history.columns(), np.array([START + 3.5 * 3600]))
         assert before.pods[0, 0] / MIB == pytest.approx(650)
+
+
+def test_21_4_memory_without_a_model_differs_by_pod_fills_after_the_start_and_follows_the_cpu() -> None:
+    busy = CpuModel(base=0.5, amplitude=0.8, peak_hour=14.0)
+    cluster = scenario(
+        nodes=[node("a")],
+        workloads=[
+            workload("web", place={"a": 3}, replicas=4, cpu=busy),
+            workload("small", place={"a": 1}, cpu=busy, memory_limit="64Mi"),
+        ],
+    )
+    with Lab.start(cluster, stepped=True, start_time=START) as lab:
+        lab.clock.sleep(60.0)
+        columns = lab.usage.history.columns()
+        names = [stay.pod for stay in columns.stays]
+        new = [bool(np.isfinite(stay.start)) for stay in columns.stays].index(True)
+        began = columns.stays[new].start
+        midnight = lab.origin + np.ceil((began - lab.origin) / 86_400) * 86_400
+        at_start, night, noon = (
+            memory(columns, np.array([at])).pods[:, 0] / MIB
+            for at in (began, midnight + 2 * 3600, midnight + 14 * 3600)
+        )
+    small = next(row for row, name in enumerate(names) if name.startswith("small"))
+    assert at_start[new] < 0.9 * night[new]
+    assert (night < noon).all()
+    assert noon[small] < 64
+    web = np.delete(noon, small)
+    assert len(np.unique(web.round())) > 1
+    assert ((web > 150) & (web < 250)).all()

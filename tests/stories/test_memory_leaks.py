@@ -8,7 +8,7 @@ import pytest
 from rebalancer.cycle.run import run_cycle
 from rebalancer.daemon.telemetry import record_forecast_run
 from rebalancer.lab import Scenario
-from rebalancer.lab.loads.cpu import MemoryModel
+from rebalancer.lab.loads.cpu import CpuModel, MemoryModel
 from rebalancer.web import Metrics
 from tests.stories.readers import a_foreseeing_stage
 from tests.stories.scenarios.stage import START, a_machine, a_scenario, evicted, service
@@ -69,3 +69,22 @@ def test_19_4_leak_is_found_two_hours_before_it_would_be_killed(tmp_path: Path) 
     assert {pod for found in seen.values() for pod in found} == set(killed)
     assert not any(found for at, found in seen.items() if at > KILL + 300)
     assert gone == []
+
+
+@pytest.mark.timeout(300)
+def test_21_4_memory_of_the_lab_that_lives_is_no_leak(tmp_path: Path) -> None:
+    busy = CpuModel(base=0.5, amplitude=0.6, noise=0.4, peak_hour=16.0)
+    cluster = a_scenario(
+        [a_machine(name, memory="16Gi") for name in ("a", "b", "c")],
+        [
+            service("old", {"a": 2, "b": 2}, cpu=busy, memory_limit="256Mi"),
+            service("young", {"a": 1, "b": 1}, cpu=busy, memory_limit="256Mi", age_seconds=0.5 * HOUR),
+            service("new", {"c": 1}, replicas=3, cpu=busy, memory_limit="256Mi"),
+            service("alone", {"c": 1}, cpu=busy, age_seconds=HOUR),
+        ],
+    )
+    with a_foreseeing_stage(cluster, tmp_path, start=START, forecast={"interval": "30m"}) as stage:
+        for _ in range(24):
+            run = stage.lookout.look(stage.world.cluster.snapshot())
+            assert run.leaks == ()
+            stage.lab.clock.sleep(HOUR / 2)

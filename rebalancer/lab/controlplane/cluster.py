@@ -71,11 +71,11 @@ class Cluster:
         self.store = Store(clock=clock, seed=seed)
         self.lock = self.store.lock
         self.log = EventLog()
-        self.history = History(clock=clock, seed=seed)
         self.objects = ObjectHistory(clock=clock)
         self.origin = 0.0 if scenario.anchor_hour is None else clock.started_at - scenario.anchor_hour * 3600.0
+        self.history = History(clock=clock, seed=seed, origin=self.origin)
         """Midnight of the CPU curves' day zero, seconds since the epoch."""
-        self.usage = UsageModel(history=self.history, origin=self.origin, window_seconds=scenario.rate_window_seconds)
+        self.usage = UsageModel(history=self.history, window_seconds=scenario.rate_window_seconds)
         self._kubelet = Kubelet(
             store=self.store,
             log=self.log,

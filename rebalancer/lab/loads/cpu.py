@@ -88,15 +88,12 @@ class MemoryModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
             raise ValueError("base_bytes, warm_seconds and growth_bytes_per_hour must be at least 0")
 
 
-USUAL_MEMORY = MemoryModel()
-
-
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Behaviour of a pod in the lab."""
 
     cpu: CpuModel = CpuModel()
     memory: MemoryModel | None = None
-    """None: `USUAL_MEMORY`. Then it is no part of the annotation, whose hash is in the names of pods."""
+    """None: see `amounts.py`. Then it is no part of the annotation, whose hash is in the names of pods."""
     resources: dict[str, float] = {}
     """Name -> amount of it that the pod uses, steadily."""
     group: str = ""

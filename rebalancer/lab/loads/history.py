@@ -37,6 +37,8 @@ class Stay:
     curve: Curve
     limit_cores: float = math.inf
     """Of its containers together; infinite where one has none."""
+    limit_bytes: float = math.inf
+    """The same of memory."""
     start: float = math.inf
     """Its containers run from here on."""
     container_starts: list[float] = field(default_factory=list)
@@ -64,6 +66,8 @@ class Machine:
 class Columns:
     """The history as arrays, stays sorted by node. Immutable."""
 
+    origin: float
+    """Midnight of the curves' day zero, seconds since the epoch."""
     stays: tuple[Stay, ...]
     machines: tuple[Machine, ...]
     coefficients: Floats
@@ -86,6 +90,8 @@ class History:
 
     clock: LabClock
     seed: int
+    origin: float
+    """Midnight of the curves' day zero, seconds since the epoch."""
     preparing: bool = True
     """While the scenario is built: objects count as having always existed."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -149,7 +155,8 @@ class History:
             ),
             behaviour=behaviour,
             curve=curve(behaviour.cpu, key=key, seed=self.seed),
-            limit_cores=_limit_cores(pod),
+            limit_cores=_limit(pod, "cpu"),
+            limit_bytes=_limit(pod, "memory"),
         )
 
     def _observe_node(self, change: Change) -> None:
@@ -197,6 +204,7 @@ class History:
             group[row] = groups[name]
         # Copies: these columns show one moment, whatever is recorded meanwhile.
         return Columns(
+            origin=self.origin,
             stays=tuple(kept),
             machines=tuple(self._machines),
             coefficients=coefficients([stay.curve for stay in kept]),
@@ -216,8 +224,8 @@ def started_at(pod: dict[str, Any]) -> float | None:
     return max((seconds_of(each["startedAt"]) for each in states if each), default=None)
 
 
-def _limit_cores(pod: dict[str, Any]) -> float:
+def _limit(pod: dict[str, Any], resource: str) -> float:
     limits = [
-        ((each.get("resources") or {}).get("limits") or {}).get("cpu") for each in pod["spec"].get("containers", ())
+        ((each.get("resources") or {}).get("limits") or {}).get(resource) for each in pod["spec"].get("containers", ())
     ]
     return math.inf if None in limits else sum(parse_quantity(str(each)) for each in limits)

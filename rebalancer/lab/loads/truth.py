@@ -48,10 +48,10 @@ class Episode:
 class Truth:
     """Values at any moment; `at` is lab time in seconds since the epoch, now when absent."""
 
-    def __init__(self, *, history: History, clock: LabClock, origin: float, window_seconds: float) -> None:
+    def __init__(self, *, history: History, clock: LabClock, window_seconds: float) -> None:
         self._history = history
         self._clock = clock
-        self._origin = origin
+        self._origin = history.origin
         self._window_seconds = window_seconds
 
     def node_cpu_share(self, at: float | None = None) -> dict[str, float]:

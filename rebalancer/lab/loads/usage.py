@@ -52,11 +52,11 @@ class Demand:
 
 
 class UsageModel:
-    """The model, at any moment. `origin` is midnight of the curves' day zero, seconds since the epoch."""
+    """The model, at any moment."""
 
-    def __init__(self, *, history: History, origin: float, window_seconds: float) -> None:
+    def __init__(self, *, history: History, window_seconds: float) -> None:
         self.history = history
-        self.origin = origin
+        self.origin = history.origin
         self.window_seconds = window_seconds
 
     def at(self, times: Floats) -> Figures:

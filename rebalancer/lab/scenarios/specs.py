@@ -87,7 +87,7 @@ class WorkloadSpec(Spec, frozen=True, kw_only=True):
     cpu: CpuModel = CpuModel()
     """CPU demand of each pod."""
     memory: MemoryModel | None = None
-    """Working set of each pod; 200 MiB when absent."""
+    """Working set of each pod; when absent about 200 MiB, a little more while its CPU is busy."""
     resources: dict[str, float] = {}
     """Name -> amount of it that each pod uses; Prometheus has it as `lab_node_usage` and `lab_pod_usage`."""
     sidecar: str = ""
