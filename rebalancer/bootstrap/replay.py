@@ -23,6 +23,7 @@ from rebalancer.model.replay import ReplayedCycle, ReplayRun
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.cluster import SimulatedCluster
 from rebalancer.replay.history import keepers_of
+from rebalancer.replay.hot_minutes import hot_minutes
 from rebalancer.replay.loads import loads_of
 from rebalancer.replay.ports import ReplayClock, ReplayedCluster, ReplayedEvictor, ReplayedTaints, ReplayLease
 from rebalancer.replay.remembered import Remembered
@@ -59,7 +60,6 @@ def run_recording(
         recording,
         loads,
         seed=seed,
-        high_millicores=high_millicores(recording, policy, high),
         scheduler=scheduler_of(policy),
         as_recorded=mode == "recorded",
     )
@@ -76,6 +76,8 @@ def run_recording(
             cluster.run_to(min(cluster.now + CHUNK_SECONDS, recording.end))
             passed(cluster.now)
     passed(cluster.now)
+    capacity = np.maximum(recording.nodes.cpu_capacity_millicores, 1.0)
+    hot_over = high_millicores(recording, policy, high) / capacity
     if cluster.scheduling.by_record:
         notes.append(
             f"{cluster.scheduling.by_record} pods were placed where they had been: their scheduler or volumes are not "
@@ -85,7 +87,7 @@ def run_recording(
         label=label,
         until=min(cluster.now, recording.end),
         share=cluster.share,
-        hot_minutes=cluster.hot_minutes,
+        hot_minutes=hot_minutes(cluster.share, hot_over),
         evictions=tuple(evictions),
         cycles=tuple(cycles),
         most_in_flight=most_in_flight(evictions),

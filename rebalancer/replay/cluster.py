@@ -85,12 +85,10 @@ class SimulatedCluster:
         loads: Loads,
         *,
         seed: int,
-        high_millicores: Floats,
         scheduler: SchedulerConfig,
         as_recorded: bool = False,
     ) -> None:
-        """`high_millicores` (nodes,): a node is hot over it, NaN = never. `as_recorded`: with the soft taints that
-        rebalancer set then."""
+        """`as_recorded`: with the soft taints that rebalancer set then."""
         self.recording, self.loads = recording, loads
         self.now = recording.start
         self.step = 0
@@ -137,10 +135,8 @@ class SimulatedCluster:
         self._stale = True
         self._accounted = self.now
         self._samples: deque[tuple[float, Floats]] = deque(maxlen=SAMPLES)
-        self._high_millicores = high_millicores
         self._step_counter: Floats = self.counter.copy()
         self.share: Grid32 = np.full((nodes, recording.steps), np.nan, dtype=np.float32)
-        self.hot_minutes: Grid32 = np.zeros((nodes, recording.steps), dtype=np.float32)
         self._next_tick = self.now
         self.snapshots = Snapshots(self)
         self.scheduling = Scheduling(self, seed=seed, config=scheduler)
@@ -170,16 +166,11 @@ class SimulatedCluster:
         self.now = max(self.now, at)
 
     def _tick(self) -> None:
-        """Every minute: sample the counters, count hot nodes; at the end of a step, begin the next one."""
+        """Every minute: sample the counters; at the end of a step, begin the next one."""
         start, at = self.recording.start, self._next_tick
         self._samples.append((at, self.counter.copy()))
         self._next_tick = at + TICK_SECONDS
         minute = round((at - start) / TICK_SECONDS)
-        if minute:
-            step = min(int((at - start - 1e-6) // STEP_SECONDS), self.recording.steps - 1)
-            with np.errstate(invalid="ignore"):
-                hot = self.there & (self.mean(at, STEP_SECONDS) > self._high_millicores)
-            self.hot_minutes[hot, step] += 1.0
         if minute and minute * TICK_SECONDS % STEP_SECONDS == 0:
             self._end_step(round(minute * TICK_SECONDS / STEP_SECONDS))
         if self.waiting:

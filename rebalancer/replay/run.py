@@ -15,10 +15,12 @@ from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import Blocked, Grid32, ReplayedCycle
 from rebalancer.model.snapshot import Floats
+from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.replay.alerts import ReplayedAlerts
 from rebalancer.replay.cluster import SimulatedCluster
+from rebalancer.replay.hot_minutes import hot_minutes
 
 EVALUATION_SECONDS = 300.0
 """Between two passes of the evaluation loop."""
@@ -114,21 +116,10 @@ def high_millicores(recording: Recording, policy: RebalancerPolicy, high: Mappin
 
 
 def measured(recording: Recording, high: Floats) -> tuple[Grid32, Grid32]:
-    """(nodes, steps) share of the capacity and hot minutes as recorded. The mean over a rate window that ends within a
-    step is that of the two steps' means, weighted."""
-    from rebalancer.model.usage import CPU
-
-    node = recording.usage[CPU].node.astype(np.float64)
-    before = np.concatenate([node[:, :1], node[:, :-1]], axis=1)
-    before = np.where(np.isfinite(before), before, node)
-    minutes = round(STEP_SECONDS / 60.0)
-    hot = np.zeros(node.shape, dtype=np.float32)
-    with np.errstate(invalid="ignore"):
-        for minute in range(1, minutes + 1):
-            part = minute / minutes
-            hot += before * (1.0 - part) + node * part > high[:, None]
-        share = node / np.maximum(recording.nodes.cpu_capacity_millicores, 1.0)[:, None]
-    return share.astype(np.float32), hot
+    """(nodes, steps) share of the capacity and hot minutes as recorded; `high` as of `high_millicores`."""
+    capacity = np.maximum(recording.nodes.cpu_capacity_millicores, 1.0)
+    share = recording.usage[CPU].node / capacity[:, None]
+    return share.astype(np.float32), hot_minutes(share, high / capacity)
 
 
 def with_forecast_interval(policy: RebalancerPolicy, seconds: float) -> RebalancerPolicy:

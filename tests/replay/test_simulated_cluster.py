@@ -23,7 +23,6 @@ def simulated(found: Recording, *, joined: bool = True, as_recorded: bool = Fals
         found,
         loads_of(found, joined=joined),
         seed=0,
-        high_millicores=0.75 * found.nodes.cpu_capacity_millicores,
         scheduler=SchedulerConfig(),
         as_recorded=as_recorded,
     )
@@ -62,15 +61,6 @@ def test_22_3_without_evictions_every_node_uses_what_was_recorded() -> None:
     cluster.run_to(found.end)
     recorded = found.usage["cpu"].node / found.nodes.cpu_capacity_millicores[:, None]
     np.testing.assert_allclose(cluster.share, recorded, rtol=1e-4)
-
-
-def test_22_3_hot_minutes_are_those_of_the_means_over_five_minutes() -> None:
-    """7 cores until step 6, 9 cores in steps 6 to 11: the mean is over 7.5 cores from a quarter of the window on, and
-    until three quarters of it are past the end."""
-    course = [7000.0] * 6 + [9000.0] * 6 + [7000.0] * 12
-    cluster = simulated(recording(Told(pods=[RecordedPod(name="web-1-a", cpu=course)])))
-    cluster.run_to(START + 24 * STEP_SECONDS)
-    assert cluster.hot_minutes[0].tolist() == [0.0] * 6 + [4.0] + [5.0] * 5 + [3.0] + [0.0] * 11
 
 
 def test_22_3_an_evicted_pods_load_goes_along_and_its_siblings_carry_it_meanwhile() -> None:
