@@ -1,7 +1,7 @@
 """A recording of the cluster from Prometheus: its objects by kube-state-metrics, its usage by day blocks."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,9 +11,9 @@ from rebalancer.bootstrap.contexts import read_cluster
 from rebalancer.bootstrap.history import history_keepers
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import SystemClock
-from rebalancer.forecasting.history import DAYS
+from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.model.errors import ConfigError, UnsafeDataError
-from rebalancer.model.history import STEP_SECONDS, DayBlock, slot_of
+from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS, STEP_SECONDS, DayBlock, date_of, slot_of
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.recorded_usage import days_before, recorded_usage
 from rebalancer.model.recording import Gap, RecordedUsage, Recording
@@ -83,6 +83,7 @@ def read_recording(
         budgets=state.budgets,
         before=figures.before,
         alerts=state.alerts,
+        soft_taints=state.soft_taints,
         gaps=(*state.gaps, *figures.gaps),
     )
 
@@ -119,6 +120,7 @@ def _figures(
         for resource, keeper in keepers.items():
             history = keeper.update(snapshot)
             gaps += [Gap(f"{resource}: {note}", 0) for note in history.notes]
+            gaps += _stored_without(keeper, state, settings)
             usage[resource] = recorded_usage(
                 (block for block in history.days if block.day >= first),
                 resource=resource,
@@ -135,3 +137,28 @@ def _figures(
         why = f": {gaps[0].text}" if gaps else ""
         raise UnsafeDataError(f"no CPU of nodes or of pods is known in the time of the recording{why}")
     return _Figures(state.url, usage, before, tuple(gaps))
+
+
+def _stored_without(keeper: HistoryKeeper, state: RecordedState, settings: Settings) -> Iterator[Gap]:
+    """Nodes that a stored day lacks: it was read when they were gone."""
+    nodes = state.nodes
+    missing: set[str] = set()
+    days = []
+    for day in range(slot_of(state.start)[0], slot_of(state.end)[0] + 1):
+        stored, begin = keeper.nodes_of(day), day * DAY_SECONDS
+        if stored is None:
+            continue
+        there = (nodes.left > max(begin, state.start) + HOUR_SECONDS) & (nodes.joined < begin + DAY_SECONDS)
+        there[: len(nodes.nodes) - nodes.gone] = False
+        found = {nodes.nodes.names[at] for at in np.flatnonzero(there).tolist()}.difference(stored[0])
+        missing |= found
+        days += [date_of(day)] if found else []
+    if missing:
+        count = (
+            f"{len(missing)} nodes that are gone have" if len(missing) > 1 else f"{min(missing)}, which is gone, has"
+        )
+        yield Gap(
+            f"{keeper.resource}: {count} no figures on {', '.join(days)}; days that were stored after they had left "
+            f"are read again without the files in {settings.history_dir}",
+            0,
+        )

@@ -323,6 +323,33 @@ def test_22_1_a_prometheus_without_kube_state_metrics_is_an_error_of_one_line(tm
     assert text.endswith("scrapes kube-state-metrics (kube-prometheus-stack installs it)")
 
 
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({"namespace": "shop", "pod": "web-0"}, "has no uid: expected kube-state-metrics 2.0 or later"),
+        ({"exported_pod": "web-0", "pod": "kube-state-metrics-0"}, "expected honorLabels: true"),
+        (None, "has no series: expected the pod metrics of kube-state-metrics"),
+    ],
+)
+def test_22_1_pods_without_uids_or_under_other_labels_are_an_error(
+    labels: dict[str, str] | None, expected: str, tmp_path: Path
+) -> None:
+    def answer(asked: Asked) -> Reply:
+        query = asked.params["query"]
+        if asked.path.endswith("query_range"):
+            points = [[float(asked.params["start"]), "2"], [float(asked.params["end"]), "2"]]
+            series = [{"metric": {}, "values": points}] if query.startswith("count(kube_node_info") else []
+            return 200, {"status": "success", "data": {"resultType": "matrix", "result": series}}
+        if labels is None or "kube_pod_info" not in query or ("exported_pod" in query) != ("exported_pod" in labels):
+            return 200, vector([])
+        return 200, vector([(labels, 1.0)])
+
+    with fake_prometheus(answer) as fake, pytest.raises(ConfigError) as caught:
+        read(fake.url, tmp_path)
+    assert expected in str(caught.value)
+    assert str(caught.value).startswith("usage.prometheus.url: kube_pod_info of Prometheus at http://")
+
+
 def test_22_1_metrics_server_has_no_history_to_replay(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"usage\.source: expected Prometheus"):
         read("http://127.0.0.1:9", tmp_path, source="MetricsServer", prometheus=None)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rebalancer.bootstrap.history import history_keepers
 from rebalancer.bootstrap.recording import read_recording
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NullProgress
@@ -40,12 +41,14 @@ BLINK = START + 31 * HOUR + 600.0
 MOVED, PENDING = START + 70 * HOUR, 12 * 60.0
 GONE_NODE, NEW_NODE = START + 30 * HOUR, START + 90 * HOUR
 
+TAINTED = (START + 60 * HOUR, START + 61 * HOUR)
 NODES = [
     *(
         KsmNode(
             name=f"pool-a-{index}",
             address=f"10.0.0.{index}",
             not_ready=[(START + 20 * HOUR, START + 21 * HOUR)] if index == 2 else (),
+            soft_tainted=[TAINTED] if index == 0 else (),
             cordoned=[(START + 40 * HOUR, START + 44 * HOUR)] if index == 3 else (),
         )
         for index in range(4)
@@ -166,6 +169,17 @@ def server() -> Iterator[PrometheusServer]:
         fill_days(data, stack(), days=range(FIRST_DAY, FIRST_DAY + 10), until=NOW)
 
     with prometheus_server([], fill=fill) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def weak_server() -> Iterator[PrometheusServer]:
+    """It refuses queries over many samples."""
+
+    def fill(data: Path) -> None:
+        fill_days(data, stack(), days=range(FIRST_DAY + 7, FIRST_DAY + 10), until=NOW)
+
+    with prometheus_server([], fill=fill, flags=["--query.max-samples=2500"]) as running:
         yield running
 
 
@@ -328,6 +342,13 @@ def test_22_1_the_pod_that_rebalancer_evicted_is_chained_to_its_replacement_and_
     assert np.count_nonzero(replaced >= 0) == 1  # db-0 was moved too, but the counter didn't rise
 
 
+def test_22_1_our_soft_taints_are_those_of_the_week(recording: Recording) -> None:
+    (taint,) = recording.soft_taints
+    assert recording.nodes.names[taint.node] == "pool-a-0"
+    assert taint.since == pytest.approx(TAINTED[0], abs=SLACK)
+    assert taint.until == pytest.approx(TAINTED[1], abs=SLACK + 300.0)
+
+
 def test_22_1_another_cluster_in_the_same_prometheus_is_not_recorded(recording: Recording) -> None:
     assert "stranger" not in (*recording.nodes.names, *recording.pods.uids)
 
@@ -349,6 +370,37 @@ def test_22_1_a_recording_is_shorter_where_retention_is_and_says_so(
     assert any("is its retention shorter?" in gap.text for gap in found.gaps)
     assert "old-0" in found.pods.uids
     assert np.isinf(found.pods.ended).all()  # nothing of what came later
+
+
+def test_22_1_a_prometheus_that_refuses_many_samples_is_read_in_smaller_parts(
+    weak_server: PrometheusServer, recording: Recording, today: ClusterSnapshot, tmp_path: Path
+) -> None:
+    found = read_recording(
+        a_policy(usage={"prometheus": {"url": weak_server.url}}),
+        Settings(history_dir=str(tmp_path)),
+        since_seconds=DAY_SECONDS,
+        progress=NullProgress(),
+        clock=Clock(NOW),
+        today=today,
+    )
+    late = recording.pods.ended > END - DAY_SECONDS
+    assert set(found.pods.uids) == {uid for uid, there in zip(recording.pods.uids, late, strict=True) if there}
+    steps = int(DAY_SECONDS // STEP_SECONDS)
+    wanted, got = recording.usage[CPU].node[:, -steps:], found.usage[CPU].node
+    for at, name in enumerate(found.nodes.names):
+        np.testing.assert_allclose(got[at], wanted[recording.nodes.names.index(name)], rtol=1e-3)
+
+
+def test_22_1_days_that_were_read_when_a_node_was_gone_are_named(
+    server: PrometheusServer, today: ClusterSnapshot, tmp_path: Path
+) -> None:
+    policy, settings = a_policy(usage={"prometheus": {"url": server.url}}), Settings(history_dir=str(tmp_path))
+    with history_keepers(policy, settings, progress=NullProgress(), clock=Clock(NOW), unlimited=True) as keepers:
+        keepers[CPU].update(today)
+    found = read_recording(policy, settings, since_seconds=WEEK, progress=NullProgress(), clock=Clock(NOW), today=today)
+    assert [gap.text.partition(" no figures")[0] for gap in found.gaps if "no figures" in gap.text] == [
+        "cpu: pool-b-gone, which is gone, has"
+    ]
 
 
 def test_22_1_a_recording_can_be_sent_to_another_process(recording: Recording) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rebalancer.model.history import STEP_SECONDS, Grid
-from rebalancer.model.recording import Gap, RecordedAlert, RecordedBudget
+from rebalancer.model.recording import Gap, RecordedAlert, RecordedBudget, RecordedTaint
 from rebalancer.model.snapshot import DisruptionBudget
 from rebalancer.prometheus.recorded.kube_state import MINUTE, Labels
 from rebalancer.prometheus.recorded.nodes import RecordedNodes
@@ -90,13 +90,29 @@ def recorded_alerts(series: Sequence[tuple[Labels, Grid]], *, start: float) -> t
     out = []
     for labels, row in series:
         own = {name: value for name, value in labels.items() if name not in ("__name__", "alertstate")}
-        firing = np.concatenate(([False], np.isfinite(row), [False]))
-        edges = np.flatnonzero(firing[1:] != firing[:-1])
-        out += [
-            RecordedAlert(start + begin * MINUTE, start + end * MINUTE, own, {})
-            for begin, end in edges.reshape(-1, 2).tolist()
-        ]
+        out += [RecordedAlert(at, until, own, {}) for at, until in _spans(row, start)]
     return tuple(sorted(out, key=lambda each: (each.at, sorted(each.labels.items()))))
+
+
+def recorded_taints(
+    series: Sequence[tuple[Labels, Grid]], nodes: Sequence[str], *, start: float
+) -> tuple[RecordedTaint, ...]:
+    """`series` has (minutes,) of the soft taint of each node, NaN while it hadn't it."""
+    index = {name: at for at, name in enumerate(nodes)}
+    out = [
+        RecordedTaint(node, at, until)
+        for labels, row in series
+        if (node := index.get(labels.get("node", ""))) is not None
+        for at, until in _spans(row, start)
+    ]
+    return tuple(sorted(out, key=lambda each: (each.since, each.node)))
+
+
+def _spans(row: Grid, start: float) -> list[tuple[float, float]]:
+    """Spans of time in which a series was there; `row` has its minutes."""
+    there = np.concatenate(([False], np.isfinite(row), [False]))
+    edges = np.flatnonzero(there[1:] != there[:-1])
+    return [(start + begin * MINUTE, start + end * MINUTE) for begin, end in edges.reshape(-1, 2).tolist()]
 
 
 def rises(series: Sequence[tuple[Labels, Grid]], *, start: float) -> list[Rise]:

@@ -17,6 +17,7 @@ import numpy as np
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.history import STEP_SECONDS, Grid
 from rebalancer.model.snapshot import Bools
+from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.prometheus import decode
 from rebalancer.prometheus.chunks import any_of
 from rebalancer.prometheus.queries import CLUSTER_LABEL, NODE_INFO
@@ -175,6 +176,12 @@ class KubeState:
         self._matchers = (any_of(CLUSTER_LABEL, [cluster]),) if cluster else ()
         self._span = reader.span
 
+    @property
+    def is_relabelled(self) -> bool:
+        """Prometheus has renamed the labels of pods, because those of the scraped target have the same names."""
+        renamed = self._selector(POD_INFO, 'exported_pod!=""')
+        return bool(len(self._reader.at(f"count({renamed})", self._span.end).values))
+
     def pods(self) -> PodHistory:
         """All pods."""
         out = PodHistory()
@@ -276,6 +283,12 @@ class KubeState:
     def evictions(self) -> list[tuple[Labels, Grid]]:
         """Labels of each counter of rebalancer's evictions, and its (minutes,) values, NaN where there is none."""
         return self._minutes("Evictions", "rebalancer_evictions_total", f'outcome="{Outcome.EVICTED}"')
+
+    def soft_taints(self) -> list[tuple[Labels, Grid]]:
+        """Labels of each of our soft taints, and (minutes,) NaN while the node hadn't it."""
+        selector = self._selector("kube_node_spec_taint", any_of("key", [SOFT_TAINT]))
+        promql = f"max by (node) ({selector})"
+        return self._over("Soft taints", promql, MINUTE, series=100)
 
     def _minutes(self, label: str, metric: str, *matchers: str) -> list[tuple[Labels, Grid]]:
         # a rule's series, and the daemon's, may lack the label that tells clusters apart

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,11 +12,12 @@ from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.objects import Taint
 from rebalancer.model.recording import Gap
 from rebalancer.model.snapshot import Bools, Floats, Nodes
+from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.prometheus.recorded.kube_state import NodeHistory
 
 _HOSTNAME = "kubernetes.io/hostname"
-_PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Of conditions, which a recording has apart."""
+_PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", SOFT_TAINT)
+"""Of conditions, and our own: a recording has both apart."""
 _EXPORTED = "label_"
 
 
@@ -29,6 +30,8 @@ class RecordedNodes:
     left: Floats
     ready: Bools
     unschedulable: Bools
+    gone: int
+    """Nodes that are gone today: the last ones."""
     gaps: tuple[Gap, ...]
 
 
@@ -83,6 +86,7 @@ def recorded_nodes(history: NodeHistory, today: Nodes, *, start: float, steps: i
         left=left,
         ready=ready,
         unschedulable=unschedulable,
+        gone=len(gone),
         gaps=tuple(_gaps(history, gone, rows)),
     )
 
@@ -125,14 +129,16 @@ def _gone(name: str, history: NodeHistory, similar: "_Similar", *, shared: bool)
         name=name,
         amounts=amounts,
         labels=labels,
-        taints=tuple(
-            Taint(key=key, value=value, effect=effect)
-            for key, value, effect in history.taints.get(name, ())
-            if not key.startswith(_PASSING_TAINTS)
+        taints=_lasting(
+            Taint(key=key, value=value, effect=effect) for key, value, effect in history.taints.get(name, ())
         ),
         address=() if shared or not address else (address,),
         extended=nodes.extended[index] if index is not None else {},
     )
+
+
+def _lasting(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    return tuple(each for each in taints if not each.key.startswith(_PASSING_TAINTS))
 
 
 class _Similar:
@@ -183,7 +189,7 @@ def _joined(today: Nodes, gone: Sequence[_Gone], created: Floats) -> Nodes:
         unschedulable=np.concatenate((today.unschedulable, no)),
         created=np.concatenate((today.created, created)),
         labels=(*today.labels, *(each.labels for each in gone)),
-        taints=(*today.taints, *(each.taints for each in gone)),
+        taints=(*map(_lasting, today.taints), *(each.taints for each in gone)),
         addresses=(*today.addresses, *(each.address for each in gone)),
         extended=(*today.extended, *(each.extended for each in gone)),
         images=today.images,

@@ -10,7 +10,7 @@ import numpy as np
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.ports import Progress
-from rebalancer.model.recording import Gap, RecordedAlert, RecordedBudget
+from rebalancer.model.recording import Gap, RecordedAlert, RecordedBudget, RecordedTaint
 from rebalancer.model.snapshot import Bools, ClusterSnapshot, Nodes
 from rebalancer.policy.schema.usage import Prometheus
 from rebalancer.prometheus.chunks import any_of
@@ -21,10 +21,11 @@ from rebalancer.prometheus.recorded.disruptions import (
     eviction_gaps,
     recorded_alerts,
     recorded_budgets,
+    recorded_taints,
     replacements,
     rises,
 )
-from rebalancer.prometheus.recorded.kube_state import POD_INFO, KubeState
+from rebalancer.prometheus.recorded.kube_state import POD_INFO, KubeState, PodHistory
 from rebalancer.prometheus.recorded.nodes import RecordedNodes, recorded_nodes
 from rebalancer.prometheus.recorded.pods import RecordedPodTable, recorded_pods
 from rebalancer.prometheus.recorded.windows import Window, WindowReader
@@ -47,6 +48,7 @@ class RecordedState:
     pods: RecordedPodTable
     budgets: tuple[RecordedBudget, ...]
     alerts: tuple[RecordedAlert, ...]
+    soft_taints: tuple[RecordedTaint, ...]
     gaps: tuple[Gap, ...]
 
     @property
@@ -81,12 +83,8 @@ def recorded_state(
         steps = round((span.end - span.start) / STEP_SECONDS)
         nodes = recorded_nodes(state.nodes(), today.nodes, start=span.start, steps=steps)
         known = state.pods()
+        _check(known, state, url=pool.url)
         pods = recorded_pods(known, state.parents(known), today, nodes=nodes.nodes.names, start=span.start, steps=steps)
-        if not len(pods.pods):
-            raise ConfigError(
-                f"usage.prometheus.url: Prometheus at {pool.url} has no {POD_INFO} since {_time(span.start)}: expected "
-                "kube-state-metrics with its pod metrics, and labels of its own kept (honorLabels: true)"
-            )
         pods, of_evictions = _with_evictions(state, pods, nodes, pools(nodes.nodes), start=span.start)
         budgets, of_budgets = recorded_budgets(state.healthy(), today.budgets, start=span.start, steps=steps)
         return RecordedState(
@@ -97,10 +95,22 @@ def recorded_state(
             pods=pods,
             budgets=budgets,
             alerts=recorded_alerts(state.alerts(), start=span.start),
+            soft_taints=recorded_taints(state.soft_taints(), nodes.nodes.names, start=span.start),
             gaps=(*gaps, *nodes.gaps, *pods.gaps, *of_budgets, *of_evictions),
         )
     finally:
         pool.close()
+
+
+def _check(pods: PodHistory, state: KubeState, *, url: str) -> None:
+    """Raises ConfigError where the pods can't be known."""
+    where = f"usage.prometheus.url: {POD_INFO} of Prometheus at {url}"
+    if state.is_relabelled:
+        raise ConfigError(f"{where} has exported_pod: expected honorLabels: true where kube-state-metrics is scraped")
+    if not pods.info:
+        raise ConfigError(f"{where} has no series: expected the pod metrics of kube-state-metrics")
+    if any(not uid for _, _, uid in pods.info):
+        raise ConfigError(f"{where} has no uid: expected kube-state-metrics 2.0 or later")
 
 
 def _with_evictions(

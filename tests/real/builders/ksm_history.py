@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from rebalancer.model.steering import SOFT_TAINT
 from tests.real.builders.prometheus_days import Floats, LongSeries
 
 JOB = {"job": "kube-state-metrics", "instance": "10.42.0.9:8080"}
@@ -53,6 +54,8 @@ class KsmNode:
     not_ready: Sequence[tuple[float, float]] = ()
     """Spans of time."""
     cordoned: Sequence[tuple[float, float]] = ()
+    soft_tainted: Sequence[tuple[float, float]] = ()
+    """Spans of time in which it had rebalancer's soft taint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +166,9 @@ def _of_node(node: KsmNode) -> Iterator[LongSeries]:
     )
     yield _flag("kube_node_status_condition", {**condition, "status": "false"}, there, node.not_ready)
     yield _flag("kube_node_spec_unschedulable", one, there, node.cordoned)
+    for begin, end in node.soft_tainted:
+        labels = {**one, "key": SOFT_TAINT, "value": "hot", "effect": "PreferNoSchedule"}
+        yield _during("kube_node_spec_taint", labels, (begin, end))
     for key, value, effect in node.taints:
         yield _during("kube_node_spec_taint", {**one, "key": key, "value": value, "effect": effect}, there)
 
