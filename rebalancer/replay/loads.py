@@ -19,6 +19,9 @@ FIXED_KINDS = ("DaemonSet", "Node")
 START_UP_SECONDS = 30.0
 """From bound to Ready, of a service of which nothing else is recorded."""
 
+SHORTEST_SECONDS = 30.0
+"""A pod that was there for less of a step counts as there for so long: when it came and ended isn't known so well."""
+
 Values = NDArray[np.float32]
 Wide = NDArray[np.int64]
 
@@ -90,7 +93,10 @@ def loads_of(recording: Recording, *, joined: bool) -> Loads:
         ended=pods.ended[last],
         fixed=fixed_owner[pods.owner[first]],
         start_up=_start_up(recording)[first],
-        usage={name: _joined(recording.usage[name], values, chains) for name, values in filled.items()},
+        usage={
+            name: _joined(recording.usage[name], _while_there(recording, recording.usage[name], values), chains)
+            for name, values in filled.items()
+        },
         elsewhere={name: _elsewhere(recording, recording.usage[name], values) for name, values in filled.items()},
     )
 
@@ -113,6 +119,22 @@ def _filled(usage: RecordedUsage) -> Values:
     starts = np.repeat(usage.pod_start[:-1], counts)
     latest = np.maximum.accumulate(index)
     return np.where(latest >= starts, values[np.maximum(latest, 0)], 0.0).astype(np.float32)
+
+
+def _while_there(recording: Recording, usage: RecordedUsage, values: Values) -> Values:
+    """The values with those of each pod's first and last step as means over the part of the step in which it was there.
+    Recorded are means over whole steps."""
+    counts = np.diff(usage.pod_start)
+    pods = np.flatnonzero(counts)
+    first, last = usage.pod_start[pods], usage.pod_start[pods + 1] - 1
+    begin = recording.start + usage.pod_first[pods] * STEP_SECONDS
+    end = begin + counts[pods] * STEP_SECONDS
+    late = np.maximum(recording.pods.bound[pods] - begin, 0.0)
+    early = np.maximum(end - recording.pods.ended[pods], 0.0)
+    there = np.full(len(values), STEP_SECONDS, dtype=np.float32)
+    np.subtract.at(there, first, late)
+    np.subtract.at(there, last, early)
+    return values * (STEP_SECONDS / np.maximum(there, SHORTEST_SECONDS))
 
 
 def _joined(usage: RecordedUsage, values: Values, chains: list[list[int]]) -> LoadUsage:
