@@ -1,4 +1,4 @@
-"""The journal's thread: on the leader, after each cycle and every five minutes without one.
+"""The journal's thread: on the leader, after each cycle and every minute without one.
 
 It never ends or delays a cycle: what goes wrong is logged once, and the next append stores everything.
 """
@@ -11,7 +11,7 @@ import structlog
 
 from rebalancer.model.alerts import AlertEpisode
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS
+from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.journal import Journal
 from rebalancer.model.ports import Clock, Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -19,6 +19,9 @@ from rebalancer.model.snapshot import ClusterSnapshot
 LOG = structlog.get_logger("rebalancer")
 
 POLL_SECONDS = 1.0
+
+EVERY_SECONDS = 60.0
+"""What happened between two entries has no time of its own."""
 
 OVERLAP_SECONDS = 600.0
 """Evictions are read again for so long: their outcomes may come late, and the database has a clock of its own."""
@@ -73,11 +76,11 @@ class JournalWriter:
             self.turn(done=self._done.wait(POLL_SECONDS))
 
     def turn(self, *, done: bool) -> bool:
-        """Append if a cycle is `done` or five minutes have passed; whether that was tried."""
+        """Append if a cycle is `done` or a minute has passed; whether that was tried."""
         if not self._leads():
             return False
         now = self._clock.now()
-        if not done and now < self._tried + STEP_SECONDS:
+        if not done and now < self._tried + EVERY_SECONDS:
             return False
         self._done.clear()
         self._tried = now

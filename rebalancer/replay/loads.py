@@ -134,7 +134,7 @@ def _while_there(recording: Recording, usage: RecordedUsage, values: Values) -> 
     there = np.full(len(values), STEP_SECONDS, dtype=np.float32)
     np.subtract.at(there, first, late)
     np.subtract.at(there, last, early)
-    return values * (STEP_SECONDS / np.maximum(there, SHORTEST_SECONDS))
+    return (values * (STEP_SECONDS / np.maximum(there, SHORTEST_SECONDS))).astype(np.float32)
 
 
 def _joined(usage: RecordedUsage, values: Values, chains: list[list[int]]) -> LoadUsage:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -137,11 +138,14 @@ def test_22_2_every_state_comes_back_after_1000_random_changes(tmp_path: Path, s
         assert {name for name, is_there in zip(recording.nodes.names, there, strict=True) if is_there} >= set(nodes)
     # of a step what its last entry says
     of_steps = {int((when - START) // STEP_SECONDS): nodes for when, (_, nodes) in expected.items()}
+    last_of_step = {int((when - START) // STEP_SECONDS): when for when in expected}
+    following = dict(pairwise(expected))
     row_of = {name: row for row, name in enumerate(recording.nodes.names)}
     for step, nodes in of_steps.items():
         for name, row in row_of.items():
             assert recording.node_ready[row, step] == (name in nodes and nodes[name][0])
-            if name in nodes:
+            # a node that is gone in the next entry counts as cordoned from the last one on
+            if name in nodes and name in expected[following.get(last_of_step[step], last_of_step[step])][1]:
                 assert recording.node_unschedulable[row, step] == nodes[name][1]
 
 
@@ -228,6 +232,28 @@ def test_22_2_our_soft_taints_and_cordons_are_not_the_clusters(tmp_path: Path) -
     assert recording.node_unschedulable[:2, 0].tolist() == [False, True]
 
 
+def test_22_2_soft_taints_are_from_the_cycle_that_set_them_to_the_one_that_removed_them(tmp_path: Path) -> None:
+    journal, world = DayJournal(tmp_path, cluster="one"), World()
+    mark = Taint(key="rebalancer.dev/steer", value="hot", effect="PreferNoSchedule")
+    for at, marked in ((60.0, ()), (120.0, ("n0", "n1")), (180.0, ("n0", "n1", "n2")), (240.0, ("n1",)), (300.0, ())):
+        world.nodes = {
+            name: a_node(name, taints=(mark,) if name in marked else ())
+            for name in ("n0", "n1", "n2", "n3")
+            if (name, at) != ("n1", 300.0)
+        }
+        if at == 180.0:
+            journal = DayJournal(tmp_path, cluster="one")
+        append(journal, world.snapshot(START + at))
+    recording = read(tmp_path, world, end=START + 600.0)
+    assert [
+        (recording.nodes.names[node], since - START, until - START) for node, since, until in recording.soft_taints
+    ] == [
+        ("n0", 60.0, 180.0),
+        ("n1", 60.0, 240.0),
+        ("n2", 120.0, 180.0),
+    ]
+
+
 def test_22_2_images_of_nodes_that_left_are_those_of_the_days_first_entry(tmp_path: Path) -> None:
     journal, world = DayJournal(tmp_path, cluster="one"), World(nodes=0)
     world.nodes = {name: a_node(name, images={"web:1": 5e6}) for name in ("n0", "n1")}
@@ -248,17 +274,17 @@ def test_22_2_usage_is_that_of_the_day_blocks_while_the_pod_was_there(tmp_path: 
     world.add("unknown", "n0", at=START - 500.0)
     append(journal, world.snapshot(START + 10.0))
     del world.pods["a"]
-    append(journal, world.snapshot(START + 890.0))
+    append(journal, world.snapshot(START + 590.0))
     day, slot = slot_of(START)
     values = np.arange(2 * SLOTS, dtype=np.float32).reshape(2, SLOTS)
     block = DayBlock(
         day=day, pods=("shop/a", "shop/stranger"), pod_millicores=values, nodes=("n0",), node_millicores=values[:1] + 7
     )
-    recording = read(tmp_path, world, end=START + 1500.0, usage={CPU: [replace(block, day=day - 1), block]})
+    recording = read(tmp_path, world, end=START + 900.0, usage={CPU: [replace(block, day=day - 1), block]})
     usage, a = recording.usage[CPU], recording.pods.names.index("a")
     assert usage.pod_first[a] == 0
-    assert usage.pod_values[usage.pod_start[a] : usage.pod_start[a + 1]].tolist() == [slot, slot + 1]
-    assert usage.node.tolist() == [[slot + 7 + step for step in range(5)]]
+    assert usage.pod_values[usage.pod_start[a] : usage.pod_start[a + 1]].tolist() == [slot]
+    assert usage.node.tolist() == [[slot + 7 + step for step in range(3)]]
     assert [(each.day, each.filled) for each in recording.before[CPU]] == [(day - 1, SLOTS), (day, slot)]
     assert {gap.text.split(",")[0]: gap.pods for gap in recording.gaps} == {
         "their CPU is not known": 1,
@@ -395,6 +421,6 @@ def test_22_2_an_entry_that_found_no_room_leaves_nothing_behind(tmp_path: Path) 
 def test_22_2_a_day_of_5000_nodes_and_150000_pods_takes_at_most_50_mb(tmp_path: Path) -> None:
     # a tenth of the cluster and of the day: bytes grow with both
     (_, first), *rest = day_of(ChangingCluster(500), tmp_path, entries=72)
-    a_day = 10 * (first + sum(size for _, size in rest) * 719 / 71)
+    a_day = 10 * (first + sum(size for _, size in rest) * 1439 / 71)
     assert a_day <= 50e6
     assert first > 15_000 * 16

@@ -13,6 +13,11 @@ _CORDON_TAINT = "node.kubernetes.io/unschedulable"
 """Set by the node controller on every cordoned node."""
 
 
+def has_soft_taint(node: NodeEntry) -> bool:
+    """Whether a node has our soft taint, or a cordon of ours."""
+    return any(each.key == SOFT_TAINT for each in node.taints)
+
+
 def without_ours(node: NodeEntry) -> NodeEntry:
     """A node without our soft taint and cordon: they are decisions, which a replay makes itself."""
     ours = [each for each in node.taints if each.key == SOFT_TAINT]

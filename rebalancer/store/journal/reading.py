@@ -1,6 +1,6 @@
 """Recordings from the journal.
 
-Entries are minutes apart, so a time that no object has (Ready, end) is taken to be in the middle between the two
+Entries are a minute apart, so a time that no object has (Ready, end) is taken to be in the middle between the two
 entries that it lies between. Pods are columns here too: seven days of 150,000 pods are half a million.
 """
 
@@ -19,7 +19,15 @@ from rebalancer.model.eviction import Outcome
 from rebalancer.model.history import STEP_SECONDS, DayBlock, date_of, slot_of
 from rebalancer.model.objects import PodTemplate
 from rebalancer.model.recorded_usage import days_before, recorded_usage
-from rebalancer.model.recording import Gap, RecordedAlert, RecordedBudget, RecordedPods, RecordedUsage, Recording
+from rebalancer.model.recording import (
+    Gap,
+    RecordedAlert,
+    RecordedBudget,
+    RecordedPods,
+    RecordedTaint,
+    RecordedUsage,
+    Recording,
+)
 from rebalancer.model.snapshot import Bools, ClusterSnapshot, Ints, Owner, PodTemplateTable
 from rebalancer.model.usage import CPU
 from rebalancer.store.journal.entries import (
@@ -37,12 +45,12 @@ from rebalancer.store.journal.entries import (
     from_ints,
 )
 from rebalancer.store.journal.files import journal_days, read_day
-from rebalancer.store.journal.nodes import node_columns, without_ours
+from rebalancer.store.journal.nodes import has_soft_taint, node_columns, without_ours
 
 K = TypeVar("K", bound=Hashable)
 
-GAP_SECONDS = 900.0
-"""Entries further apart are a gap: the daemon appends one every five minutes at least."""
+GAP_SECONDS = 600.0
+"""Entries further apart are a gap: the daemon appends one every minute."""
 
 _DAYS_BEFORE = 8
 """Days before the recording, for forecasts."""
@@ -179,6 +187,9 @@ class _State:
         self._node_left: list[float] = []
         self._node_ready: list[Bools] = []
         self._node_cordoned: list[Bools] = []
+        self._tainted_since: dict[int, float] = {}
+        self._taints: list[tuple[int, float, float]] = []
+        """Node, since when it had our soft taint, and until when."""
         self._images: tuple[ImagesEntry, dict[int, str]] | None = None
         """Of the last keyframe, and the name of each of its nodes."""
         self._pods = _Growing(_POD)
@@ -237,6 +248,7 @@ class _State:
                 self._node_left.append(np.inf)
                 self._node_ready.append(np.zeros(self.steps, dtype=np.bool_))
                 self._node_cordoned.append(np.zeros(self.steps, dtype=np.bool_))
+            self._note_taint(index, entry.at, is_set=has_soft_taint(node))
             kept = self._node_entries[index] = without_ours(node)
             self._node_left[index] = np.inf
             self._node_ready[index][step:] = kept.ready
@@ -245,11 +257,23 @@ class _State:
         if keyframe:
             there = set(self._tables.node.values())
             left = [at for at, until in enumerate(self._node_left) if until == np.inf and at not in there]
+        before = self.times[-1] if self.times else entry.at
         for index in left:
-            self._node_left[index] = entry.at
+            self._note_taint(index, entry.at, is_set=False)
+            self._node_left[index] = (before + entry.at) / 2
             self._node_ready[index][step:] = False
+            # nothing was placed there since the entry before: it was drained, or gone
+            self._node_cordoned[index][self._step(before) :] = True
         if entry.images is not None:
             self._images = entry.images, {number: node.name for number, node in entry.nodes.items()}
+
+    def _note_taint(self, index: int, at: float, *, is_set: bool) -> None:
+        """A cycle sets and removes soft taints after the entry of its snapshot, so before the one that shows it."""
+        before = self.times[-1] if self.times else at
+        if is_set:
+            self._tainted_since.setdefault(index, before)
+        elif (since := self._tainted_since.pop(index, None)) is not None:
+            self._taints.append((index, since, before))
 
     def _step(self, at: float) -> int:
         """First step of a change; what the first entry says holds from the start on."""
@@ -405,6 +429,13 @@ class _State:
                 RecordedAlert(each.received_at, min(until, end), each.labels, each.annotations)
                 for each, until in self._alerts.values()
                 if until > self.start
+            ),
+            soft_taints=tuple(
+                RecordedTaint(int(node_of[node]), since, until)
+                for node, since, until in sorted(
+                    [*self._taints, *((node, since, np.inf) for node, since in self._tainted_since.items())]
+                )
+                if node_of[node] >= 0 and until > self.start
             ),
             gaps=tuple(self._gaps),
         )
