@@ -63,6 +63,19 @@ def test_22_3_without_evictions_every_node_uses_what_was_recorded() -> None:
     np.testing.assert_allclose(cluster.share, recorded, rtol=1e-4)
 
 
+def test_22_3_a_pod_uses_what_was_recorded_of_the_steps_in_which_it_came_and_ended() -> None:
+    means = [0.0, 0.0, 600.0, 1000.0, 1000.0, 1000.0, 700.0, 0.0]
+    pods = [RecordedPod(name="web-1-0", cpu=means, begins=2.4, ends=6.7), RecordedPod(name="web-1-1", cpu=500.0)]
+    found = recording(Told(nodes=1, steps=8, pods=pods))
+    cluster = simulated(found)
+    cluster.run_to(START + 3 * STEP_SECONDS - 60.0)
+    before = cluster.counter.copy()
+    cluster.run_to(START + 3 * STEP_SECONDS - 1.0)
+    np.testing.assert_allclose((cluster.counter - before) / 59.0, [1500.0])
+    cluster.run_to(found.end)
+    np.testing.assert_allclose(cluster.share, found.usage["cpu"].node / 10_000.0, rtol=1e-4)
+
+
 def test_22_3_an_evicted_pods_load_goes_along_and_its_siblings_carry_it_meanwhile() -> None:
     found = recording(Told(nodes=3, pods=[*web(2, node=0), *web(1, node=1)]))
     cluster = simulated(found)

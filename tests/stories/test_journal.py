@@ -1,15 +1,29 @@
 """The journal of a lab day: what it says of pods and evictions is what the lab counted."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from bench.day_account import MINUTE
+from bench.day_cluster import HOUR, SMALL, make
+from bench.day_run import MIDNIGHT, daemon_of, policy_of, thresholds_of
+from rebalancer.bootstrap.history import history_keepers
 from rebalancer.bootstrap.journal import journal_covers, recording_from_journal
+from rebalancer.bootstrap.replay import run_recording
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.context import NullProgress
 from rebalancer.daemon.journaling import JournalWriter
+from rebalancer.lab import Lab
 from rebalancer.model.alerts import AlertEpisode
 from rebalancer.model.history import STEP_SECONDS
+from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import DayJournal
 from tests.stories.scenarios.stage import TURN_SECONDS, a_machine, a_scenario, a_stage, burner, moves, service
+
+
+def without_forecast(policy: RebalancerPolicy) -> RebalancerPolicy:
+    return policy.model_copy(update={"forecast": policy.forecast.model_copy(update={"mode": "Off"})})
 
 
 class NoAlerts:
@@ -62,3 +76,38 @@ def test_22_2_evictions_and_replacements_of_the_journal_are_those_of_the_lab(tmp
     assert recording.owners[pods.owner[row_of[moved[0].uid]]].kind == "ReplicaSet"
     there = np.isfinite(pods.bound) & (pods.ended == np.inf)
     assert sorted(np.array(pods.names)[there]) == sorted(today.pods.names)
+
+
+def test_22_2_a_run_of_the_journals_recording_has_the_labs_hot_minutes(tmp_path: Path) -> None:
+    size = replace(SMALL, nodes=12, hours=3.0, greedy=4, ordinary=8, idle=2, outage_hour=30.0, load=0.68)
+    start, end = MIDNIGHT + 9 * HOUR, MIDNIGHT + 12 * HOUR
+    with Lab.start(make(1, size), stepped=True, start_time=start - 600.0, seed=1) as lab:
+        policy = without_forecast(policy_of(lab.prometheus_url))
+        settings = Settings(history_dir=str(tmp_path))
+        with daemon_of(lab, policy) as (context, _):
+            assert context.ledger is not None
+            writer = JournalWriter(
+                DayJournal(tmp_path, cluster=policy.cluster),
+                ledger=context.ledger,
+                inbox=NoAlerts(),
+                snapshot=context.cluster.snapshot,
+                leads=lambda: True,
+                clock=lab.clock,
+            )
+            while lab.clock.now() < end + 120.0:
+                lab.clock.sleep(60.0)
+                writer.turn(done=False)
+            today = context.cluster.snapshot()
+        with history_keepers(policy, settings, progress=NullProgress(), clock=lab.clock) as keepers:
+            for keeper in keepers.values():
+                keeper.update(today)
+        recording = recording_from_journal(
+            policy, settings, start=start, end=end, snapshot_today=today, clock=lab.clock
+        )
+        figures = lab.usage.window_means(np.arange(start + MINUTE, end + 1.0, MINUTE))
+    high = thresholds_of(policy).high
+    cores = np.array([machine.cores for machine in figures.columns.machines])[:, None]
+    counted = int(np.count_nonzero((figures.nodes / cores > high) & figures.up))
+    run = run_recording(recording, policy, mode="none", label="", high={"general": high})
+    assert counted > 200
+    assert abs(run.hot_node_minutes / counted - 1.0) <= 0.03
