@@ -1,0 +1,143 @@
+"""What a replay costs: `python -m bench replay`.
+
+Two synthetic recordings (`bench/replay_cluster.py`), each replayed without evictions and with the limits of
+policies/balanced.yaml, each run in a process of its own as `rebalancer replay` makes them. Seconds are CPU seconds of
+the longer run, which is what passes on two free cores; the memory is that of both processes together. Prints one JSON
+object a line; exit code 1 when an aim is missed.
+"""
+
+import argparse
+import json
+import resource
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import yaml
+
+from bench.replay_cluster import POOLS, make
+from rebalancer.bootstrap.tasks import Job, run_task
+from rebalancer.policy import RebalancerPolicy
+
+BALANCED = Path(__file__).parents[1] / "policies" / "balanced.yaml"
+SEED = 1
+LINEAR_AIM = 5.0
+"""Most that four days may cost in units of the first day: 4, and what forecasts of four days cost more than of one."""
+
+
+class Size(NamedTuple):
+    """A recording, and its aims."""
+
+    nodes: int
+    pods: int
+    days: int
+    seconds: float
+    peak_mib: float = 1536.0
+
+
+SIZES = {"week": Size(100, 3_000, 7, seconds=60.0), "day": Size(1_000, 30_000, 1, seconds=120.0)}
+MODES: tuple[Literal["none", "policy"], ...] = ("none", "policy")
+
+
+def bench_policy() -> RebalancerPolicy:
+    """policies/balanced.yaml with the pools of the recording."""
+    document = yaml.safe_load(BALANCED.read_text(encoding="utf-8"))
+    thresholds = document["pools"][0]["thresholds"]
+    document["pools"] = [
+        {"name": name, "selector": {"matchLabels": {"pool": name}}, "thresholds": thresholds} for name in POOLS
+    ]
+    return RebalancerPolicy.model_validate(document)
+
+
+class _Marks:
+    """CPU seconds at the end of each day of the recording."""
+
+    def __init__(self) -> None:
+        self.started = time.process_time()
+        self.seconds: dict[int, float] = {}
+        self._hours = 1
+
+    def at(self, days: int) -> "_Marks":
+        self._hours = days * 24
+        return self
+
+    def report(self, task: int, done: float) -> None:
+        """See `Channel`."""
+        days = int(done * self._hours + 1e-6) // 24
+        self.seconds.setdefault(days, time.process_time() - self.started)
+
+    def stopped(self) -> bool:
+        """See `Channel`."""
+        return False
+
+
+def measure(size: Size, mode: Literal["none", "policy"]) -> dict[str, Any]:
+    """One run; in a process of its own."""
+    recording = make(size.nodes, size.pods, size.days, SEED)
+    policy = bench_policy()
+    high = {pool.name: pool.thresholds.high / 100 for pool in policy.pools if pool.thresholds is not None}
+    marks = _Marks().at(size.days)
+    run = run_task(Job(policy=policy, mode=mode, label=mode, high=high), recording, 0, marks)
+    assert run is not None
+    return {
+        "cpu_seconds": time.process_time() - marks.started,
+        "days": marks.seconds,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "hot_node_hours": run.hot_node_minutes / 60,
+        "evictions": len(run.evictions),
+        "cycles": len(run.cycles),
+    }
+
+
+def measured(size: Size) -> dict[str, float]:
+    """The figures of both runs over a recording, one after the other."""
+    found = {}
+    for mode in MODES:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            found[mode] = pool.submit(measure, size, mode).result()
+    policy = found["policy"]
+    out = {
+        "cpu_seconds": max(each["cpu_seconds"] for each in found.values()),
+        "peak_mib": sum(each["peak_mib"] for each in found.values()),
+        "without_cpu_seconds": found["none"]["cpu_seconds"],
+        "without_hot_node_hours": found["none"]["hot_node_hours"],
+        "hot_node_hours": policy["hot_node_hours"],
+        "evictions": policy["evictions"],
+        "cycle_milliseconds": 1000 * policy["cpu_seconds"] / policy["cycles"],
+    }
+    if size.days >= 4:
+        out["four_days_to_one"] = policy["days"][4] / policy["days"][1]
+    return out
+
+
+def main() -> int:
+    """Measure and print; 1 when an aim is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=sorted(SIZES), help="one of the recordings")
+    args = parser.parse_args()
+    missed = False
+    for name, size in SIZES.items():
+        if args.only in (None, name):
+            aims: Mapping[str, float] = {
+                "cpu_seconds": size.seconds,
+                "peak_mib": size.peak_mib,
+                "four_days_to_one": LINEAR_AIM,
+            }
+            for figure, value in measured(size).items():
+                aim = aims.get(figure)
+                holds = None if aim is None else value <= aim
+                missed |= holds is False
+                line = {"bench": "replay", "recording": name, "nodes": size.nodes, "pods": size.pods, "days": size.days}
+                print(
+                    json.dumps({**line, "figure": figure, "value": round(value, 3), "aim": aim, "holds": holds}),
+                    flush=True,
+                )
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
