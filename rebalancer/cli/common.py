@@ -41,6 +41,20 @@ class Output(StrEnum):
     CSV = "csv"
 
 
+class PageOutput(StrEnum):
+    """Values of `--output` of commands that can write an HTML page."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    HTML = "html"
+
+
+PAGE_TABLES = (PageOutput.TABLE, PageOutput.WIDE)
+
+
 def read_policy(path: Path) -> "RebalancerPolicy":
     """Raises ConfigError for an unreadable or invalid file."""
     return parse_policy(read_file(path), path=path)
@@ -56,11 +70,15 @@ def parse_policy(data: bytes, *, path: Path) -> "RebalancerPolicy":
     from rebalancer.strategies.plugins import args_of
 
     source = shown_path(path)
-    policy = load_policy(policy_in(data, source=source), source=source, args_of=args_of)
+    return beside(load_policy(policy_in(data, source=source), source=source, args_of=args_of), path=path)
+
+
+def beside(policy: "RebalancerPolicy", *, path: Path) -> "RebalancerPolicy":
+    """The policy with the files that it names relative to `path`."""
     if policy.scheduler.config_file is None:
         return policy
-    beside = str(path.parent / policy.scheduler.config_file)
-    return policy.model_copy(update={"scheduler": policy.scheduler.model_copy(update={"config_file": beside})})
+    file = str(path.parent / policy.scheduler.config_file)
+    return policy.model_copy(update={"scheduler": policy.scheduler.model_copy(update={"config_file": file})})
 
 
 def shown_path(path: Path) -> str:
@@ -89,6 +107,24 @@ def write_file(path: Path, text: str, *, option: str = "") -> None:
     except OSError as error:
         named = f"{option} {path}".strip()
         raise ConfigError(f"{named}: {error.strerror or error}: expected a file that can be written") from None
+
+
+def parse_moment(option: str, text: str, now: float) -> float:
+    """`7d` (an age) or `2026-11-01T08:00` (UTC without a zone) in seconds since the epoch. Raises ConfigError."""
+    from datetime import UTC, datetime
+
+    from rebalancer.policy.schema.types import parse_duration
+
+    try:
+        return max(now - parse_duration(text), 0.0)
+    except ValueError:
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+        return max((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp(), 0.0)
+    except (ValueError, OverflowError):
+        hint = "an age such as 7d, or a date or time such as 2026-11-01"
+        raise ConfigError(f"{option}: expected {hint}, got {text!r}") from None
 
 
 def say(message: str) -> None:

@@ -12,6 +12,7 @@ COMMANDS = {
     "run": ("run:run", "Run the daemon until stopped: cycles on a timer, on alerts, on forecasts and on request."),
     "trigger": ("trigger:trigger", "Request a cycle for some nodes from the leading daemon."),
     "forecast": ("forecast:forecast", "Show the predicted CPU peak of each node in the next 24 hours."),
+    "replay": ("replay:replay", "Show what the last days would have been with a policy."),
     "report": ("report:report", "Show whether evictions helped."),
     "limits": ("limits:limits", "Show the limits of every scope: used, left, and when the next eviction is possible."),
     "windows": (

@@ -55,6 +55,17 @@ def error_sentence(summary: ReplaySummary) -> str:
     return f"The run as recorded gives {simulated} hot node-hours; {measured} were measured ({off})."
 
 
+def goal_sentence(summary: ReplaySummary) -> str:
+    """Which run meets the goal; empty without a goal."""
+    if summary.goal is None:
+        return ""
+    line = next((each for each in summary.runs if each.label == summary.goal.run), None)
+    if line is None:
+        return f"no run keeps {summary.goal.text}"
+    figures = f"{counted(line.evictions, 'eviction')}, {hours(line.hot_node_hours)} hot node-hours"
+    return f"{summary.goal.text} is kept with the fewest evictions by {line.label}: {figures}"
+
+
 def gap_sentence(gap: GapLine) -> str:
     """`affinity is that of today (212 pods)`"""
     return f"{gap.text} ({counted(gap.pods, 'pod')})" if gap.pods else gap.text

@@ -16,6 +16,7 @@ from rebalancer.model.document import Amount, Count, Instant
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.reason import Reason
 from rebalancer.model.replay import HOUR_MINUTES, Grid32, Replay, ReplayedCycle, ReplayRun
+from rebalancer.replay.variants import cheapest, frontier, read_goal
 
 HOUR_STEPS = round(3600 / STEP_SECONDS)
 KNOWN_SECONDS = 3600.0
@@ -43,7 +44,8 @@ class RunLine:
     stopped_cycles: Count
     """Cycles in which nothing was decided."""
     on_frontier: bool
-    """No other run has fewer evictions without more hot node-hours, or fewer hot node-hours without more evictions."""
+    """No other run has fewer evictions without more hot node-hours, or fewer hot node-hours without more evictions. Of
+    equal runs the first one."""
     notes: tuple[str, ...]
 
 
@@ -120,6 +122,17 @@ class GapLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GoalLine:
+    """The cheapest run that meets a goal."""
+
+    text: str
+    run: str
+    """The run with the fewest evictions of those that meet it; empty where none does."""
+    part: str
+    """What the run's policy has, as YAML."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySummary:
     """A replay: recorded days of a cluster, simulated again under other policies."""
 
@@ -148,6 +161,7 @@ class ReplaySummary:
     evictions: tuple[EvictionLine, ...]
     """Oldest first."""
     gaps: tuple[GapLine, ...]
+    goal: GoalLine | None
     policies: Mapping[str, str]
     """Run -> its policy as YAML, or the part in which it differs from the first."""
     notes: tuple[str, ...]
@@ -219,10 +233,26 @@ def all_runs(replay: Replay) -> tuple[ReplayRun, ...]:
     return (replay.as_recorded, *without, *replay.runs)
 
 
-def summarise(replay: Replay) -> ReplaySummary:
-    """Figures of a replay. It must be `compared`."""
+def summary_of(
+    replay: Replay, when: Callable[[float], str], *, goal: str = "", notes: Sequence[str] = ()
+) -> tuple[Replay, ReplaySummary]:
+    """The compared part of a replay and its summary. `when` formats times; `goal` as in `read_goal`; `notes` come
+    before those on runs that were interrupted. Raises ConfigError for an invalid goal."""
+    same = compared(replay)
+    kept = {run.label for run in same.runs}
+    early = [run for run in all_runs(replay) if run.until < replay.end]
+    notes = [*notes, *(f"{run.label}: {note}" for run in all_runs(same) for note in run.notes)]
+    if same.end < replay.end:
+        notes.insert(0, f"Interrupted: all figures are until {when(same.end)}, not {when(replay.end)}")
+    notes += [f"{run.label}: interrupted at {when(run.until)}, left out" for run in early if run.label not in kept]
+    missing = [label for label in replay.parts if label not in {run.label for run in replay.runs}]
+    notes += [f"{label}: interrupted before it began, left out" for label in missing]
+    return same, replace(_summarised(same, goal), interrupted=bool(early or missing), notes=tuple(notes))
+
+
+def _summarised(replay: Replay, goal: str) -> ReplaySummary:
     runs = all_runs(replay)
-    lines = [_line(run) for run in runs]
+    best = {run.label for run in frontier(runs, end=replay.end)}
     places = {node: number for number, node in enumerate(replay.nodes)}
     return ReplaySummary(
         cluster=replay.cluster,
@@ -235,30 +265,28 @@ def summarise(replay: Replay) -> ReplaySummary:
         seed=replay.seed,
         measured_hot_node_hours=replay.measured_hot_node_minutes / HOUR_MINUTES,
         error=replay.error,
-        runs=tuple(replace(line, on_frontier=_on_frontier(line, lines)) for line in lines),
+        runs=tuple(_line(run, on_frontier=run.label in best) for run in runs),
         pools=tuple(each for run in runs for each in _pools(replay, run)),
         services=tuple(each for run in runs for each in _services(run)),
         blocked=tuple(each for run in runs for each in _blocked(replay, run, places)),
         evictions=tuple(each for run in runs for each in _evictions(run)),
         gaps=tuple(GapLine(text=each.text, pods=each.pods) for each in replay.gaps),
+        goal=_goal_line(replay, goal) if goal else None,
         policies={run.label: replay.parts.get(run.label, "") for run in replay.runs},
         notes=(),
     )
 
 
-def summary_of(replay: Replay, when: Callable[[float], str]) -> tuple[Replay, ReplaySummary]:
-    """The compared part of a replay and its summary, with notes on runs that were interrupted. `when` formats times."""
-    same = compared(replay)
-    kept = {run.label for run in same.runs}
-    early = [run for run in all_runs(replay) if run.until < replay.end]
-    notes = [f"{run.label}: {note}" for run in all_runs(same) for note in run.notes]
-    if same.end < replay.end:
-        notes.insert(0, f"Interrupted: all figures are until {when(same.end)}, not {when(replay.end)}")
-    notes += [f"{run.label}: interrupted at {when(run.until)}, left out" for run in early if run.label not in kept]
-    return same, replace(summarise(same), interrupted=bool(early), notes=tuple(notes))
+def _goal_line(replay: Replay, goal: str) -> GoalLine:
+    run = cheapest(replay.runs, read_goal(goal), end=replay.end)
+    return GoalLine(
+        text=goal,
+        run="" if run is None else run.label,
+        part="" if run is None else replay.parts.get(run.label, ""),
+    )
 
 
-def _line(run: ReplayRun) -> RunLine:
+def _line(run: ReplayRun, *, on_frontier: bool) -> RunLine:
     return RunLine(
         label=run.label,
         until=run.until,
@@ -269,17 +297,8 @@ def _line(run: ReplayRun) -> RunLine:
         most_in_flight=run.most_in_flight,
         cycles=len(run.cycles),
         stopped_cycles=sum(bool(each.stopped) for each in run.cycles),
-        on_frontier=False,
+        on_frontier=on_frontier,
         notes=run.notes,
-    )
-
-
-def _on_frontier(line: RunLine, lines: Sequence[RunLine]) -> bool:
-    return not any(
-        other.evictions <= line.evictions
-        and other.hot_node_hours <= line.hot_node_hours
-        and (other.evictions, other.hot_node_hours) != (line.evictions, line.hot_node_hours)
-        for other in lines
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from rebalancer.model.replay import HOUR_MINUTES, Replay, ReplayRun
-from rebalancer.replay.messages import change, error_sentence, gap_sentence, hours, sentences
+from rebalancer.replay.messages import change, error_sentence, gap_sentence, goal_sentence, hours, sentences
 from rebalancer.replay.summary import EvictionLine, ReplaySummary, RunDetails, RunLine, all_runs, summary_of
 from rebalancer.web.render import render, static
 from rebalancer.web.replay_charts import Columns, frontier, heat_map, hottest, over_time
@@ -44,9 +44,10 @@ class Detailed:
     policy: str
 
 
-def render_replay(replay: Replay, *, now: float) -> str:
-    """The replay as one HTML file, with style and pictures inside; it requests nothing. `now`: when it was made."""
-    same, summary = summary_of(replay, when)
+def render_replay(replay: Replay, *, now: float, goal: str = "", notes: Sequence[str] = ()) -> str:
+    """The replay as one HTML file, with style and pictures inside; it requests nothing. `now`: when it was made; the
+    others as in `summary_of`."""
+    same, summary = summary_of(replay, when, goal=goal, notes=notes)
     runs = all_runs(same)
     chosen = [run for run in runs if run.label in summary.policies][:MOST_DETAILED]
     rows = hottest(same, [runs[0], *chosen])
@@ -64,6 +65,7 @@ def render_replay(replay: Replay, *, now: float) -> str:
         runs=[runs[0].label, *(run.label for run in chosen)],
         frontier=frontier(summary.runs, name="frontier") if len(summary.runs) > 2 else Markup(),
         error=error_sentence(summary),
+        goal=goal_sentence(summary),
         gaps=[gap_sentence(each) for each in summary.gaps],
         hours=hours,
         change=change,

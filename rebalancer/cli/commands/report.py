@@ -2,34 +2,18 @@
 
 import sys
 import time
-from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import write_file
+from rebalancer.cli.common import PAGE_TABLES, PageOutput, parse_moment, write_file
 from rebalancer.cli.invocation import LEDGER, Invocation, options
 from rebalancer.model.document import DIMENSIONS, Dimension
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from rebalancer.effect.report import Report
-
-
-class ReportOutput(StrEnum):
-    """Values of `--output`."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    CSV = "csv"
-    HTML = "html"
-
-
-TABLES = (ReportOutput.TABLE, ReportOutput.WIDE)
 
 
 @options(*LEDGER, "utc")
@@ -48,8 +32,8 @@ def report(
         bool, typer.Option("--all-clusters", help="Include all clusters that share the database.")
     ] = False,
     output: Annotated[
-        ReportOutput, typer.Option("--output", "-o", help="Output format; csv contains only the rates.")
-    ] = ReportOutput.TABLE,
+        PageOutput, typer.Option("--output", "-o", help="Output format; csv contains only the rates.")
+    ] = PageOutput.TABLE,
     file: Annotated[
         Path | None, typer.Option("--file", help="File to write instead of stdout; with -o json, yaml, csv or html.")
     ] = None,
@@ -59,11 +43,11 @@ def report(
     UTC days. Reads only the database, also while the daemon runs."""
     now = time.time()
     dimensions = _dimensions(by)
-    start = _moment("--since", since, now)
-    end = min(now if until is None else _moment("--until", until, now), now)
+    start = parse_moment("--since", since, now)
+    end = min(now if until is None else parse_moment("--until", until, now), now)
     if start >= end:
         raise ConfigError(f"--since {since}: expected a time before {'now' if end == now else f'--until {until}'}")
-    if file is not None and output in TABLES:
+    if file is not None and output in PAGE_TABLES:
         raise ConfigError("--file: expected with -o json, yaml, csv or html")
     from rebalancer.bootstrap.database import database_shown, kept_records
     from rebalancer.evaluation.reporting import gather, sources_of
@@ -75,11 +59,11 @@ def report(
         sources = sources_of(records, invocation.policy, all_clusters=all_clusters)
         made = gather(sources, since=start, until=end, by=dimensions, now=now)
     clusters = [each.cluster for each in sources]
-    if output in TABLES:
+    if output in PAGE_TABLES:
         from rebalancer.cli.output.report_tables import print_report
         from rebalancer.cli.output.tables import Screen
 
-        print_report(Screen(wide=output is ReportOutput.WIDE), made, clusters=clusters)
+        print_report(Screen(wide=output is PageOutput.WIDE), made, clusters=clusters)
         return
     text = _text(made, output, clusters, now)
     if file is None:
@@ -88,17 +72,17 @@ def report(
         write_file(file, text, option="--file")
 
 
-def _text(report: "Report", output: ReportOutput, clusters: list[str], now: float) -> str:
-    if output is ReportOutput.HTML:
+def _text(report: "Report", output: PageOutput, clusters: list[str], now: float) -> str:
+    if output is PageOutput.HTML:
         from rebalancer.web.report_page import render_report
 
         return render_report(report, cluster=", ".join(clusters), now=now)
     from rebalancer.cli.output.formats import yaml_text
     from rebalancer.cli.output.report_document import csv_text, json_text, report_document
 
-    if output is ReportOutput.CSV:
+    if output is PageOutput.CSV:
         return csv_text(report)
-    if output is ReportOutput.YAML:
+    if output is PageOutput.YAML:
         return yaml_text(report_document(report, clusters))
     return json_text(report, clusters)
 
@@ -110,19 +94,3 @@ def _dimensions(text: str) -> list[Dimension]:
     if unknown := [name for name in wanted if name not in DIMENSIONS]:
         raise ConfigError(f"--by: expected any of {', '.join(DIMENSIONS)}, separated by commas, got {unknown[0]!r}")
     return sorted(known, key=wanted.index)
-
-
-def _moment(option: str, text: str, now: float) -> float:
-    """`7d` (an age) or `2026-11-01T08:00` (UTC without a zone) in seconds since the epoch. Raises ConfigError."""
-    from rebalancer.policy.schema.types import parse_duration
-
-    try:
-        return max(now - parse_duration(text), 0.0)
-    except ValueError:
-        pass
-    try:
-        at = datetime.fromisoformat(text)
-        return max((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp(), 0.0)
-    except (ValueError, OverflowError):
-        hint = "an age such as 7d, or a date or time such as 2026-11-01"
-        raise ConfigError(f"{option}: expected {hint}, got {text!r}") from None

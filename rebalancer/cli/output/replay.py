@@ -4,13 +4,14 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from rich.console import Console
+from rich.text import Text
 
 from rebalancer.cli.output.json import SCHEMA_VERSION, encode
 from rebalancer.cli.output.json_schema import schema_of
 from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph
 from rebalancer.cli.output.times import local, moment
 from rebalancer.model.figures import counted, percent
-from rebalancer.replay.messages import error_sentence, gap_sentence, hours, sentences
+from rebalancer.replay.messages import error_sentence, gap_sentence, goal_sentence, hours, sentences
 from rebalancer.replay.summary import BlockedLine, PoolLine, ReplaySummary, RunLine, ServiceLine
 
 SCHEMA_ID: Final = f"https://rebalancer.dev/schemas/replay/v{SCHEMA_VERSION}.json"
@@ -56,6 +57,7 @@ def print_replay(console: Console, summary: ReplaySummary, *, wide: bool = False
         for each in others:
             print_paragraph(console, "", each)
     _print_runs(console, summary.runs)
+    _print_goal(console, summary)
     _print_pools(console, summary)
     detailed = policies if wide or len(policies) <= MOST_DETAILED else policies[:1]
     for line in detailed:
@@ -92,6 +94,16 @@ def _print_runs(console: Console, runs: Iterable[RunLine]) -> None:
         )
     console.print()
     console.print(table)
+
+
+def _print_goal(console: Console, summary: ReplaySummary) -> None:
+    if summary.goal is None:
+        return
+    console.print()
+    print_paragraph(console, "Goal:", goal_sentence(summary))
+    if summary.goal.part:
+        console.print("In the policy file:")
+        console.print(Text(summary.goal.part.rstrip()), soft_wrap=True)
 
 
 def _print_pools(console: Console, summary: ReplaySummary) -> None:

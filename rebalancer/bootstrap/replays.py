@@ -1,0 +1,67 @@
+"""Runs of one recording side by side: as recorded, without evictions, and under each policy."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rebalancer.bootstrap.replay import Mode, run_recording
+from rebalancer.model.ports import Progress
+from rebalancer.model.recording import Recording
+from rebalancer.model.replay import Replay, ReplayRun
+from rebalancer.model.usage import CPU
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import NodePools, fixed_high
+from rebalancer.replay.run import high_millicores, measured
+from rebalancer.replay.variants import Variant
+
+AS_RECORDED, WITHOUT = "as recorded", "without rebalancer"
+
+
+def replay(
+    recording: Recording,
+    policy: RebalancerPolicy,
+    variants: Sequence[Variant],
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Replay:
+    """The recording under each of `variants`. The pools, and the share over which nodes count as hot, are those of
+    `policy` in every run.
+
+    When `stopping` returns true the current run ends where it is, and no other begins.
+    """
+    high = {pool.name: most for pool in policy.pools if (most := fixed_high(pool, CPU)) is not None}
+
+    def run(mode: Mode, label: str, under: RebalancerPolicy) -> ReplayRun:
+        return run_recording(
+            recording, under, mode=mode, label=label, high=high, seed=seed, progress=progress, stopping=stopping
+        )
+
+    as_recorded = run("recorded", AS_RECORDED, policy)
+    evicted = bool(np.any(recording.pods.replaced >= 0))
+    without = run("none", WITHOUT, policy) if evicted and not stopping() else as_recorded
+    runs = []
+    for each in variants:
+        if stopping():
+            break
+        runs.append(run("policy", each.label, each.policy))
+    share, minutes = measured(recording, high_millicores(recording, policy, high))
+    return Replay(
+        cluster=recording.cluster,
+        source=recording.source,
+        start=recording.start,
+        end=recording.end,
+        nodes=tuple(recording.nodes.names),
+        pools=tuple(NodePools.of(policy.pools, recording.nodes).names),
+        high=high,
+        pods=len(recording.pods),
+        measured_share=share,
+        measured_hot_minutes=minutes,
+        as_recorded=as_recorded,
+        without=without,
+        runs=tuple(runs),
+        gaps=recording.gaps,
+        seed=seed,
+        parts={each.label: each.part for each in variants},
+    )

@@ -1,0 +1,191 @@
+"""`rebalancer replay`: recorded days of the cluster, simulated again under one or several policies."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rebalancer.cli.common import (
+    PAGE_TABLES,
+    Output,
+    PageOutput,
+    Stopped,
+    beside,
+    parse_moment,
+    read_file,
+    read_policy,
+    say,
+    shown_path,
+    write_file,
+)
+from rebalancer.cli.invocation import Invocation, options
+from rebalancer.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rebalancer.model.replay import Replay
+    from rebalancer.policy import RebalancerPolicy
+    from rebalancer.replay.variants import Variant
+
+
+@options("policy", "kubeconfig", "context", "verbose", "utc")
+def replay(
+    invocation: Invocation,
+    since: Annotated[
+        str, typer.Option("--since", help="Start: an age such as 7d, or a date or time such as 2026-11-01.")
+    ] = "7d",
+    until: Annotated[
+        str | None, typer.Option("--until", help="End, not included; same formats as --since. [default: now]")
+    ] = None,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option("--against", help="Path to another policy file to compare with; may be given several times."),
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sweep",
+            metavar="FIELD=VALUE,VALUE",
+            help="Compare values of a field, such as pools[0].thresholds.high=70,75,80; several options multiply.",
+        ),
+    ] = None,
+    goal: Annotated[
+        str | None,
+        typer.Option(
+            "--goal",
+            help="Name the run with the fewest evictions that keeps a bound such as hot<=1% or evictions<=100.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulated scheduler.")] = 0,
+    output: Annotated[
+        PageOutput, typer.Option("--output", "-o", help="Output format; csv has a row for each run, html is one page.")
+    ] = PageOutput.TABLE,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="File to write instead of stdout; with -o json, yaml, csv or html.")
+    ] = None,
+) -> None:
+    """Show what the last days would have been with a policy: hot node-hours, evictions, the services that it moves, and
+    what keeps nodes hot. The days are read from Prometheus and simulated: pods come, go and use CPU as recorded,
+    kube-scheduler's model places them, and the policy's cycles decide with what was known at each time. Changes nothing
+    in the cluster. The page of the newest replay is kept in REBALANCER_HISTORY_DIR, where the dashboard links it.
+    Interrupted once, it shows the figures until then."""
+    if file is not None and output in PAGE_TABLES:
+        raise ConfigError("--file: expected with -o json, yaml, csv or html")
+    now = time.time()
+    start = parse_moment("--since", since, now)
+    end = min(now if until is None else parse_moment("--until", until, now), now)
+    if start >= end:
+        raise ConfigError(f"--since {since}: expected a time before {'now' if end == now else f'--until {until}'}")
+    from rebalancer.bootstrap.paths import newest_replay
+    from rebalancer.bootstrap.recording import read_recording
+    from rebalancer.bootstrap.replays import replay
+    from rebalancer.cli.output.progress import TerminalProgress
+    from rebalancer.replay.variants import read_goal
+    from rebalancer.web.replay_page import render_replay
+
+    policy, settings = invocation.policy, invocation.settings
+    if goal is not None:
+        read_goal(goal)  # a mistake is reported before the work
+    candidates, notes = _candidates(invocation.policy_path, policy, against or [], sweep or [])
+    with TerminalProgress() as progress:
+        recording = read_recording(policy, settings, since_seconds=end - start, until=end, progress=progress)
+        with _interruptible() as interrupt:
+            made = replay(
+                recording, policy, candidates, seed=seed, progress=progress, stopping=lambda: interrupt.number != 0
+            )
+    page = render_replay(made, now=now, goal=goal or "", notes=notes)
+    _write(made, page, goal or "", notes, output, file)
+    if interrupt.number:
+        raise Stopped(interrupt.number)
+    _keep(page, newest_replay(settings.history_dir, policy.cluster))
+
+
+def _candidates(
+    path: Path, policy: "RebalancerPolicy", against: Sequence[Path], sweep: Sequence[str]
+) -> "tuple[list[Variant], Sequence[str]]":
+    """The policies, with labels of their own, and notes on combinations of a sweep that are no policy."""
+    from rebalancer.policy.source import policy_in
+    from rebalancer.replay.variants import Variant, variants
+    from rebalancer.strategies.plugins import args_of
+
+    others = [read_policy(each) for each in against]
+    names = [shown_path(each) for each in (path, *against)]
+    if len({*names}) < len(names):
+        raise ConfigError(f"--against {against[-1]}: expected each policy file once")
+    short = [Path(each).name for each in names]
+    labels = short if len({*short}) == len(short) else names
+    files = [Variant(label=label, policy=each, part="") for label, each in zip(labels[1:], others, strict=True)]
+    if not sweep:
+        return [Variant(label=labels[0], policy=policy, part=""), *files], ()
+    data, source = read_file(path), shown_path(path)
+    swept = variants(policy_in(data, source=source), source=source, sweeps=sweep, args_of=args_of)
+    made = [replace(each, policy=beside(each.policy, path=path)) for each in swept.policies]
+    return [*made, *files], [f"left out: {each}" for each in swept.left_out]
+
+
+def _write(made: "Replay", page: str, goal: str, notes: Sequence[str], output: PageOutput, file: Path | None) -> None:
+    from rebalancer.cli.output.formats import Shown
+    from rebalancer.cli.output.replay import print_replay, replay_document, when
+    from rebalancer.replay.summary import summary_of
+
+    _, summary = summary_of(made, when, goal=goal, notes=notes)
+    wide = output is PageOutput.WIDE
+    shown = Shown(
+        document=replay_document(summary), draw=lambda screen: print_replay(screen, summary, wide=wide), rows="runs"
+    )
+    if output in PAGE_TABLES:
+        shown.print(Output(output.value))
+        return
+    text = page if output is PageOutput.HTML else shown.text(Output(output.value))
+    if file is None:
+        sys.stdout.write(text)
+    else:
+        write_file(file, text, option="--file")
+
+
+def _keep(page: str, path: Path) -> None:
+    """Replace the newest replay. A reader sees the old page or the new one."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written = path.with_suffix(".html.new")
+        written.write_text(page, encoding="utf-8")
+        written.replace(path)
+    except OSError as error:
+        say(f"{path}: {error.strerror or error}: the page is not kept")
+    else:
+        say(f"page: {path}")
+
+
+@dataclass
+class _Interrupt:
+    number: int = 0
+    """The signal; 0 for none."""
+
+
+@contextmanager
+def _interruptible() -> Iterator[_Interrupt]:
+    """The first SIGINT or SIGTERM is recorded; the second one ends the process."""
+    interrupt = _Interrupt()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def record(number: int, frame: FrameType | None) -> None:
+        interrupt.number = number
+        restore()
+        say("interrupted: the figures until here follow; interrupt again to end without them")
+
+    for number in before:
+        signal.signal(number, record)
+    try:
+        yield interrupt
+    finally:
+        restore()
