@@ -1,10 +1,15 @@
 """Runs of one recording side by side: as recorded, without evictions, and under each policy."""
 
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 
 import numpy as np
 
+from rebalancer.bootstrap.contexts import read_cluster
+from rebalancer.bootstrap.journal import journal_covers, recording_from_journal
+from rebalancer.bootstrap.recording import read_recording
 from rebalancer.bootstrap.replay import Mode, run_recording
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.model.ports import Progress
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import Replay, ReplayRun
@@ -15,6 +20,33 @@ from rebalancer.replay.run import high_millicores, measured
 from rebalancer.replay.variants import Variant
 
 AS_RECORDED, WITHOUT = "as recorded", "without rebalancer"
+
+
+class Source(StrEnum):
+    """Where a recording is read from."""
+
+    JOURNAL = "journal"
+    PROMETHEUS = "prometheus"
+
+
+def recorded(
+    policy: RebalancerPolicy,
+    settings: Settings,
+    *,
+    start: float,
+    end: float,
+    source: Source | None,
+    progress: Progress,
+) -> Recording:
+    """The recording from `start` to `end`, in seconds since the epoch; by default from the daemon's journal where the
+    history folder has one of each day, else from Prometheus.
+
+    Raises ConfigError, ConnectError, and UnsafeDataError without any CPU.
+    """
+    today = read_cluster(settings, progress=progress)
+    if source is Source.JOURNAL or (source is None and journal_covers(policy, settings, start=start, end=end)):
+        return recording_from_journal(policy, settings, start=start, end=end, snapshot_today=today)
+    return read_recording(policy, settings, since_seconds=end - start, until=end, progress=progress, today=today)
 
 
 def replay(

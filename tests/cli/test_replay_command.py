@@ -14,7 +14,7 @@ import typer
 
 from bench.replay_cluster import START as MONDAY
 from bench.replay_cluster import make
-from rebalancer.bootstrap import recording, replays
+from rebalancer.bootstrap import replays
 from rebalancer.bootstrap.paths import newest_replay
 from rebalancer.cli.common import Stopped, parse_policy
 from rebalancer.cli.main import _stop, app
@@ -46,14 +46,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """An hour of twelve nodes; the arguments of each reading."""
-    made, calls = replace(make(12, 220, 1 / 24, 3), gaps=(Gap("levels are those of today", 3),)), list[dict[str, Any]]()
+    """An hour and a half of twelve nodes; the arguments of each reading."""
+    made, calls = replace(make(12, 220, 1 / 16, 3), gaps=(Gap("levels are those of today", 3),)), list[dict[str, Any]]()
 
-    def read(*_: Any, progress: object, **options: Any) -> Recording:
+    def read(policy: object, settings: object, *, progress: object, **options: Any) -> Recording:
         calls.append(options)
         return made
 
-    monkeypatch.setattr(recording, "read_recording", read)
+    monkeypatch.setattr(replays, "recorded", read)
     return calls
 
 
@@ -71,8 +71,9 @@ def test_22_1_policies_are_replayed_side_by_side(folder: Path, recorded: list[di
     assert document["gaps"] == [{"text": "levels are those of today", "pods": 3}]
     assert not document["interrupted"]
     (options,) = recorded
-    assert options["since_seconds"] == pytest.approx(7 * 86_400, abs=1)
-    assert options["until"] == pytest.approx(time.time(), abs=60)
+    assert options["end"] - options["start"] == pytest.approx(7 * 86_400, abs=1)
+    assert options["end"] == pytest.approx(time.time(), abs=60)
+    assert options["source"] is None
 
 
 def test_22_4_a_sweep_with_a_goal_names_the_cheapest_run_and_the_piece_to_paste(
@@ -150,7 +151,7 @@ def test_22_5_a_second_ctrl_c_ends_at_once(folder: Path, replayed: Callable[[Any
 
 
 def test_22_5_the_simulation_stops_where_it_is_asked_to() -> None:
-    made, steps = make(12, 220, 1 / 24, 3), list[int]()
+    made, steps = make(12, 220, 1 / 16, 3), list[int]()
 
     def stopping() -> bool:
         steps.append(1)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -32,6 +33,13 @@ if TYPE_CHECKING:
     from rebalancer.model.replay import Replay
     from rebalancer.policy import RebalancerPolicy
     from rebalancer.replay.variants import Variant
+
+
+class Source(StrEnum):
+    """Values of `--source`."""
+
+    JOURNAL = "journal"
+    PROMETHEUS = "prometheus"
 
 
 @options("policy", "kubeconfig", "context", "verbose", "utc")
@@ -62,6 +70,14 @@ def replay(
             help="Name the run with the fewest evictions that keeps a bound such as hot<=1% or evictions<=100.",
         ),
     ] = None,
+    source: Annotated[
+        Source | None,
+        typer.Option(
+            "--source",
+            help="Where the days are read from. [default: the daemon's journal, if this history folder has it of all "
+            "days, else Prometheus]",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulated scheduler.")] = 0,
     output: Annotated[
         PageOutput, typer.Option("--output", "-o", help="Output format; csv has a row for each run, html is one page.")
@@ -71,7 +87,7 @@ def replay(
     ] = None,
 ) -> None:
     """Show what the last days would have been with a policy: hot node-hours, evictions, the services that it moves, and
-    what keeps nodes hot. The days are read from Prometheus and simulated: pods come, go and use CPU as recorded,
+    what keeps nodes hot. The days are simulated from their records: pods come, go and use CPU as recorded,
     kube-scheduler's model places them, and the policy's cycles decide with what was known at each time. Changes nothing
     in the cluster. The page of the newest replay is kept in REBALANCER_HISTORY_DIR, where the dashboard links it.
     Interrupted once, it shows the figures until then."""
@@ -82,21 +98,21 @@ def replay(
     end = min(now if until is None else parse_moment("--until", until, now), now)
     if start >= end:
         raise ConfigError(f"--since {since}: expected a time before {'now' if end == now else f'--until {until}'}")
+    from rebalancer.bootstrap import replays
     from rebalancer.bootstrap.paths import newest_replay
-    from rebalancer.bootstrap.recording import read_recording
-    from rebalancer.bootstrap.replays import replay
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.replay.variants import read_goal
     from rebalancer.web.replay_page import render_replay
 
     policy, settings = invocation.policy, invocation.settings
+    origin = None if source is None else replays.Source(source.value)
     if goal is not None:
         read_goal(goal)  # a mistake is reported before the work
     candidates, notes = _candidates(invocation.policy_path, policy, against or [], sweep or [])
     with TerminalProgress() as progress:
-        recording = read_recording(policy, settings, since_seconds=end - start, until=end, progress=progress)
+        recording = replays.recorded(policy, settings, start=start, end=end, source=origin, progress=progress)
         with _interruptible() as interrupt:
-            made = replay(
+            made = replays.replay(
                 recording, policy, candidates, seed=seed, progress=progress, stopping=lambda: interrupt.number != 0
             )
     page = render_replay(made, now=now, goal=goal or "", notes=notes)
