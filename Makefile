@@ -7,7 +7,7 @@ ARGS   ?=
 ONLY   ?=
 WORKERS ?= $(shell expr 2 \* `nproc 2>/dev/null || echo 2`)
 
-.PHONY: help demo test faults soak lint bench sbom audit docs site recording screenshots lock
+.PHONY: help demo test faults soak lint bench sbom audit docs site replay recording screenshots lock
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -67,6 +67,9 @@ site: $(READY) ## the documentation as a site in dist/site; a missing page or a 
 
 screenshots: $(READY) ## write the pictures of the dashboard under docs/images (needs chromium)
 	@$(BIN)/python docs/screenshots.py
+
+replay: $(READY) ## write the example of a replay under docs/examples; REBALANCER_TRACES names folders of CPU traces
+	@$(BIN)/python docs/replay_example.py $(ARGS)
 
 recording: $(READY) ## record the demo: docs/images/demo.svg
 	@$(BIN)/python docs/recording.py $(ARGS)
