@@ -128,8 +128,10 @@ def main() -> None:
             composed(folders, nodes=wanted.nodes, days=wanted.days),
             policy,
             [Variant(label=POLICY.name, policy=policy, part="")],
+            workers=os.cpu_count() or 1,
             progress=progress,
         )
+    assert made is not None
     wanted.folder.mkdir(exist_ok=True)
     (wanted.folder / "replay.html").write_text(render_replay(made, now=made.end), encoding="utf-8")
     text = io.StringIO()

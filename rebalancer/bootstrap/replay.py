@@ -1,6 +1,5 @@
 """Runs over a recording: the simulated cluster behind the ports of a cycle, with a database of its own."""
 
-import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import Literal, cast
 
 import numpy as np
-import structlog
 
 from rebalancer.bootstrap.adapters import scheduler_of
 from rebalancer.bootstrap.database import create_database, records_of
@@ -104,22 +102,11 @@ def _with_policy(
     stopping: Callable[[], bool],
 ) -> tuple[list[ReplayedCycle], list[Eviction]]:
     policy = with_forecast_interval(policy, FORECAST_SECONDS)
-    with _without_log(), _database(policy, ReplayClock(cluster)) as (context_of, ledger):
+    with _database(policy, ReplayClock(cluster)) as (context_of, ledger):
         run = context_of(cluster, policy)
         run.passed, run.stopping = passed, stopping
         run.run()
         return run.cycles, list(ledger.evicted(cluster.recording.start))
-
-
-@contextmanager
-def _without_log() -> Iterator[None]:
-    """The daemon's log of simulated days would be mistaken for that of today."""
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    try:
-        yield
-    finally:
-        structlog.configure(**before)
 
 
 @contextmanager

@@ -8,8 +8,9 @@ import numpy as np
 from rebalancer.bootstrap.contexts import read_cluster
 from rebalancer.bootstrap.journal import journal_covers, recording_from_journal
 from rebalancer.bootstrap.recording import read_recording
-from rebalancer.bootstrap.replay import Mode, run_recording
+from rebalancer.bootstrap.replay import Mode
 from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.workers import Job, executor, run_jobs
 from rebalancer.model.ports import Progress
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import Replay, ReplayRun
@@ -55,29 +56,36 @@ def replay(
     variants: Sequence[Variant],
     *,
     seed: int = 0,
+    workers: int = 1,
+    scheduler: str | None = None,
     progress: Progress | None = None,
     stopping: Callable[[], bool] = lambda: False,
-) -> Replay:
-    """The recording under each of `variants`. The pools, and the share over which nodes count as hot, are those of
-    `policy` in every run.
+) -> Replay | None:
+    """The recording under each of `variants`, in `workers` processes or on the workers of a Dask `scheduler`.
 
-    When `stopping` returns true the current run ends where it is, and no other begins.
+    The pools, and the share over which nodes count as hot, are those of `policy` in every run.
+
+    When `stopping` returns true the runs end where they are, and no other begins: None where none had begun. Raises
+    ConfigError, ConnectError without a scheduler, and what a run raises.
     """
     high = {pool.name: most for pool in policy.pools if (most := fixed_high(pool, CPU)) is not None}
 
-    def run(mode: Mode, label: str, under: RebalancerPolicy) -> ReplayRun:
-        return run_recording(
-            recording, under, mode=mode, label=label, high=high, seed=seed, progress=progress, stopping=stopping
-        )
+    def job(mode: Mode, label: str, under: RebalancerPolicy) -> Job:
+        return Job(policy=under, mode=mode, label=label, high=high, seed=seed)
 
-    as_recorded = run("recorded", AS_RECORDED, policy)
-    evicted = bool(np.any(recording.pods.replaced >= 0))
-    without = run("none", WITHOUT, policy) if evicted and not stopping() else as_recorded
-    runs = []
-    for each in variants:
-        if stopping():
-            break
-        runs.append(run("policy", each.label, each.policy))
+    known = [job("recorded", AS_RECORDED, policy)]
+    if np.any(recording.pods.replaced >= 0):
+        known.append(job("none", WITHOUT, policy))
+    of_policies = [job("policy", each.label, each.policy) for each in variants]
+    done: dict[str, ReplayRun] = {}
+    with executor(workers=min(workers, max(len(known), len(of_policies))), scheduler=scheduler) as by:
+        # what the policies are compared with comes first and is quick: an interrupted replay has it
+        for jobs in (known, of_policies):
+            runs = run_jobs(jobs, recording, executor=by, progress=progress, stopping=stopping)
+            done |= {each.label: run for each, run in zip(jobs, runs, strict=True) if run is not None}
+    if AS_RECORDED not in done:
+        return None
+    as_recorded = done[AS_RECORDED]
     share, minutes = measured(recording, high_millicores(recording, policy, high))
     return Replay(
         cluster=recording.cluster,
@@ -91,8 +99,8 @@ def replay(
         measured_share=share,
         measured_hot_minutes=minutes,
         as_recorded=as_recorded,
-        without=without,
-        runs=tuple(runs),
+        without=done.get(WITHOUT, as_recorded),
+        runs=tuple(done[each.label] for each in variants if each.label in done),
         gaps=recording.gaps,
         seed=seed,
         parts={each.label: each.part for each in variants},

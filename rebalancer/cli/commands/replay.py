@@ -1,5 +1,6 @@
 """`rebalancer replay`: recorded days of the cluster, simulated again under one or several policies."""
 
+import os
 import signal
 import sys
 import time
@@ -79,6 +80,15 @@ def replay(
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulated scheduler.")] = 0,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes for the runs. [default: the number of CPUs]")
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            "--dask", help="Address of a Dask scheduler whose workers take the runs, such as tcp://10.0.0.1:8786."
+        ),
+    ] = None,
     output: Annotated[
         PageOutput, typer.Option("--output", "-o", help="Output format; csv has a row for each run, html is one page.")
     ] = PageOutput.TABLE,
@@ -113,8 +123,17 @@ def replay(
         recording = replays.recorded(policy, settings, start=start, end=end, source=origin, progress=progress)
         with _interruptible() as interrupt:
             made = replays.replay(
-                recording, policy, candidates, seed=seed, progress=progress, stopping=lambda: interrupt.number != 0
+                recording,
+                policy,
+                candidates,
+                seed=seed,
+                workers=workers or os.cpu_count() or 1,
+                scheduler=dask,
+                progress=progress,
+                stopping=lambda: interrupt.number != 0,
             )
+    if made is None:
+        raise Stopped(interrupt.number)
     page = render_replay(made, now=now, goal=goal or "", notes=notes)
     _write(made, page, goal or "", notes, output, file)
     if interrupt.number:
