@@ -61,7 +61,9 @@ def policy_keys(schema: Any) -> Iterator[str]:
 
 def json_fields() -> Iterator[str]:
     """The fields of every document that a command prints, as the reference names them."""
-    yield from policy_keys(json.loads((ROOT / "docs" / "reference" / "report.schema.json").read_text()))
+    for document in ("report", "replay"):
+        schema = (ROOT / "docs" / "reference" / f"{document}.schema.json").read_text()
+        yield from policy_keys(json.loads(schema))
     for path in sorted((ROOT / "rebalancer" / "cli").rglob("*.py")):
         if path.name == "json_schema.py":
             continue  # its keys are those of JSON Schema
