@@ -141,8 +141,3 @@ def unknown(what: str, name: str, known: Collection[str], *, shown: int = 10) ->
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     expected = f"expected one of {', '.join(names[:shown])}{more}" if names else "there are none"
     return ConfigError(f"{what} {name}: not found; {expected}")
-
-
-def plain_name(kind: str, text: str) -> str:
-    """`node/NAME` as NAME, as kubectl takes it."""
-    return text.removeprefix(f"{kind}/").removeprefix(f"{kind}s/")

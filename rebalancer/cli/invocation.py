@@ -33,7 +33,7 @@ SelectorOption = Annotated[
     typer.Option("--selector", "-l", help="Show only nodes with these labels, for example pool=web,zone!=a."),
 ]
 
-WATCH_SECONDS = 5.0
+WATCH_SECONDS = 2.0
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 Shared = Literal["policy", "kubeconfig", "context", "database", "verbose", "output", "utc", "watch"]
@@ -144,7 +144,9 @@ class Invocation:
         """Prints what `look` returns, with --watch again after each change; a terminal has only the newest."""
         before, live = None, self._watch and sys.stdout.isatty()
         while True:
+            began = time.monotonic()
             shown = look()
+            took = time.monotonic() - began
             text = shown.text(self.output) if self._watch and not live else None
             if live:
                 typer.echo("\033[H\033[2J", nl=False)
@@ -154,7 +156,7 @@ class Invocation:
                 return
             before = text
             sys.stdout.flush()
-            time.sleep(every)
+            time.sleep(max(every, took))  # at most half of the time is spent on reading
 
 
 def settings_for(**given: str | None) -> "Settings":

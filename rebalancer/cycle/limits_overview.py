@@ -2,13 +2,11 @@
 
 import numpy as np
 
-from rebalancer.constraints.admission import EvictionAdmission
+from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.constraints.limits import describe_check
 from rebalancer.constraints.lists import service_name
 from rebalancer.constraints.windows import CHANGE_WINDOW, ChangeWindows, describe
-from rebalancer.cycle.ledger_state import load_ledger_state
 from rebalancer.model.limits import Denied, LimitLine, Scope
-from rebalancer.model.ports import Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
@@ -16,14 +14,13 @@ from rebalancer.policy.schema.windows import WindowState
 
 
 def limit_lines(
-    snapshot: ClusterSnapshot, ledger: Ledger | None, policy: RebalancerPolicy, *, now: float
+    snapshot: ClusterSnapshot, ledger_state: LedgerState, policy: RebalancerPolicy, *, now: float
 ) -> list[LimitLine]:
     """The limits of global, cluster, pools and levels, and of every other scope with an entry in its window.
 
     `now`: by the ledger's clock, if there is a ledger.
     """
     pool_of = NodePools.of(policy.pools, snapshot.nodes).of_node
-    ledger_state = load_ledger_state(ledger, policy, snapshot, writes=False)
     admission = EvictionAdmission(policy=policy, snapshot=snapshot, pool_of=pool_of, ledger_state=ledger_state, now=now)
     seen = {entry.scope for entry in ledger_state.entries}
     out = []

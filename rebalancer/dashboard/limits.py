@@ -6,7 +6,7 @@ from contextlib import suppress
 from rebalancer.bootstrap.active import Active
 from rebalancer.constraints.in_flight import LateEvictions
 from rebalancer.constraints.windows import ChangeWindows
-from rebalancer.cycle.ledger_state import evictions_in_flight, longest_window
+from rebalancer.cycle.ledger_state import evictions_in_flight, load_ledger_state
 from rebalancer.cycle.limits_overview import limit_lines, service_windows, window_lines
 from rebalancer.effect.feedback import open_breakers
 from rebalancer.model.effect import EffectRecords, Step
@@ -25,27 +25,32 @@ BREAKER_LOOKBACK_SECONDS = 3 * DAY_SECONDS
 def limits_page(current: Active, ledger: Ledger, effect: EffectRecords) -> LimitsPage:
     """Every scope's limits by the ledger, now. Raises ConnectError, and UnsafeDataError before the cluster was read."""
     policy, snapshot = current.policy, current.context.cluster.snapshot()
-    now, flying, book = ledger.now(), evictions_in_flight(ledger, policy, snapshot), ChangeWindows.of_policy(policy)
+    state, now, book = (
+        load_ledger_state(ledger, policy, snapshot, writes=False),
+        ledger.now(),
+        ChangeWindows.of_policy(policy),
+    )
+    flying = state.open_evictions
     windows = window_lines(book, now=now)
     windows += service_windows(snapshot, book, namespace=None, now=now)
     return LimitsPage(
         at=now,
-        limits=tuple(limit_lines(snapshot, ledger, policy, now=now)),
+        limits=tuple(limit_lines(snapshot, state, policy, now=now)),
         windows=tuple(
             WindowLine(
                 scope=str(scope),
-                open=state.open,
-                broken=state.broken,
+                open=window.open,
+                broken=window.broken,
                 words=words,
-                next_open=state.next_open,
-                because=state.because,
+                next_open=window.next_open,
+                because=window.because,
             )
-            for scope, state, words in windows
+            for scope, window, words in windows
         ),
-        pauses=tuple(ledger.pauses()),
+        pauses=state.pauses,
         open_breakers=tuple(open_breaker_reasons(policy, flying, effect, now=now).values()),
-        cooldowns=cooldowns(policy, ledger.entries(longest_window(policy)), now=now),
-        backoffs=tuple(ledger.backoffs()),
+        cooldowns=cooldowns(policy, state.entries, now=now),
+        backoffs=state.backoffs,
         open_evictions=flying,
     )
 

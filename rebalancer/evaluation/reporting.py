@@ -100,7 +100,7 @@ def gather(sources: Sequence[Source], *, since: float, until: float, by: Sequenc
     comparison, notes = _compared(read, days, hours, since=since)
     evicted: Counter[tuple[str, str]] = Counter()
     for one in read:
-        evicted.update(one.evicted(since, until))
+        evicted.update(one.eviction_counts(since, until))
     report = make_report(
         since=since,
         until=until,
@@ -151,8 +151,8 @@ class _Reader:
             return found
         return [replace(each, pool=self._named(each.pool), node=self._named(each.node)) for each in found]
 
-    def evicted(self, since: float, until: float) -> dict[tuple[str, str], int]:
-        found = self._effect.evicted(since, until).items()
+    def eviction_counts(self, since: float, until: float) -> dict[tuple[str, str], int]:
+        found = self._effect.eviction_counts(since, until).items()
         return {(service, self._named(node)): count for (service, node), count in found}
 
     def moved(self, since: float, until: float, services: Collection[str]) -> Iterable[Eviction]:

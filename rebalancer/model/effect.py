@@ -318,7 +318,7 @@ class EffectRecords(Protocol):
         """Nodes emptied at or after `since`, oldest first."""
         ...
 
-    def evicted(self, since: float, until: float) -> Mapping[tuple[str, str], int]:
+    def eviction_counts(self, since: float, until: float) -> Mapping[tuple[str, str], int]:
         """(identity of a service, node that was left) -> evictions that were planned in the span."""
         ...
 

@@ -146,7 +146,7 @@ class SqlEffect:
         """Nodes emptied at or after `since`, oldest first."""
         return drains_since(self._engine, self._cluster, since)
 
-    def evicted(self, since: float, until: float) -> dict[tuple[str, str], int]:
+    def eviction_counts(self, since: float, until: float) -> dict[tuple[str, str], int]:
         """(identity of a service, node) -> evictions that `moved` has."""
         node = EVICTIONS.c.node
         query = select(_IDENTITY, node, func.count()).where(*self._happened(since, until)).group_by(_IDENTITY, node)

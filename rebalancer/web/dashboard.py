@@ -18,6 +18,7 @@ from starlette.routing import Route
 from rebalancer.model.document import DIMENSIONS, Dimension
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED
+from rebalancer.model.kinds import plain_name
 from rebalancer.web import charts
 from rebalancer.web.alerts import one_line
 from rebalancer.web.auth import Auth, Denial
@@ -39,7 +40,6 @@ DEFAULT_RANGE = "24h"
 MOST_DAYS = 366
 DAYS = 7
 
-KUBECTL_KINDS = ("pod", "node", "deployment.apps", "statefulset.apps", "daemonset.apps", "replicaset.apps")
 
 SECURITY_HEADERS = {
     "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -182,7 +182,7 @@ class _Pages:
         )
 
     def search(self, request: Request) -> Response:
-        text = _searched(request.query_params.get("q", ""))
+        text = plain_name(request.query_params.get("q", ""))
         page = self._views.search(text) if text else SearchPage(text="")
         if text in (line.name for line in page.nodes):
             return RedirectResponse(f"/nodes/{segment(text)}", 303, PAGE_HEADERS)
@@ -328,12 +328,6 @@ def _range(request: Request, known: Sequence[str]) -> str:
     if text not in known:
         raise _bad("last", ", ".join(known))
     return text
-
-
-def _searched(text: str) -> str:
-    """`pod/NAME`, `node/NAME` and the like, as kubectl prints them, are names."""
-    kind, slash, name = text.strip().partition("/")
-    return name if slash and kind.lower() in KUBECTL_KINDS and name else text.strip()
 
 
 def _dimension(request: Request) -> Dimension | None:

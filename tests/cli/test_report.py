@@ -5,6 +5,7 @@ import io
 import json
 import re
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ def test_the_table_tells_rates_reasons_nodes_services_and_what_moved_besides(tmp
     result = run(tmp_path, url, *WEEK, "--by", "trigger")
     assert result.code == 0, result.err
     lines = [re.split(r" {2,}", line.strip()) for line in result.out.splitlines()]
-    assert lines[0] == ["Effect of evictions: cluster test, 2024-10-04 00:00 to 2024-10-11 00:00 UTC, 3 evictions"]
+    assert lines[0] == ["Effect of evictions: cluster test, 2024-10-04 00:00 UTC to 2024-10-11 00:00 UTC, 3 evictions"]
     assert ["alert", "2", "2 of 4 (50%)", "2 of 2 (100%)", "1 of 2 (50%)", "3", "2400m", "1500m", "150"] in lines
     # a rate of nothing
     assert ["(not discovered)", "1", "-", "-", "-", "0", "0m", "0m", "45"] in lines
@@ -133,7 +134,7 @@ def test_the_table_tells_rates_reasons_nodes_services_and_what_moved_besides(tmp
         "n2: nothing evicted: limits were used up",
     ] in lines
     assert lines[lines.index(["PREVENTED", "FALSE ALARM", "TOO LATE"]) + 1] == ["1", "1", "0"]
-    assert lines[lines.index(["By day"]) + 3][:3] == ["2024-10-05", "2", "2 of 2 (100%)"]
+    assert lines[lines.index(["By day, UTC"]) + 3][:3] == ["2024-10-05", "2", "2 of 2 (100%)"]
     assert ["n1", "general", "2", "150", "3", "1"] in lines
     assert ["shop/web", "3", "1", "alert 3", "2 of 3 (66.7%)"] in lines
     assert ["16000m", "-4000m", "0m", "600m", "0m", "400m", "0m", "0m", "0m", "13000m"] in lines
@@ -268,7 +269,7 @@ def test_where_nothing_is_recorded_it_says_so(tmp_path: Path, empty: str, output
     result = run(tmp_path, empty, *WEEK, "-o", output)
     assert result.code == 0, result.err
     if output == "table":
-        assert result.out == "No records of cluster test, 2024-10-04 00:00 to 2024-10-11 00:00 UTC.\n"
+        assert result.out == "No records of cluster test, 2024-10-04 00:00 UTC to 2024-10-11 00:00 UTC.\n"
     elif output == "json":
         assert mistakes(result.document) == []
         assert (result.document["total"], result.document["lines"]) == (None, [])
@@ -300,3 +301,17 @@ def dump(path: Path) -> list[str]:
         return list(connection.iterdump())
     finally:
         connection.close()
+
+
+def test_21_2_the_times_of_a_report_are_local_and_with_utc_in_utc(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        local, utc = (run(tmp_path, url, *WEEK, *more).out.splitlines()[0] for more in ((), ("--utc",)))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert "2024-10-04 09:00 JST to 2024-10-11 09:00 JST" in local
+    assert "2024-10-04 00:00 UTC to 2024-10-11 00:00 UTC" in utc

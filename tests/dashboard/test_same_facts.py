@@ -161,3 +161,20 @@ def test_21_2_a_figure_of_a_report_reads_the_same_in_the_terminal_and_on_the_pag
         for figure in (percent(line.discovery.share), percent(line.effectiveness.share), planned, measured):
             assert figure in table, figure
             assert figure in page, figure
+
+
+def test_21_7_the_page_of_limits_follows_the_ledger_once(it: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    it.cycle("warm-1")
+    read: list[str] = []
+
+    def spied(name: str, of: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*given: Any) -> Any:
+            read.append(name)
+            return of(*given)
+
+        return called
+
+    for name in ("open_evictions", "entries", "pauses", "backoffs"):
+        monkeypatch.setattr(it.ledger, name, spied(name, getattr(it.ledger, name)))
+    assert len(LiveViews(it.sources).limits().open_evictions) == 1
+    assert sorted(read) == ["backoffs", "entries", "open_evictions", "pauses"]

@@ -236,7 +236,7 @@ def test_what_was_moved_is_what_happened_or_may_have(
     assert [each.node for each in records.effect().moved(NOW + 1, NOW + 4)] == ["n1"]
     assert len(green.records.effect().moved(0.0, NOW + HOUR)) == 1
     evicted = {("shop/web", "n1"): 1, ("shop/web", "n4"): 1, ("shop/db", "n1"): 1}
-    assert records.effect().evicted(0.0, NOW + HOUR) == evicted
+    assert records.effect().eviction_counts(0.0, NOW + HOUR) == evicted
     assert records.effect().moved(0.0, NOW + HOUR, services=["shop/db"]) == moved[2:]
 
 

@@ -351,6 +351,7 @@ def test_21_5_one_field_searches_nodes_pods_and_services(views: HandMade, get: C
     assert "7 more: enter a longer part of the name." in page.one("main").text
     assert [each.text for each in page_of(get("/search?q=de-2")).all("h2")] == ["Nodes"]
     assert (get("/search?q=node-2").status, get("/search?q=node/node-2").headers["location"]) == (303, "/nodes/node-2")
+    assert get("/search?q=no/node-2").headers["location"] == "/nodes/node-2"
     get("/search?q=pod/checkout")
     assert views.calls[-1] == ("search", "checkout")
     assert "No node, pod or service has such a name" in page_of(get("/search?q=nothing")).one("main").text

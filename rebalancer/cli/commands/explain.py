@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rebalancer.cli.common import plain_name, unknown
+from rebalancer.cli.common import unknown
 from rebalancer.cli.invocation import CLUSTER, TABLES, Invocation, options
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.kinds import kind_of, plain_name
 
 if TYPE_CHECKING:
     from rebalancer.model.snapshot import ClusterSnapshot
     from rebalancer.planner.explain.pods import ExplainContext
-
-KINDS = ("pod", "node")
 
 
 class KindGroup(TyperGroup):
@@ -24,8 +23,7 @@ class KindGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """With the words of kubectl."""
         kind, slash, name = args[0].partition("/")
-        known = next((each for each in KINDS if kind in (each, f"{each}s", each[:2])), kind)
-        words = [known, *([name] if slash else []), *args[1:]]
+        words = [kind_of(kind) or kind, *([name] if slash else []), *args[1:]]
         return super().resolve_command(ctx, words)
 
 
@@ -76,7 +74,7 @@ def pod(
 ) -> None:
     """Explain a pod: for each node the filter that rejects it or its scores, its target nodes, and whether a run would
     evict it."""
-    space, _, short = plain_name("pod", name).rpartition("/")
+    space, _, short = plain_name(name, ["pod"]).rpartition("/")
     if space and namespace is not None and space != namespace:
         raise ConfigError(f"{name}: expected the namespace once, got also -n {namespace}")
     space = space or namespace or "default"
@@ -120,7 +118,7 @@ def node(
         from rebalancer.cli.output.formats import Shown
         from rebalancer.planner.explain.nodes import explain_node
 
-        index = scene.snapshot.node_index.get(plain_name("node", name))
+        index = scene.snapshot.node_index.get(plain_name(name, ["node"]))
         if index is None:
             raise unknown("node", name, scene.snapshot.nodes.names)
         explained = explain_node(scene, index, strategies=[each.name for each in invocation.policy.strategies])

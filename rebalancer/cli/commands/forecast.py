@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import plain_name, unknown
+from rebalancer.cli.common import unknown
 from rebalancer.cli.invocation import CLUSTER, WATCHED, Invocation, SelectorOption, options, selected
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.kinds import plain_name
 
 if TYPE_CHECKING:
     from rebalancer.cli.output.formats import Shown
@@ -46,7 +47,7 @@ def forecast(
         return
     if since is not None:
         raise ConfigError("--since: expected with --accuracy")
-    names = [plain_name("node", each) for each in node or []]
+    names = [plain_name(each, ["node"]) for each in node or []]
     invocation.show(lambda: _forecasts(invocation, names, selector, explain=explain), every=WATCH_SECONDS)
 
 

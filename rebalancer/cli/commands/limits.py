@@ -32,11 +32,14 @@ def _limits(invocation: Invocation) -> "Shown":
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.cli.output.tables import plain_table
     from rebalancer.cli.output.times import ahead
+    from rebalancer.cycle.ledger_state import load_ledger_state
     from rebalancer.cycle.limits_overview import limit_lines
     from rebalancer.model.figures import size
 
     with ledger_view(policy, settings) as view, TerminalProgress() as progress:
-        lines = limit_lines(view.snapshot(progress), view.ledger, policy, now=view.now())
+        snapshot = view.snapshot(progress)
+        ledger_state = load_ledger_state(view.ledger, policy, snapshot, writes=False)
+        lines = limit_lines(snapshot, ledger_state, policy, now=view.now())
     found = [
         {
             "scope": line.scope.kind,

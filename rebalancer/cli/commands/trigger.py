@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import plain_name, read_file, say
+from rebalancer.cli.common import read_file, say
 from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError, UnsafeDataError
+from rebalancer.model.kinds import plain_name
 
 if TYPE_CHECKING:
     import urllib3
@@ -30,7 +31,7 @@ def trigger(
     ] = None,
 ) -> None:
     """Request a cycle for some nodes from the leading daemon. All guards, limits and change windows apply."""
-    node = [plain_name("node", each) for each in node]
+    node = [plain_name(each, ["node"]) for each in node]
     if not server.startswith(("http://", "https://")):
         raise ConfigError(f"--server: expected http:// or https://, got {server}")
     headers = {"Content-Type": "application/json"}

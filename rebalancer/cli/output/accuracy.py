@@ -1,7 +1,6 @@
 """`rebalancer forecast --accuracy`: accuracy of past forecasts, and the verdicts of proactive evictions."""
 
 import time
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +11,7 @@ from rebalancer.cli.invocation import Invocation
 from rebalancer.cli.output.formats import Shown
 from rebalancer.cli.output.json import at
 from rebalancer.cli.output.tables import UNKNOWN, number, plain_table
+from rebalancer.cli.output.times import local
 from rebalancer.forecast.accuracy import LEAST, LOOKS_BACK_SECONDS, Accuracy, Scores, accuracy
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.figures import percent
@@ -87,9 +87,8 @@ def _scores(scores: Scores) -> dict[str, Any]:
 def print_accuracy(console: Console, found: Accuracy, *, since: float) -> None:
     """Tables, and a note for each pool whose forecasts get worse."""
     if not found.pools:
-        made = datetime.fromtimestamp(since, UTC)
         console.print(
-            f"No forecast since {made:%Y-%m-%d} has been evaluated yet; a forecast is evaluated after its day."
+            f"No forecast since {local(since):%Y-%m-%d} has been evaluated yet; a forecast is evaluated after its day."
         )
         return
     lines = [*((name or UNKNOWN, scores) for name, scores in found.pools.items()), (ALL, found.everything)]

@@ -1,13 +1,13 @@
 """A report as tables."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from rich.console import Console
 from rich.text import Text
 
 from rebalancer.cli.output.json import date
 from rebalancer.cli.output.tables import plain_table, print_notes
+from rebalancer.cli.output.times import moment
 from rebalancer.effect.cluster import PoolSummary
 from rebalancer.effect.messages import shown
 from rebalancer.effect.rates import RateLine
@@ -33,7 +33,7 @@ LEFT = frozenset(
 
 def print_report(console: Console, report: Report, *, clusters: list[str]) -> None:
     """All tables of a report; one line when nothing is recorded."""
-    time = f"{_instant(report.since)} to {_instant(report.until)} UTC"
+    time = f"{moment(report.since)} to {moment(report.until)}"
     of = f"{'cluster' if len(clusters) == 1 else 'clusters'} {', '.join(clusters)}"
     if not (report.total or report.pools or report.services or report.hottest or report.accuracy):
         console.print(f"No records of {of}, {time}.", highlight=False, markup=False)
@@ -131,7 +131,7 @@ def _print_trend(console: Console, report: Report) -> None:
         return
     weekly = report.trend[0].days > 1
     rows = [(date(each.day), *_rates(each.line)) for each in report.trend]
-    _table(console, "By week" if weekly else "By day", ("WEEK FROM" if weekly else "DAY", *RATES), rows)
+    _table(console, "By week, UTC" if weekly else "By day, UTC", ("WEEK FROM" if weekly else "DAY", *RATES), rows)
 
 
 def _print_pools(console: Console, pools: Iterable[PoolSummary]) -> None:
@@ -241,7 +241,3 @@ def _table(
 
 def _number(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.1f}".removesuffix(".0")
-
-
-def _instant(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}"
