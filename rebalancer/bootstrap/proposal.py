@@ -6,12 +6,19 @@ from rebalancer.bootstrap.adapters import client_of
 from rebalancer.bootstrap.paths import shipped
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NullProgress
-from rebalancer.kube.probe import list_nodes
+from rebalancer.kube.probe import list_nodes, list_services
 from rebalancer.policy import load_policy
+from rebalancer.policy.metrics_servers import FoundServer, found_servers
 from rebalancer.policy.proposal import CANDIDATES, ProposedQueries, proposed_policy
 from rebalancer.prometheus.reader import PrometheusUsage
 
 EXAMPLE = "balanced.yaml"
+
+
+def prometheus_servers(settings: Settings) -> list[FoundServer]:
+    """Servers of the Prometheus API among the cluster's Services, likeliest first. Raises ConfigError, ConnectError."""
+    with ExitStack() as stack:
+        return found_servers(list_services(client_of(settings, stack)))
 
 
 def propose(settings: Settings, *, cluster: str, url: str) -> tuple[str, ProposedQueries | None]:

@@ -8,16 +8,17 @@ import msgspec
 
 from rebalancer.kube.actions.eviction_events import EVENTS
 from rebalancer.kube.actions.taints import TAINT_PERMISSIONS
-from rebalancer.kube.client.client import ApiClient
+from rebalancer.kube.client.client import ApiClient, Resource
 from rebalancer.kube.client.permissions import Permission
 from rebalancer.kube.leader.lease import LEASES
 from rebalancer.kube.snapshot.columns import NodeColumns
-from rebalancer.kube.snapshot.lists import read_list
-from rebalancer.kube.snapshot.records import Lease, Node
+from rebalancer.kube.snapshot.lists import Gathered, read_list
+from rebalancer.kube.snapshot.records import Lease, Meta, Node
 from rebalancer.kube.snapshot.snapshot import NODES, READ_RESOURCES
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.snapshot import Nodes
+from rebalancer.policy.metrics_servers import ClusterService
 
 DAEMON_PERMISSIONS = (
     *(Permission(verb="watch", group=each.group, resource=each.plural) for each in READ_RESOURCES),
@@ -25,6 +26,22 @@ DAEMON_PERMISSIONS = (
     Permission(verb="list", group=EVENTS.group, resource=EVENTS.plural),
 )
 """Permissions to watch the cluster, to write Events, and to count evictions again that a restored database lacks."""
+
+
+SERVICES = Resource(group="", version="v1", plural="services")
+
+
+class _Port(msgspec.Struct):
+    port: int = 0
+
+
+class _ServiceSpec(msgspec.Struct):
+    ports: list[_Port] = []
+
+
+class _Service(msgspec.Struct):
+    metadata: Meta = Meta()
+    spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)
 
 
 class _Version(msgspec.Struct, rename="camel"):
@@ -78,6 +95,20 @@ def rules(permissions: Iterable[Permission]) -> str:
 def list_nodes(client: ApiClient) -> Nodes:
     """The nodes alone. Raises ConnectError, UnsafeDataError."""
     return read_list(client, NODES, item=Node, collector=NodeColumns).finish()
+
+
+def list_services(client: ApiClient) -> list[ClusterService]:
+    """The Services of all namespaces. Raises ConnectError, UnsafeDataError."""
+    found: Gathered[_Service] = read_list(client, SERVICES, item=_Service, collector=Gathered)
+    return [
+        ClusterService(
+            namespace=each.metadata.namespace,
+            name=each.metadata.name,
+            labels=each.metadata.labels or {},
+            ports=tuple(port.port for port in each.spec.ports),
+        )
+        for each in found
+    ]
 
 
 def server_version(client: ApiClient) -> str:

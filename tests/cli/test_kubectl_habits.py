@@ -16,6 +16,7 @@ import yaml
 from rebalancer.cli import common
 from rebalancer.cli.registry import COMMANDS
 from rebalancer.lab import Lab
+from rebalancer.policy.metrics_servers import FoundServer
 from tests.programs.cli import Result
 from tests.programs.in_process import run_here
 
@@ -170,3 +171,24 @@ def test_21_2_policy_init_asks_the_cluster_and_its_prometheus(connected: tuple[s
     planned = works("plan", "-f", str(made), *connected[2:], "-o", "json").document
     assert {each["pool"] for each in planned["nodes"]} == {"compute", "general"}
     assert planned["evictions"]
+
+
+def test_21_2_policy_init_finds_prometheus_in_the_cluster_or_says_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Lab.start("demo") as lab:
+        init = ("policy", "init", "--kubeconfig", str(lab.write_kubeconfig(tmp_path / "config")))
+        assert "rebalancer policy init --prometheus http://HOST:PORT" in refused(*init)
+        spec = {"ports": [{"name": "http-web", "port": 9090}]}
+        meta = {"name": "kps-prometheus", "namespace": "shop", "labels": {"app": "kube-prometheus-stack-prometheus"}}
+        lab.cluster.store.create("services", {"metadata": meta, "spec": spec})
+        # its name is known in the cluster only
+        outside = run_here(init)
+        monkeypatch.setattr(FoundServer, "url", lab.prometheus_url)
+        inside = works(*init)
+    assert outside.code == 5
+    assert "http://kps-prometheus.shop.svc:9090" in outside.err
+    assert "kubectl -n shop port-forward service/kps-prometheus 9090:9090" in outside.err
+    assert "rebalancer policy init --prometheus http://127.0.0.1:9090" in outside.err
+    assert f"Prometheus: {lab.prometheus_url} (Service shop/kps-prometheus)" in inside.err
+    assert f"url: {lab.prometheus_url}" in inside.out
