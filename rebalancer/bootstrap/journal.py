@@ -1,26 +1,34 @@
 """Recordings from the daemon's journal and its day blocks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from rebalancer.bootstrap.history import history_keepers
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.context import NullProgress, SystemClock
 from rebalancer.forecasting.history import DAYS
-from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS, DayBlock, slot_of
-from rebalancer.model.ports import Clock
+from rebalancer.model.errors import UnsafeDataError
+from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, slot_of
+from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.recording import Recording
 from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.store import journal_days, recording_of
+from rebalancer.store import begins_at, journal_days, recording_of
 
-__all__ = ["journal_covers", "kept_usage", "recording_from_journal"]
+LATE_SECONDS = 1800.0
+"""A journal that begins so long after the recording still serves for it."""
 
 
 def journal_covers(policy: RebalancerPolicy, settings: Settings, *, start: float, end: float) -> bool:
-    """Whether there is a journal of every day from `start` to `end`, in seconds since the epoch."""
-    kept = journal_days(Path(settings.history_dir), policy.cluster)
-    return set(range(slot_of(start)[0], slot_of(end - 1.0)[0] + 1)) <= set(kept)
+    """Whether there is a journal of every day from `start` to `end`, in seconds since the epoch, that begins early
+    enough on the first. Raises ConfigError."""
+    folder, first = Path(settings.history_dir), slot_of(start)[0]
+    if not set(range(first, slot_of(end - 1.0)[0] + 1)) <= set(journal_days(folder, policy.cluster)):
+        return False
+    begins = begins_at(folder, policy.cluster, first)
+    return begins is not None and begins <= start + LATE_SECONDS
 
 
 def recording_from_journal(
@@ -29,29 +37,46 @@ def recording_from_journal(
     *,
     start: float,
     end: float,
-    snapshot_today: ClusterSnapshot,
-    usage: Mapping[str, Sequence[DayBlock]] | None = None,
-    clock: Clock | None = None,
+    today: ClusterSnapshot,
+    usage: Mapping[str, Sequence[DayBlock]],
 ) -> Recording:
-    """The recording of the whole steps in [start, end). `usage`: resource -> its days, oldest first, those before
-    `start` included; None: the day blocks that the daemon keeps.
+    """The recording of the whole steps in [start, end), as far as CPU is known. `usage`: resource -> its days, oldest
+    first, those before `start` included.
 
-    Raises ConfigError where the journal has nothing of that time.
+    Raises ConfigError where the journal has nothing of that time, and UnsafeDataError without any CPU.
     """
     begin, until = (at - at % STEP_SECONDS for at in (start, end))
-    if usage is None:
-        usage = kept_usage(policy, settings, start=begin, clock=clock)
-    return recording_of(
-        Path(settings.history_dir), cluster=policy.cluster, start=begin, end=until, today=snapshot_today, usage=usage
+    days = usage.get(CPU, ())
+    if days and days[-1].filled < SLOTS:
+        until = min(until, days[-1].day * DAY_SECONDS + days[-1].filled * STEP_SECONDS)
+    if until <= begin:
+        raise UnsafeDataError(f"{settings.history_dir}: no CPU is known in the time of the recording")
+    recording = recording_of(
+        Path(settings.history_dir), cluster=policy.cluster, start=begin, end=until, today=today, usage=usage
     )
+    if CPU not in recording.usage or not np.isfinite(recording.usage[CPU].pod_values).any():
+        raise UnsafeDataError(f"{settings.history_dir}: no CPU of pods is known in the time of the recording")
+    return recording
 
 
-def kept_usage(
-    policy: RebalancerPolicy, settings: Settings, *, start: float, clock: Clock | None = None
+def stored_usage(
+    policy: RebalancerPolicy,
+    settings: Settings,
+    today: ClusterSnapshot,
+    *,
+    start: float,
+    clock: Clock,
+    progress: Progress,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> Mapping[str, Sequence[DayBlock]]:
-    """Resource -> the day blocks that the daemon keeps, oldest first, from DAYS before `start` on. Raises
-    ConfigError."""
-    clock = clock or SystemClock()
-    days = int((clock.now() - start) // DAY_SECONDS) + 1 + DAYS
-    with history_keepers(policy, settings, progress=NullProgress(), clock=clock, days=days) as keepers:
-        return {resource: list(keeper.kept().days) for resource, keeper in keepers.items()}
+    """Resource -> its days, oldest first, from DAYS before `start` on. With Prometheus, days that the daemon has not
+    stored are read and stored. Raises ConfigError."""
+    days = slot_of(clock.now())[0] - slot_of(start)[0] + DAYS
+    collected = policy.usage.source == "MetricsServer"
+    with history_keepers(
+        policy, settings, progress=progress, clock=clock, days=days, stopping=stopping, unlimited=True
+    ) as keepers:
+        return {
+            resource: list((keeper.kept() if collected else keeper.update(today)).days)
+            for resource, keeper in keepers.items()
+        }

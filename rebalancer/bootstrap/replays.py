@@ -6,11 +6,12 @@ from enum import StrEnum
 import numpy as np
 
 from rebalancer.bootstrap.contexts import read_cluster
-from rebalancer.bootstrap.journal import journal_covers, recording_from_journal
+from rebalancer.bootstrap.journal import journal_covers, recording_from_journal, stored_usage
 from rebalancer.bootstrap.recording import read_recording
 from rebalancer.bootstrap.replay import Mode
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.bootstrap.workers import Job, executor, run_jobs
+from rebalancer.cycle.context import SystemClock
 from rebalancer.model.ports import Progress
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import Replay, ReplayRun
@@ -46,7 +47,8 @@ def recorded(
     """
     today = read_cluster(settings, progress=progress)
     if source is Source.JOURNAL or (source is None and journal_covers(policy, settings, start=start, end=end)):
-        return recording_from_journal(policy, settings, start=start, end=end, snapshot_today=today)
+        usage = stored_usage(policy, settings, today, start=start, clock=SystemClock(), progress=progress)
+        return recording_from_journal(policy, settings, start=start, end=end, today=today, usage=usage)
     return read_recording(policy, settings, since_seconds=end - start, until=end, progress=progress, today=today)
 
 

@@ -8,8 +8,7 @@ import numpy as np
 from bench.day_account import MINUTE
 from bench.day_cluster import HOUR, SMALL, make
 from bench.day_run import MIDNIGHT, daemon_of, policy_of, thresholds_of
-from rebalancer.bootstrap.history import history_keepers
-from rebalancer.bootstrap.journal import journal_covers, recording_from_journal
+from rebalancer.bootstrap.journal import journal_covers, recording_from_journal, stored_usage
 from rebalancer.bootstrap.replay import run_recording
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NullProgress
@@ -17,6 +16,9 @@ from rebalancer.daemon.journaling import JournalWriter
 from rebalancer.lab import Lab
 from rebalancer.model.alerts import AlertEpisode
 from rebalancer.model.history import STEP_SECONDS
+from rebalancer.model.ports import Clock
+from rebalancer.model.recording import Recording
+from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import DayJournal
 from tests.stories.scenarios.stage import TURN_SECONDS, a_machine, a_scenario, a_stage, burner, moves, service
@@ -24,6 +26,13 @@ from tests.stories.scenarios.stage import TURN_SECONDS, a_machine, a_scenario, a
 
 def without_forecast(policy: RebalancerPolicy) -> RebalancerPolicy:
     return policy.model_copy(update={"forecast": policy.forecast.model_copy(update={"mode": "Off"})})
+
+
+def recorded(
+    policy: RebalancerPolicy, settings: Settings, today: ClusterSnapshot, *, start: float, end: float, clock: Clock
+) -> Recording:
+    usage = stored_usage(policy, settings, today, start=start, clock=clock, progress=NullProgress())
+    return recording_from_journal(policy, settings, start=start, end=end, today=today, usage=usage)
 
 
 class NoAlerts:
@@ -53,11 +62,11 @@ def test_22_2_evictions_and_replacements_of_the_journal_are_those_of_the_lab(tmp
             stage.turn()
             assert writer.turn(done=True)
         today, end = stage.world.cluster.snapshot(), stage.lab.clock.now() + STEP_SECONDS
+        stage.lab.clock.sleep(2 * STEP_SECONDS)
         assert journal_covers(stage.policy, stage.settings, start=start, end=end)
-        recording = recording_from_journal(
-            stage.policy, stage.settings, start=start, end=end, snapshot_today=today, clock=stage.lab.clock
-        )
+        recording = recorded(stage.policy, stage.settings, today, start=start, end=end, clock=stage.lab.clock)
         moved = moves(stage.lab.log.entries())
+    assert recording.source == "the journal"
     pods = recording.pods
     row_of = {uid: row for row, uid in enumerate(pods.uids)}
     chained = {
@@ -98,16 +107,13 @@ def test_22_2_a_run_of_the_journals_recording_has_the_labs_hot_minutes(tmp_path:
                 lab.clock.sleep(60.0)
                 writer.turn(done=False)
             today = context.cluster.snapshot()
-        with history_keepers(policy, settings, progress=NullProgress(), clock=lab.clock) as keepers:
-            for keeper in keepers.values():
-                keeper.update(today)
-        recording = recording_from_journal(
-            policy, settings, start=start, end=end, snapshot_today=today, clock=lab.clock
-        )
+        recording = recorded(policy, settings, today, start=start, end=end, clock=lab.clock)
         figures = lab.usage.window_means(np.arange(start + MINUTE, end + 1.0, MINUTE))
     high = thresholds_of(policy).high
     cores = np.array([machine.cores for machine in figures.columns.machines])[:, None]
     counted = int(np.count_nonzero((figures.nodes / cores > high) & figures.up))
     run = run_recording(recording, policy, mode="none", label="", high={"general": high})
+    assert recording.source == "the journal"
+    assert recording.end == end
     assert counted > 200
     assert abs(run.hot_node_minutes / counted - 1.0) <= 0.03

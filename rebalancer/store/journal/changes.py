@@ -80,7 +80,7 @@ class Changes:
         )
         self._nodes_of: Nodes | None = None
         self._node_entries: dict[int, NodeEntry] = {}
-        self._owners_of: tuple[tuple[Owner, ...], Ints, Ints] = ((), _NONE, _NONE)
+        self._owners_of: tuple[tuple[Owner, ...], Ints, Ints] = ((), _NONE, _lookup([]))
         """Owners of the last snapshot, which of them pods used, and the number of each, -1 where it wasn't used."""
         self._budgets: dict[tuple[str, str], BudgetEntry] = {}
         self._evictions: set[EvictionEntry] = set()

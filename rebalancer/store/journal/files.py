@@ -91,6 +91,11 @@ def journal_days(directory: Path, cluster: str) -> list[int]:
     return [day for day, _ in _files(directory / cluster)]
 
 
+def begins_at(directory: Path, cluster: str, day: int) -> float | None:
+    """When the first entry of a day was made; None without one that can be read. Raises ConfigError."""
+    return next((each.entry.at for each in read_day(directory, cluster, day) if not isinstance(each, int)), None)
+
+
 def read_day(directory: Path, cluster: str, day: int) -> Iterator[Read | int]:
     """Entries of a day in their order; for a part that can't be read, the number of its bytes. Nothing for a day
     without a file. Raises ConfigError."""
