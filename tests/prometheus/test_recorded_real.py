@@ -75,7 +75,8 @@ PODS = [
                bound=ROLLED_OUT + PENDING, ready=ROLLED_OUT + PENDING + 30.0, gone=EVICTED + 30.0 if at == 1 else INF)
         for at in range(3)
     ),
-    KsmPod(name="web-7d9f-x", uid="new-x", node="pool-b-new", owner=WEB, created=EVICTED, ready=EVICTED + 40.0),
+    KsmPod(name="web-7d9f-x", uid="new-x", node="pool-b-new", owner=WEB, created=EVICTED, ready=EVICTED + 40.0,
+           ready_again=EVICTED + 5 * HOUR),
     KsmPod(name="cart-55aa-q", uid="cart", node="pool-b-gone", owner=LEGACY, created=START - 50 * HOUR, gone=GONE_NODE,
            cpu_cores=1.5, memory_bytes=2 * GIB, priority_class="high"),
     KsmPod(name="db-0", uid="db-before", node="pool-a-0", owner=("StatefulSet", DB), created=START - 99 * HOUR,

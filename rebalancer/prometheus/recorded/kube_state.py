@@ -2,12 +2,13 @@
 
 What came or went is read window by window: series that the end of a window has and its beginning hasn't, and those
 that its end hasn't any more. So an answer is as large as the changes, not as the cluster. What came and went between
-two ends is then read by the names of its pods. Times of creation, binding and readiness are values of metrics; an end
-is the last sample, to the minute.
+two ends is then read by the names of its pods, and so is the time of the last sample of those that ended. Times of
+creation, binding and readiness are values of metrics.
 
 Source of the metrics: https://github.com/kubernetes/kube-state-metrics/tree/main/docs
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -29,10 +30,14 @@ PodKey = tuple[str, str, str]
 
 POD_INFO = "kube_pod_info"
 POD = ("namespace", "pod", "uid")
-CHANGE_SECONDS = 6 * 3600.0
-"""Longest window."""
-_MOST_POINTS = 8_000_000
-"""Samples of one subquery; Prometheus allows 50 million by default."""
+CHANGE_SECONDS = 24 * 3600.0
+"""Window of what came. What is read by name costs Prometheus far less than comparing all series of two moments."""
+_ENDED_SECONDS = 3 * 3600.0
+"""Window of what ended: the times of the ends are looked for in it, minute by minute."""
+_LATE_SECONDS = 1800.0
+"""A pod that was Ready so long after its creation may have been Ready before, and has become so again."""
+_LOOKBACK_SECONDS = 300
+"""Prometheus shows a series for so long after its last sample, if nothing says that it has ended."""
 _LIST_POINTS = 2_000_000
 """Points of one answer over time."""
 _MOST_STEPS = 10_000
@@ -185,7 +190,7 @@ class KubeState:
     def pods(self) -> PodHistory:
         """All pods."""
         out = PodHistory()
-        vanished, present = self._vanished("Ends of pods", POD_INFO, POD)
+        vanished, present = self._vanished("Ends of pods", POD_INFO, POD, name="pod")
         gone = {(namespace, pod, uid): at for (namespace, pod, uid), at in vanished.items()}
         for part in self._of_pods("Pods", _PODS, gone):
             for labels in part.labels:
@@ -201,6 +206,10 @@ class KubeState:
         out.ended = {key: at for key, at in gone.items() if key not in present}
         for name, family in _POD_TIMES.items():
             setattr(out, name, self._pod_values(family, gone))
+        late = [key for key, at in out.ready.items() if at > out.created.get(key, at) + _LATE_SECONDS]
+        for part in self._named(_POD_TIMES["ready"], "pod", (pod for _, pod, _ in late)):
+            for labels, value in zip(part.labels, part.values.tolist(), strict=True):
+                out.ready[_pod(labels)] = value
         out.finished = self._finished(gone)
         for part in self._of_pods("Requests of pods", _REQUESTS, gone):
             for labels, value in zip(part.labels, part.values.tolist(), strict=True):
@@ -216,11 +225,10 @@ class KubeState:
             out.address[labels.get("node", "")] = labels.get("internal_ip", "")
         at_start = self._reader.at(f"group by (node) ({self._selector(NODE_INFO)})", self._span.start)
         out.at_start = frozenset(labels.get("node", "") for labels in at_start.labels)
-        vanished, present = self._vanished("Nodes that left", NODE_INFO, ("node",))
+        vanished, present = self._vanished("Nodes that left", NODE_INFO, ("node",), name="node")
         out.left = {name: at for (name,), at in vanished.items() if (name,) not in present}
-        gone = sorted(out.left)
-        for at in range(0, len(gone), _NAMES_AT_ONCE):
-            self._add_gone(out, any_of("node", gone[at : at + _NAMES_AT_ONCE]))
+        for names in _any_of("node", out.left):
+            self._add_gone(out, names)
         ready = self._selector("kube_node_status_condition", 'condition="Ready"', 'status="true"')
         out.not_ready = self._flags("Nodes that weren't Ready", f"{ready} == 0")
         cordoned = self._selector("kube_node_spec_unschedulable")
@@ -331,12 +339,12 @@ class KubeState:
             label, lambda window: family.new(window, *self._matchers), seconds=CHANGE_SECONDS
         )
 
-    def _named(self, family: _Family, label: str, names: Iterable[str]) -> Iterator[decode.Vector]:
+    def _named(self, family: _Family, label: str, names: Iterable[str]) -> list[decode.Vector]:
         """What there was at any time with one of these names."""
-        wanted = sorted(set(names))
-        for at in range(0, len(wanted), _NAMES_AT_ONCE):
-            chosen = any_of(label, wanted[at : at + _NAMES_AT_ONCE])
-            yield self._reader.at(family.within(self._span, chosen, *self._matchers), self._span.end)
+        queries = [
+            (family.within(self._span, chosen, *self._matchers), self._span.end) for chosen in _any_of(label, names)
+        ]
+        return self._reader.instants(family.metric, queries) if queries else []
 
     def _of_pods(self, label: str, family: _Family, gone: Collection[PodKey]) -> Iterator[decode.Vector]:
         """The series of all pods; `gone` are those that may have come and gone between two ends of windows."""
@@ -354,50 +362,67 @@ class KubeState:
                 out[key] = min(out.get(key, np.inf), value) if family.first else value
         return out
 
-    def _finished(self, gone: Collection[PodKey]) -> dict[PodKey, float]:
+    def _finished(self, gone: Mapping[PodKey, float]) -> dict[PodKey, float]:
         """Times of the pods that have succeeded or failed."""
-        found = self._of_pods("Pods that finished", _FINISHED, gone)
-        finished = {_pod(labels) for part in found for labels in part.labels}
-        if not finished:
-            return {}
-        completed = self._pod_values(_COMPLETED, finished)
-        out = {key: completed[key] for key in finished if key in completed}
-        if unknown := finished - out.keys():
-            spaces = any_of("namespace", sorted({namespace for namespace, _, _ in unknown}))
-            within = _FINISHED.selector(spaces, *self._matchers) + _FINISHED.condition
-
-            def first(window: Window) -> str:
-                return f"min by ({', '.join(POD)}) (min_over_time(timestamp({within})[{window.promql}:1m]))"
-
-            seconds = self._seconds(self._count(_FINISHED.metric))
-            for part in self._reader.changes("Times of their end", first, seconds=seconds):
-                for labels, value in zip(part.labels, part.values.tolist(), strict=True):
-                    if (key := _pod(labels)) in unknown:
-                        out[key] = min(out.get(key, np.inf), value)
+        seen_at: dict[PodKey, float] = {}
+        for part in self._of_pods("Pods that finished", _FINISHED, gone):
+            for labels in part.labels:
+                seen_at.setdefault(_pod(labels), part.at)
+        completed = self._pod_values(_COMPLETED, seen_at) if seen_at else {}
+        out, unknown = {}, defaultdict[float, list[str]](list)
+        for key, at in seen_at.items():
+            if key in completed:
+                out[key] = completed[key]
+            elif at <= self._span.start or gone.get(key, np.inf) < at:
+                # before the recording, or read by its name: it was there for less than a window
+                out[key] = min(at, gone.get(key, at))
+            else:
+                unknown[at].append(key[1])
+        queries = [
+            (f"min by ({', '.join(POD)}) (min_over_time(timestamp({selector} == 1)[{_promql(CHANGE_SECONDS)}:1m]))", at)
+            for at, names in unknown.items()
+            for selector in (_FINISHED.selector(chosen, *self._matchers) for chosen in _any_of("pod", names))
+        ]
+        for part in self._reader.instants("Times of their end", queries) if queries else []:
+            for labels, value in zip(part.labels, part.values.tolist(), strict=True):
+                out.setdefault(_pod(labels), value)
         return out
 
-    def _seconds(self, series: int) -> float:
-        """Longest window of a subquery over so many series."""
-        return min(max(_MOST_POINTS / max(series, 1) * 60.0, 600.0), CHANGE_SECONDS)
-
     def _vanished(
-        self, label: str, metric: str, key: Sequence[str]
+        self, label: str, metric: str, key: Sequence[str], *, name: str
     ) -> tuple[dict[tuple[str, ...], float], set[tuple[str, ...]]]:
         """Time of the last sample of every series that the end of some window hasn't; and those that are there at the
-        end of the span."""
+        end of the span. `name` is the label of its name."""
         selector, by = self._selector(metric), ", ".join(key)
 
         def promql(window: Window) -> str:
-            last = f"max by ({by}) (max_over_time(timestamp({selector})[{window.promql}:1m]))"
-            return f"{last} unless on ({by}) {selector}"
+            length = _promql(window.seconds + _LOOKBACK_SECONDS)
+            return f"group by ({by}) (last_over_time({selector}[{length}]) unless on ({by}) {selector})"
 
         def keys(found: decode.Vector) -> list[tuple[str, ...]]:
-            return [tuple(labels.get(name, "") for name in key) for labels in found.labels]
+            return [tuple(labels.get(each, "") for each in key) for labels in found.labels]
 
+        queries = []
+        for part in self._reader.changes(label, promql, seconds=_ENDED_SECONDS):
+            for chosen in _any_of(name, [labels.get(name, "") for labels in part.labels]):
+                series = self._selector(metric, chosen)
+                length = _promql(_ENDED_SECONDS + _LOOKBACK_SECONDS)
+                last = f"max by ({by}) (max_over_time(timestamp({series})[{length}:1m]))"
+                queries.append((f"{last} unless on ({by}) {series}", part.at))
         gone: dict[tuple[str, ...], float] = {}
-        for part in self._reader.changes(label, promql, seconds=self._seconds(self._count(metric))):
+        for part in self._reader.instants(f"{label}: times", queries) if queries else []:
             gone |= zip(keys(part), part.values.tolist(), strict=True)
         return gone, set(keys(self._reader.at(f"group by ({by}) ({selector})", self._span.end)))
+
+
+def _any_of(label: str, names: Iterable[str]) -> list[str]:
+    """Matchers for some names at a time."""
+    wanted = sorted(set(names))
+    return [any_of(label, wanted[at : at + _NAMES_AT_ONCE]) for at in range(0, len(wanted), _NAMES_AT_ONCE)]
+
+
+def _promql(seconds: float) -> str:
+    return f"{round(seconds)}s"
 
 
 def _pod(labels: Labels) -> PodKey:

@@ -24,6 +24,7 @@ FIELD = "history of kube-state-metrics"
 """Errors in these queries are reported under this name: they can't be configured."""
 _SHORTEST_SECONDS = 600.0
 
+P = TypeVar("P")
 T = TypeVar("T")
 
 
@@ -70,6 +71,10 @@ class WindowReader:
 
         return self._all(label, read, seconds)
 
+    def instants(self, label: str, queries: Sequence[tuple[str, float]]) -> list[decode.Vector]:
+        """Instant queries, each with its time, in their order."""
+        return self._each(label, queries, lambda each: [self.at(*each)])
+
     def lines(self, label: str, promql: str, *, step: float, seconds: float) -> list[tuple[decode.Lines, Grid, float]]:
         """Series in the middle of each `step`: their values (series, steps of the window), and the window's start."""
 
@@ -109,12 +114,16 @@ class WindowReader:
                     left.extendleft(reversed(_divided(part, fitting[-1], step)))
             return out
 
+        return self._each(label, windows, whole)
+
+    def _each(self, label: str, parts: Sequence[P], read: Callable[[P], list[T]]) -> list[T]:
+        """What `read` gives for each part, two at a time."""
         out: list[T] = []
         with ThreadPoolExecutor(AT_ONCE) as threads:
-            self._progress.step(label, 0, len(windows))
-            for done, found in enumerate(threads.map(whole, windows), 1):
+            self._progress.step(label, 0, len(parts))
+            for done, found in enumerate(threads.map(read, parts), 1):
                 out += found
-                self._progress.step(label, done, len(windows))
+                self._progress.step(label, done, len(parts))
         return out
 
 

@@ -27,6 +27,8 @@ class KsmPod:
     """None: when it was created."""
     ready: float | None = None
     """None: when it was bound; inf: never."""
+    ready_again: float = INF
+    """It wasn't Ready for ten minutes before that time."""
     gone: float = INF
     finished: float = INF
     """It has succeeded; kube-state-metrics shows it until it is gone."""
@@ -134,7 +136,10 @@ def _of_pod(pod: KsmPod) -> Iterator[LongSeries]:
         yield _during("kube_pod_start_time", one, (bound, pod.gone), bound)
     yield _during("kube_pod_created", one, (pod.created, pod.gone), pod.created)
     if ready < pod.gone:
-        yield _during("kube_pod_status_ready_time", one, (ready, min(pod.finished, pod.gone)), ready)
+        first, again = min(pod.ready_again - 600.0, pod.gone), pod.ready_again
+        yield _during("kube_pod_status_ready_time", one, (ready, min(pod.finished, first)), ready)
+        if again < pod.gone:
+            yield _during("kube_pod_status_ready_time", one, (again, pod.gone), again)
     for phase in ("Running", "Succeeded", "Failed"):
         final = "Failed" if pod.failed else "Succeeded"
         spans = {"Running": [(bound, pod.finished)], final: [(pod.finished, pod.gone)]}.get(phase, [])
