@@ -61,6 +61,8 @@ class Loads:
     """Whether its pod belongs to one node."""
     start_up: Floats
     """Seconds from bound to Ready, of its first pod and of replacements."""
+    replacements: Mapping[int, Ints]
+    """Load -> the other pods of its chain, in their order; loads of one pod are left out."""
     usage: Mapping[str, LoadUsage]
     """Resource -> usage, CPU among them."""
     elsewhere: Mapping[str, Values]
@@ -93,6 +95,9 @@ def loads_of(recording: Recording, *, joined: bool) -> Loads:
         ended=pods.ended[last],
         fixed=fixed_owner[pods.owner[first]],
         start_up=_start_up(recording)[first],
+        replacements={
+            number: np.array(chain[1:], dtype=np.int32) for number, chain in enumerate(chains) if len(chain) > 1
+        },
         usage={
             name: _joined(recording.usage[name], _while_there(recording, recording.usage[name], values), chains)
             for name, values in filled.items()

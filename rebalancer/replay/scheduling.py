@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 ENOUGH = 0.9999
 """Nodes are drawn among those that win with this probability together."""
 NOWHERE = -1
+SAME_SECONDS = 60.0
+"""Two replacements of a load that were made so close together are one."""
 
 
 class Scheduling:
@@ -67,12 +69,19 @@ class Scheduling:
         cluster = self._cluster
         load = int(cluster.load[row])
         pod, number = int(cluster.loads.pod[load]), int(cluster.replacements[load])
+        pods = cluster.recording.pods
         if number == 0:
-            recorded = self._row.get(int(cluster.recording.pods.node[pod]), NOWHERE)
-            led = cluster.recording.pods.replaced[pod] >= 0 and recorded >= 0
+            recorded = self._row.get(int(pods.node[pod]), NOWHERE)
+            led = pods.replaced[pod] >= 0 and recorded >= 0
             if recorded in nodes or (led and self._current().feasible(self._kind(load))[recorded]):
                 return recorded
-        random = np.random.default_rng((self._seed, zlib.crc32(cluster.recording.pods.uids[pod].encode()), number))
+        for other in cluster.loads.replacements.get(load, ()):
+            # the same eviction at the same time as in the recording
+            if abs(float(pods.created[other]) - cluster.now) <= SAME_SECONDS:
+                recorded = self._row.get(int(pods.node[other]), NOWHERE)
+                if recorded in nodes:
+                    return recorded
+        random = np.random.default_rng((self._seed, zlib.crc32(pods.uids[pod].encode()), number))
         drawn = int(np.searchsorted(np.cumsum(shares / shares.sum()), random.random()))
         return int(nodes[min(drawn, len(nodes) - 1)])
 
