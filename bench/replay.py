@@ -25,6 +25,8 @@ from rebalancer.policy import RebalancerPolicy
 
 BALANCED = Path(__file__).parents[1] / "policies" / "balanced.yaml"
 SEED = 1
+HOT_SHARE = 0.05
+"""As in the large families of `make bench ONLY=plan`."""
 LINEAR_AIM = 5.0
 """Most that four days may cost in units of the first day: 4, and what forecasts of four days cost more than of one."""
 
@@ -77,7 +79,7 @@ class _Marks:
 
 def measure(size: Size, mode: Literal["none", "policy"]) -> dict[str, Any]:
     """One run; in a process of its own."""
-    recording = make(size.nodes, size.pods, size.days, SEED)
+    recording = make(size.nodes, size.pods, size.days, SEED, hot_share=HOT_SHARE)
     policy = bench_policy()
     high = {pool.name: pool.thresholds.high / 100 for pool in policy.pools if pool.thresholds is not None}
     marks = _Marks().at(size.days)

@@ -214,9 +214,17 @@ class _Life:
         self.pods.ended[pod] = when if when < self.end else np.inf
 
 
-def make(nodes: int, pods: int, days: float, seed: int, *, compute_share: float = COMPUTE_SHARE) -> Recording:
+def make(
+    nodes: int,
+    pods: int,
+    days: float,
+    seed: int,
+    *,
+    compute_share: float = COMPUTE_SHARE,
+    hot_share: float = HOT_SHARE,
+) -> Recording:
     """A recording of `days` from a Monday on. `pods` run on the first night besides those of Jobs. `compute_share` of
-    the nodes and services are of the second pool."""
+    the nodes and services are of the second pool; `hot_share` of the nodes are hot on their highest day."""
     random, steps = np.random.default_rng([seed, 22]), round(days * SLOTS)
     node_pool = (np.arange(nodes) >= round(nodes * (1 - compute_share))).astype(np.int32)
     services = _services(random, nodes, pods, compute_share)
@@ -249,7 +257,7 @@ def make(nodes: int, pods: int, days: float, seed: int, *, compute_share: float 
         owners=tuple(life.owners),
         pod_templates=templates,
         pods=recorded,
-        usage={CPU: _usage(random, life.pods, services, recorded, nodes=nodes, steps=steps)},
+        usage={CPU: _usage(random, life.pods, services, recorded, nodes=nodes, steps=steps, hot_share=hot_share)},
         budgets=tuple(_budget(each, steps) for each in services if each.has_budget),
         today=_today(machines, templates, namespaces, at=life.end),
     )
@@ -356,7 +364,14 @@ def _recorded(pods: _Columns, services: list[_Service]) -> RecordedPods:
 
 
 def _usage(
-    random: Random, pods: _Columns, services: list[_Service], recorded: RecordedPods, *, nodes: int, steps: int
+    random: Random,
+    pods: _Columns,
+    services: list[_Service],
+    recorded: RecordedPods,
+    *,
+    nodes: int,
+    steps: int,
+    hot_share: float,
 ) -> RecordedUsage:
     """CPU of the pods while they ran, and of the nodes: the part of each step that each pod ran, and the overhead."""
     first = (np.clip(recorded.bound - START, 0, None) / STEP_SECONDS).astype(np.int32)
@@ -379,7 +394,7 @@ def _usage(
     capacity = CORES * 1000.0
     overhead = OVERHEAD_SHARE * capacity * random.normal(1.0, 0.1, sums.shape).clip(0.5, 1.5)
     peaks = sums.max(axis=1, initial=1e-9)
-    scale = (HIGH - OVERHEAD_SHARE) * capacity / np.quantile(peaks, 1 - HOT_SHARE)
+    scale = (HIGH - OVERHEAD_SHARE) * capacity / np.quantile(peaks, 1 - hot_share)
     # a saturated node gives its pods what there is
     limits = np.minimum(FULL_SHARE * capacity - overhead, sums * scale)
     factor = (limits / np.maximum(sums, 1e-9)).astype(np.float32)

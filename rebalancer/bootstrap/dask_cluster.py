@@ -27,17 +27,17 @@ def dask_cluster(scheduler: str) -> Iterator["DaskCluster"]:
         from distributed import Client
     except ModuleNotFoundError:
         raise ConfigError(
-            f"--scheduler {scheduler}: Dask is not installed: run `pip install 'rebalancer[distributed]'`"
+            f"--dask {scheduler}: Dask is not installed: run `pip install 'rebalancer[distributed]'`"
         ) from None
     try:
         client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConnectError(f"--scheduler {scheduler}: no Dask scheduler answers: {reason}") from None
+        raise ConnectError(f"--dask {scheduler}: no Dask scheduler answers: {reason}") from None
     with client:
         if not client.scheduler_info()["workers"]:
             raise ConnectError(
-                f"--scheduler {scheduler}: the scheduler has no workers: run `dask worker {scheduler} --nthreads 1`"
+                f"--dask {scheduler}: the scheduler has no workers: run `dask worker {scheduler} --nthreads 1`"
             )
         yield DaskCluster(client)
 

@@ -10,7 +10,7 @@ from rebalancer.bootstrap.journal import journal_covers, recording_from_journal,
 from rebalancer.bootstrap.recording import read_recording
 from rebalancer.bootstrap.replay import Mode
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.bootstrap.workers import Job, executor, run_jobs
+from rebalancer.bootstrap.workers import SPLIT_NODES, Job, executor, run_jobs
 from rebalancer.cycle.context import SystemClock
 from rebalancer.model.ports import Progress
 from rebalancer.model.recording import Recording
@@ -80,7 +80,9 @@ def replay(
         known.append(job("none", WITHOUT, policy))
     of_policies = [job("policy", each.label, each.policy) for each in variants]
     done: dict[str, ReplayRun] = {}
-    with executor(workers=min(workers, max(len(known), len(of_policies))), scheduler=scheduler) as by:
+    if len(recording.nodes) < SPLIT_NODES:
+        workers = min(workers, max(len(known), len(of_policies)))
+    with executor(workers=workers, scheduler=scheduler) as by:
         # what the policies are compared with comes first and is quick: an interrupted replay has it
         for jobs in (known, of_policies):
             runs = run_jobs(jobs, recording, executor=by, progress=progress, stopping=stopping)

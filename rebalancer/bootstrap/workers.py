@@ -18,7 +18,7 @@ from rebalancer.model.replay import ReplayRun
 from rebalancer.replay.merge import exceeded, merge
 from rebalancer.replay.split import Part, split
 
-__all__ = ["Job", "executor", "run_jobs"]
+__all__ = ["SPLIT_NODES", "Job", "executor", "run_jobs"]
 
 SPLIT_NODES = 1_000
 """From so many nodes on, pools that share no nodes run apart. It is the same on every machine, as a run of parts

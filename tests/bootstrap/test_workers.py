@@ -258,7 +258,7 @@ def test_22_6_a_scheduler_that_does_not_answer_is_one_clear_line(monkeypatch: py
         unused.bind(("127.0.0.1", 0))  # bound, not listening
         address = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
         with (
-            pytest.raises(ConnectError, match=f"^--scheduler {address}: no Dask scheduler answers: "),
+            pytest.raises(ConnectError, match=f"^--dask {address}: no Dask scheduler answers: "),
             executor(scheduler=address),
         ):
             pass
