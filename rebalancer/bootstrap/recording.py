@@ -13,6 +13,7 @@ from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import SystemClock
 from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.model.errors import ConfigError, UnsafeDataError
+from rebalancer.model.figures import counted
 from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS, STEP_SECONDS, DayBlock, date_of, slot_of
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.recorded_usage import days_before, recorded_usage
@@ -154,11 +155,8 @@ def _stored_without(keeper: HistoryKeeper, state: RecordedState, settings: Setti
         missing |= found
         days += [date_of(day)] if found else []
     if missing:
-        count = (
-            f"{len(missing)} nodes that are gone have" if len(missing) > 1 else f"{min(missing)}, which is gone, has"
-        )
         yield Gap(
-            f"{keeper.resource}: {count} no figures on {', '.join(days)}; days that were stored after they had left "
-            f"are read again without the files in {settings.history_dir}",
+            f"{keeper.resource}: no figures of {counted(len(missing), 'node')} gone today on {', '.join(days)}; days "
+            f"that were stored after a node had left are read again without the files in {settings.history_dir}",
             0,
         )

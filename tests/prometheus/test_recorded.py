@@ -118,17 +118,17 @@ def test_22_1_as_many_pods_are_attributed_as_the_counter_rose_by_in_their_pool()
     pools = ["a" if each.pod % 4 else "b" for each in found]
     got = attributed(found, rose, pools)
     assert {each.at for each in got} == {START + 780.0, START + 900.0}
-    (gap,) = eviction_gaps(found, rose, len(got), counted=True)
-    assert gap.text == "evictions by rebalancer that none of the pods that ended fits: 3 of 5"
+    (gap,) = eviction_gaps(found, rose, len(got), has_counter=True)
+    assert gap.text == "3 of 5 evictions by rebalancer: no pod that ended at that time fits"
 
 
 def test_22_1_without_the_counter_none_is_attributed_and_a_gap_says_so_if_it_is_frequent() -> None:
     found = [Replacement(START + 60.0 * minute, 2 * minute, 2 * minute + 1) for minute in range(30)]
     assert attributed(found, [], [""] * 30) == []
-    (gap,) = eviction_gaps(found, [], 0, counted=False)
+    (gap,) = eviction_gaps(found, [], 0, has_counter=False)
     assert gap.pods == 30
-    assert eviction_gaps(found[:3], [], 0, counted=False) == []
-    assert eviction_gaps(found, [], 0, counted=True) == []
+    assert eviction_gaps(found[:3], [], 0, has_counter=False) == []
+    assert eviction_gaps(found, [], 0, has_counter=True) == []
 
 
 def test_22_1_a_counter_rises_also_with_its_first_sample_and_after_a_restart() -> None:
@@ -150,7 +150,7 @@ def test_22_1_budgets_are_there_while_their_status_was_and_keep_their_number_bet
     assert (budgets[0].since, budgets[0].until) == (START + 10 * STEP_SECONDS, START + 40 * STEP_SECONDS)
     assert gaps == ()
     _, gaps = recorded_budgets({("shop", "gone"): row}, [], start=START, steps=STEPS)
-    assert "gone today: 1" in gaps[0].text
+    assert "1 budget gone today" in gaps[0].text
     budgets, gaps = recorded_budgets({}, [a_budget("web", "web", 1, desired_healthy=4)], start=START, steps=STEPS)
     assert set(budgets[0].desired_healthy) == {4}
     assert "those of today" in gaps[0].text
@@ -180,7 +180,7 @@ def test_22_1_a_node_that_is_gone_is_like_the_one_with_its_capacity_and_the_most
     assert found.joined.tolist() == [-INF, -INF, START + HOUR, -INF]
     assert found.left.tolist() == [INF, INF, START + STEPS * STEP_SECONDS, START + HOUR]
     assert found.nodes.addresses[2:] == ((), ())
-    assert found.gaps[1].text.startswith("2 of them had an address that another node has too")
+    assert found.gaps[1].text.startswith("2 nodes gone today with an address that another node has too")
 
 
 def test_22_1_pods_that_kube_state_metrics_does_not_show_are_added_from_today() -> None:
@@ -189,7 +189,7 @@ def test_22_1_pods_that_kube_state_metrics_does_not_show_are_added_from_today() 
     found = pods_of(today, [("other", "a-1", START, INF)])
     at = found.pods.names.index("web-0")
     assert (found.pods.created[at], found.pods.bound[at], found.pods.ended[at]) == (START, START + 5.0, INF)
-    assert [gap.pods for gap in found.gaps if "doesn't show them" in gap.text] == [1]
+    assert [gap.pods for gap in found.gaps if "doesn't show" in gap.text] == [1]
 
 
 def test_22_1_a_pod_that_is_there_today_has_not_ended_whatever_prometheus_missed() -> None:

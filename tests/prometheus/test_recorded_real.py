@@ -399,8 +399,8 @@ def test_22_1_days_that_were_read_when_a_node_was_gone_are_named(
     with history_keepers(policy, settings, progress=NullProgress(), clock=Clock(NOW), unlimited=True) as keepers:
         keepers[CPU].update(today)
     found = read_recording(policy, settings, since_seconds=WEEK, progress=NullProgress(), clock=Clock(NOW), today=today)
-    assert [gap.text.partition(" no figures")[0] for gap in found.gaps if "no figures" in gap.text] == [
-        "cpu: pool-b-gone, which is gone, has"
+    assert [gap.text.partition(" on ")[0] for gap in found.gaps if "no figures" in gap.text] == [
+        "cpu: no figures of 1 node gone today"
     ]
 
 

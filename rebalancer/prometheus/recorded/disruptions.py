@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rebalancer.model.figures import counted
 from rebalancer.model.history import STEP_SECONDS, Grid
 from rebalancer.model.recording import Gap, RecordedAlert, RecordedBudget, RecordedTaint
 from rebalancer.model.snapshot import DisruptionBudget
@@ -69,7 +70,7 @@ def recorded_budgets(
         )
     gaps = []
     if gone:
-        gaps.append(Gap(f"budgets that are gone today: {gone}, which select no pods without their selectors", 0))
+        gaps.append(Gap(f"{counted(gone, 'budget')} gone today: without a selector no pods are selected", 0))
     if not out and today:
         gaps.append(Gap("no kube_poddisruptionbudget_status_desired_healthy: budgets are those of today", 0))
         out = [
@@ -189,12 +190,15 @@ def attributed(found: Sequence[Replacement], rose: Sequence[Rise], pools: Sequen
     return out
 
 
-def eviction_gaps(found: Sequence[Replacement], rose: Sequence[Rise], evicted: int, *, counted: bool) -> list[Gap]:
-    """`counted`: the counter of evictions is there."""
+def eviction_gaps(found: Sequence[Replacement], rose: Sequence[Rise], evicted: int, *, has_counter: bool) -> list[Gap]:
+    """`has_counter`: the counter of evictions is there."""
     total = sum(each.by for each in rose)
     if total > evicted:
-        return [Gap(f"evictions by rebalancer that none of the pods that ended fits: {total - evicted} of {total}", 0)]
-    if not counted and len(found) >= _FREQUENT:
-        text = "no rebalancer_evictions_total: pods that were replaced while their node stayed aren't rebalancer's work"
+        of = counted(total, "eviction")
+        return [Gap(f"{total - evicted} of {of} by rebalancer: no pod that ended at that time fits", 0)]
+    if not has_counter and len(found) >= _FREQUENT:
+        text = (
+            "no rebalancer_evictions_total: pods replaced while their node stayed don't count as evicted by rebalancer"
+        )
         return [Gap(text, len(found))]
     return []

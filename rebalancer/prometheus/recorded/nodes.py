@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rebalancer.model.figures import counted
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.objects import Taint
 from rebalancer.model.recording import Gap
@@ -94,15 +95,19 @@ def recorded_nodes(history: NodeHistory, today: Nodes, *, start: float, steps: i
 def _gaps(history: NodeHistory, gone: Sequence[str], rows: Sequence[_Gone]) -> list[Gap]:
     out = []
     if gone:
-        shown = f"{len(gone)} nodes are" if len(gone) > 1 else "1 node is"
         exported = sum(any(key.startswith(_EXPORTED) for key in history.labels.get(name, ())) for name in gone)
         rest = "what kube_node_labels exports of them, and otherwise those" if exported else "those"
         out.append(
-            Gap(f"{shown} gone today: labels are {rest} of the node with the most similar name and equal capacity", 0)
+            Gap(
+                f"{counted(len(gone), 'node')} gone today: labels are {rest} of the node with the most similar name "
+                "and equal capacity",
+                0,
+            )
         )
     hidden = sum(not each.address and bool(history.address[each.name]) for each in rows)
     if hidden:
-        out.append(Gap(f"{hidden} of them had an address that another node has too: their CPU isn't known", 0))
+        of = counted(hidden, "node")
+        out.append(Gap(f"{of} gone today with an address that another node has too: no CPU of theirs is known", 0))
     return out
 
 

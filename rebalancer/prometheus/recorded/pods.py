@@ -273,20 +273,20 @@ class _Completion:
             ),
             (
                 own["other requests"],
-                "they had other requests than today's pods of their service, whose template they have otherwise",
+                "requests differ from those of today's pods of the service, whose template is taken for all else",
             ),
             (
                 own["requests"],
-                "services without any pod today: their templates are made of the recorded requests, "
-                "without affinity, tolerations and labels",
+                "services without any pod today have templates of the recorded requests alone, without labels, "
+                "affinity and tolerations",
             ),
-            (counted["elsewhere"], "they were on nodes that kube_node_info doesn't have: they are left out"),
-            (counted["created"], "kube_pod_created doesn't have them: they count as created before the recording"),
-            (unseen, "kube-state-metrics doesn't show them: times are those of their status today"),
+            (counted["elsewhere"], "pods on nodes that kube_node_info doesn't have are left out"),
+            (counted["created"], "pods without kube_pod_created count as created before the recording"),
+            (unseen, "pods of today that kube-state-metrics doesn't show have the times of their status"),
         ]
         out = [Gap(text, pods) for pods, text in sentences if pods]
         if own["stems"]:
-            out.append(Gap(f"owners of {own['stems']} ReplicaSets and Jobs that are gone are found by their names", 0))
+            out.append(Gap("owners of ReplicaSets and Jobs that are gone are found by their names", 0))
         if not ready:
             out.append(Gap("no kube_pod_status_ready_time: pods count as Ready when they started", len(history.info)))
         if not history.scheduled and history.info:

@@ -123,7 +123,7 @@ def _with_evictions(
     replaced = table.pods.replaced.copy()
     for each in evicted:
         replaced[each.by] = each.pod
-    gaps = eviction_gaps(found, rose, len(evicted), counted=bool(series))
+    gaps = eviction_gaps(found, rose, len(evicted), has_counter=bool(series))
     return replace(table, pods=replace(table.pods, replaced=replaced)), gaps
 
 
