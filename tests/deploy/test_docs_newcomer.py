@@ -28,7 +28,7 @@ TUTORIAL_SAID = (
     "Settling",
     "paused: cluster demo",
     "looking into it",
-    "1 pause(s) ended",
+    "1 pause ended",
 )
 """In this order, each after the one before."""
 
