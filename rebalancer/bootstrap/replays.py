@@ -13,7 +13,7 @@ from rebalancer.bootstrap.settings import Settings
 from rebalancer.bootstrap.workers import SPLIT_NODES, Job, executor, run_jobs
 from rebalancer.cycle.context import SystemClock
 from rebalancer.model.ports import Progress
-from rebalancer.model.recording import Recording
+from rebalancer.model.recording import Gap, Recording
 from rebalancer.model.replay import Replay, ReplayRun
 from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
@@ -71,6 +71,7 @@ def replay(
     ConfigError, ConnectError without a scheduler, and what a run raises.
     """
     high = {pool.name: most for pool in policy.pools if (most := fixed_high(pool, CPU)) is not None}
+    unknown = [pool.name for pool in policy.pools if pool.name not in high]
 
     def job(mode: Mode, label: str, under: RebalancerPolicy) -> Job:
         return Job(policy=under, mode=mode, label=label, high=high, seed=seed)
@@ -90,6 +91,7 @@ def replay(
     if AS_RECORDED not in done:
         return None
     as_recorded = done[AS_RECORDED]
+    gaps = [Gap(f"pool {name} has no fixed high: its nodes never count as hot", 0) for name in unknown]
     share, minutes = measured(recording, high_millicores(recording, policy, high))
     return Replay(
         cluster=recording.cluster,
@@ -105,7 +107,7 @@ def replay(
         as_recorded=as_recorded,
         without=done.get(WITHOUT, as_recorded),
         runs=tuple(done[each.label] for each in variants if each.label in done),
-        gaps=recording.gaps,
+        gaps=(*recording.gaps, *gaps),
         seed=seed,
         parts={each.label: each.part for each in variants},
     )
