@@ -1,6 +1,7 @@
 """What the documentation says is true: references are made from the code, examples load."""
 
 import ast
+import os
 import re
 import runpy
 import struct
@@ -68,6 +69,27 @@ def test_the_path_of_a_cpu_sample_names_functions_that_are_there() -> None:
             found = [each for each in body if isinstance(each, ast.ClassDef | ast.FunctionDef) and each.name == part]
             assert found, f"{file}: no {name}"
             body = found[0].body
+
+
+def test_22_5_the_example_of_a_replay_is_what_its_command_wrote() -> None:
+    examples = ROOT / "docs" / "examples"
+    text, page = (examples / "replay.txt").read_text(), (examples / "replay.html").read_text()
+    assert f"```\n{text.strip()}\n```" in (ROOT / "docs" / "replay.md").read_text()
+    (before, after) = re.findall(r"hot node-hours ([\d.]+) -> ([\d.]+)", text)[0]
+    assert f"hot node-hours <b>{before} → {after}</b>" in page
+    assert "50 nodes" in text
+    assert len(page) < 2_000_000
+
+
+def test_22_5_the_example_of_a_replay_is_made_of_folders_of_traces(tmp_path: Path) -> None:
+    if not os.environ.get("REBALANCER_TRACES"):
+        pytest.skip("REBALANCER_TRACES is unset: it names folders of recorded CPU traces (timestamp,value)")
+    words = ["docs/replay_example.py", "--nodes", "6", "--days", "1", "--folder", str(tmp_path)]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "replay.txt").read_text() == done.stdout
+    assert "6 nodes" in done.stdout
+    assert "public traces" in (tmp_path / "replay.html").read_text()
 
 
 def test_every_page_that_a_manifest_or_its_comments_name_exists() -> None:

@@ -11,7 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from rebalancer.model.replay import Replay
+from rebalancer.model.replay import Replay, ReplayRun
 from rebalancer.web.replay_page import render_replay
 from tests.cli.builders import DAY, HOUR, START, a_replay, a_run
 from tests.web.readers import Element, faults, read_page
@@ -125,6 +125,12 @@ def test_22_5_five_thousand_nodes_still_open() -> None:
 def test_22_5_an_interrupted_replay_says_until_when() -> None:
     said = shown(a_replay(a_run(until=START + 36 * HOUR))).one("main").text
     assert "Interrupted: all figures are until Tue 22 Sep 12:00 UTC, not Mon 28 Sep 00:00 UTC" in said
+
+
+@pytest.mark.parametrize("runs", [(), (a_run(until=START),)])
+def test_22_5_a_replay_that_was_interrupted_at_once_is_still_a_page(runs: tuple[ReplayRun, ...]) -> None:
+    replay = replace(a_replay(), runs=runs)
+    assert "interrupted" in shown(replay).one("main").text.lower()
 
 
 def test_22_5_names_on_the_page_are_text() -> None:
