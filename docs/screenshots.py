@@ -1,4 +1,5 @@
-"""Write docs/images/dashboard-*.png: each page of the dashboard, light, dark and 390 px wide (`make screenshots`).
+"""Write docs/images/dashboard-*.png: each page of the dashboard, light, dark and 390 px wide (`make screenshots`). And
+replay.png and replay-maps.png of the example of a replay.
 
 The pages are those of the practice cluster `demo` at a fixed time, after cycles that evict, shown by Chromium.
 `python docs/screenshots.py FOLDER` writes to another folder.
@@ -19,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import structlog
 from numpy.typing import NDArray
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 from starlette.types import ASGIApp
 
 from rebalancer.bootstrap.active import Active
@@ -42,6 +43,7 @@ from rebalancer.store import open_records
 from rebalancer.web import Auth, Metrics, WebPorts, WebServer, make_app
 
 IMAGES = Path(__file__).parent / "images"
+REPLAY = Path(__file__).resolve().parent / "examples" / "replay.html"
 START = 1_790_080_200.0
 """2026-09-22 12:30 UTC."""
 CYCLES, CYCLE_SECONDS = 10, 180.0
@@ -195,6 +197,17 @@ def shoot(page: Page, painter: Page, path: Path) -> None:
     path.write_bytes(palette_png(pixels))
 
 
+def shoot_replay(browser: Browser, painter: Page, folder: Path) -> None:
+    """The top of the example of a replay, and its heat maps."""
+    page = browser.new_page(viewport={"width": 1280, "height": 1000})
+    page.goto(REPLAY.as_uri())
+    shoot(page, painter, folder / "replay.png")
+    page.set_viewport_size({"width": 1280, "height": 1370})
+    page.locator("#maps").evaluate("each => each.scrollIntoView()")
+    shoot(page, painter, folder / "replay-maps.png")
+    page.close()
+
+
 def main(folder: Path) -> int:
     chromium = shutil.which("chromium")
     if chromium is None:
@@ -219,6 +232,7 @@ def main(folder: Path) -> int:
                 page.goto(path.format(cycle=cycle))
                 shoot(page, painter, folder / f"dashboard-{name}-{form}.png")
             context.close()
+        shoot_replay(browser, painter, folder)
         browser.close()
     return 0
 
