@@ -9,7 +9,7 @@ bodies   a request's body, bounded in size and time
 app      the endpoints
 views    view models of the dashboard's pages
 dashboard the pages
-render   templates to text; charts as SVG; report_page also as one file
+render   templates to text; charts and replay_charts as SVG; report_page and replay_page also as one file
 connections  bounds of open connections
 server   uvicorn in a thread, TLS
 """
