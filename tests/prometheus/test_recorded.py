@@ -298,6 +298,21 @@ def test_22_1_reading_ends_when_it_is_stopped() -> None:
         assert fake.asked == []
 
 
+def test_22_1_after_an_interrupt_no_other_query_begins() -> None:
+    class Interrupted(NoProgress):
+        def step(self, label: str, done: int, total: int | None) -> None:
+            if done:
+                raise KeyboardInterrupt
+
+    with fake_prometheus({}) as fake:
+        prometheus = a_source(fake.url).prometheus
+        assert prometheus is not None
+        reader = WindowReader(ClientPool(prometheus), Window(START, START + HOUR), progress=Interrupted())
+        with pytest.raises(KeyboardInterrupt):
+            reader.instants("Pods", [("up", START)] * 500)
+        assert len(fake.asked) < 250
+
+
 def read(url: str, tmp_path: Path, **usage: Any) -> None:
     read_recording(
         a_policy(usage={"prometheus": {"url": url}} | usage),
