@@ -69,7 +69,13 @@ def follow(script: str, cwd: Path, *, path: str, seconds: float) -> tuple[int, s
         shell = subprocess.Popen(
             ["bash", "-e", "-x", "-o", "pipefail", "-c", script],
             cwd=cwd,
-            env={"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+            env={
+                "PATH": path,
+                "HOME": str(home),
+                "LANG": "C.UTF-8",
+                "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+                "PIP_COMPILE": "0",  # most of the time of an installation; modules in use are compiled when imported
+            },
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
