@@ -77,14 +77,16 @@ class JournalWriter:
 
     def turn(self, *, done: bool) -> bool:
         """Append if a cycle is `done` or a minute has passed; whether that was tried."""
-        if not self._leads():
-            return False
-        now = self._clock.now()
-        if not done and now < self._tried + EVERY_SECONDS:
-            return False
-        self._done.clear()
-        self._tried = now
+        if done:
+            # also while another one leads: an event that stays set is a loop without a wait
+            self._done.clear()
         try:
+            if not self._leads():
+                return False
+            now = self._clock.now()
+            if not done and now < self._tried + EVERY_SECONDS:
+                return False
+            self._tried = now
             self._append()
         except RebalancerError as error:
             if str(error) != self._problem:

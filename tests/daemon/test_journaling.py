@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from threading import Event
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from rebalancer.daemon import journaling
 from rebalancer.daemon.journaling import JournalWriter
 from rebalancer.model.alerts import AlertEpisode
 from rebalancer.model.errors import ConfigError
@@ -93,6 +95,50 @@ def test_22_2_a_follower_appends_nothing() -> None:
     around = Around(leads=False)
     assert not around.writer().turn(done=True)
     assert around.appended == []
+
+
+class Turns(Event):
+    """Is set after so many looks at it."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.left = most
+
+    def is_set(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+def dones_of(writer: JournalWriter, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What each of four turns of the loop is called with after a cycle."""
+    dones: list[bool] = []
+    turn = writer.turn
+
+    def counted(*, done: bool) -> bool:
+        dones.append(done)
+        return turn(done=done)
+
+    monkeypatch.setattr(journaling, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "turn", counted)
+    writer.cycle_done()
+    writer.run(Turns(4))
+    return dones
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_22_2_the_end_of_a_cycle_ends_one_wait_of_the_loop_also_of_a_follower(
+    leads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dones_of(Around(leads=leads).writer(), monkeypatch) == [True, False, False, False]
+
+
+@pytest.mark.parametrize("part", ["_leads", "_clock"])
+def test_22_2_no_error_ends_the_loop(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Around().writer()
+    monkeypatch.setattr(writer, part, None)
+    with capture_logs() as log:
+        assert dones_of(writer, monkeypatch) == [True, False, False, False]
+    assert [each["event"] for each in log] == ["journal not written"]
 
 
 def test_22_2_evictions_are_those_since_the_last_entry_and_ten_minutes() -> None:
