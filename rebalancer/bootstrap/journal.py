@@ -1,6 +1,7 @@
 """Recordings from the daemon's journal and its day blocks."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,20 +16,21 @@ from rebalancer.model.recording import Recording
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.store import begins_at, journal_days, recording_of
+from rebalancer.store import entry_times, journal_days, recording_of
 
 LATE_SECONDS = 1800.0
-"""A journal that begins so long after the recording still serves for it."""
+"""A journal with nothing for so long still serves for a recording: at its start, at its end or in between."""
 
 
 def journal_covers(policy: RebalancerPolicy, settings: Settings, *, start: float, end: float) -> bool:
-    """Whether there is a journal of every day from `start` to `end`, in seconds since the epoch, that begins early
-    enough on the first. Raises ConfigError."""
-    folder, first = Path(settings.history_dir), slot_of(start)[0]
-    if not set(range(first, slot_of(end - 1.0)[0] + 1)) <= set(journal_days(folder, policy.cluster)):
+    """Whether there is a journal of every day from `start` to `end`, in seconds since the epoch, and all of that time:
+    the daemon ran, and no day was cut. Raises ConfigError."""
+    folder = Path(settings.history_dir)
+    days = range(slot_of(start)[0], slot_of(end - 1.0)[0] + 1)
+    if not set(days) <= set(journal_days(folder, policy.cluster)):
         return False
-    begins = begins_at(folder, policy.cluster, first)
-    return begins is not None and begins <= start + LATE_SECONDS
+    times = (at for day in days for at in entry_times(folder, policy.cluster, day) if start <= at < end)
+    return all(after - before <= LATE_SECONDS for before, after in pairwise(chain([start], times, [end])))
 
 
 def recording_from_journal(

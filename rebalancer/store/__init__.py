@@ -30,7 +30,7 @@ from rebalancer.store.db.migrate import check_schema, upgrade
 from rebalancer.store.evaluation import SqlEffect
 from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
-from rebalancer.store.journal import DayJournal, begins_at, journal_days, recording_of
+from rebalancer.store.journal import DayJournal, entry_times, journal_days, recording_of
 from rebalancer.store.ledger.ledger import SqlLedger
 from rebalancer.store.outcomes import SqlOutcomes
 from rebalancer.store.retention.pruning import Pruned, prune
@@ -48,9 +48,9 @@ __all__ = [
     "SqlOutcomes",
     "SqlReading",
     "SqlRecords",
-    "begins_at",
     "check_schema",
     "database_exists",
+    "entry_times",
     "journal_days",
     "open_engine",
     "open_records",

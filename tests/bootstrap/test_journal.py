@@ -63,11 +63,31 @@ def recorded(folder: Path) -> Recording:
 
 @pytest.mark.parametrize(("begins", "covers"), [(60.0, True), (1700.0, True), (1900.0, False)])
 def test_22_2_a_journal_serves_when_it_begins_early_enough(tmp_path: Path, begins: float, covers: bool) -> None:
-    journal(tmp_path, START + begins)
+    journal(tmp_path, *np.arange(START + begins, START + 3600.0, 60.0).tolist())
     settings, policy = Settings(history_dir=str(tmp_path)), a_policy()
     assert journal_covers(policy, settings, start=START, end=START + 3600.0) is covers
     assert not journal_covers(policy, settings, start=START, end=START + DAY_SECONDS)
     assert not journal_covers(policy, settings, start=START - DAY_SECONDS, end=START + 3600.0)
+
+
+@pytest.mark.parametrize("down", [(3600.0, 3 * 3600.0), (3 * 3600.0, 4 * 3600.0)], ids=["between", "at the end"])
+def test_22_2_a_journal_of_a_daemon_that_was_down_does_not_serve(tmp_path: Path, down: tuple[float, float]) -> None:
+    times = np.arange(START, START + 4 * 3600.0, 300.0)
+    settings, policy = Settings(history_dir=str(tmp_path)), a_policy()
+    journal(tmp_path / "always", *times.tolist())
+    journal(tmp_path, *times[(times < START + down[0]) | (times >= START + down[1])].tolist())
+    assert not journal_covers(policy, settings, start=START, end=START + 4 * 3600.0)
+    always = Settings(history_dir=str(tmp_path / "always"))
+    assert journal_covers(policy, always, start=START, end=START + 4 * 3600.0)
+
+
+def test_22_2_a_journal_that_was_full_does_not_serve(tmp_path: Path) -> None:
+    writer = DayJournal(tmp_path, cluster="test", max_day_bytes=4000)
+    for at in np.arange(START, START + 8 * 3600.0, 300.0).tolist():
+        snapshot = cluster([a_node("n1")], [a_pod(f"web-{at}", "n1")])
+        writer.append(replace(snapshot, taken=at), evictions=(), alerts=())
+    assert any("is full" in note for note in writer.take_notes())
+    assert not journal_covers(a_policy(), Settings(history_dir=str(tmp_path)), start=START, end=START + 8 * 3600.0)
 
 
 def test_22_2_with_metrics_server_the_journal_and_the_collected_days_are_the_recording(tmp_path: Path) -> None:

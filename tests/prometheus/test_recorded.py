@@ -21,6 +21,7 @@ from rebalancer.prometheus.pool import ClientPool
 from rebalancer.prometheus.recorded.disruptions import (
     Replacement,
     Rise,
+    alert_gaps,
     attributed,
     eviction_gaps,
     recorded_alerts,
@@ -162,6 +163,9 @@ def test_22_1_an_alert_that_fires_twice_is_two_alerts() -> None:
     found = recorded_alerts([({"__name__": "ALERTS", "alertstate": "firing", "alertname": "Hot"}, row)], start=START)
     assert [(each.at - START, each.until - START) for each in found] == [(180.0, 300.0), (3000.0, 6000.0)]
     assert found[0].labels == {"alertname": "Hot"}
+    (gap,) = alert_gaps(found)
+    assert gap.text.startswith("alerts in Prometheus have no annotations")
+    assert alert_gaps([]) == []
 
 
 def test_22_1_a_node_that_is_gone_is_like_the_one_with_its_capacity_and_the_most_similar_name() -> None:

@@ -95,6 +95,14 @@ def recorded_alerts(series: Sequence[tuple[Labels, Grid]], *, start: float) -> t
     return tuple(sorted(out, key=lambda each: (each.at, sorted(each.labels.items()))))
 
 
+def alert_gaps(alerts: Sequence[RecordedAlert]) -> list[Gap]:
+    """What Prometheus doesn't say of alerts that fired."""
+    if not alerts:
+        return []
+    text = "alerts in Prometheus have no annotations: thresholds that annotations set are those of the rule or the pool"
+    return [Gap(text, 0)]
+
+
 def recorded_taints(
     series: Sequence[tuple[Labels, Grid]], nodes: Sequence[str], *, start: float
 ) -> tuple[RecordedTaint, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.history import STEP_SECONDS, Grid
 from rebalancer.model.snapshot import Bools
-from rebalancer.model.steering import SOFT_TAINT
+from rebalancer.model.steering import CORDONS, SOFT_TAINT
 from rebalancer.prometheus import decode
 from rebalancer.prometheus.chunks import any_of
 from rebalancer.prometheus.queries import CLUSTER_LABEL, NODE_INFO
@@ -93,7 +93,7 @@ class NodeHistory:
     not_ready: dict[str, Bools] = field(default_factory=dict)
     """(steps,) of nodes that weren't Ready at some time."""
     unschedulable: dict[str, Bools] = field(default_factory=dict)
-    """(steps,) of nodes that were cordoned at some time."""
+    """(steps,) of nodes that were cordoned at some time, by another than rebalancer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,10 @@ class KubeState:
         ready = self._selector("kube_node_status_condition", 'condition="Ready"', 'status="true"')
         out.not_ready = self._flags("Nodes that weren't Ready", f"{ready} == 0")
         cordoned = self._selector("kube_node_spec_unschedulable")
-        out.unschedulable = self._flags("Nodes that were cordoned", f"{cordoned} == 1")
+        # a cordon of ours is a decision, which a replay makes itself, as its soft taint is
+        ours = self._selector("kube_node_spec_taint", any_of("key", [SOFT_TAINT]), any_of("value", CORDONS))
+        others = f"{cordoned} == 1 unless on (node) {ours}"
+        out.unschedulable = self._flags("Nodes that were cordoned", others)
         return out
 
     def _add_gone(self, out: NodeHistory, names: str) -> None:

@@ -17,6 +17,7 @@ from rebalancer.prometheus.chunks import any_of
 from rebalancer.prometheus.pool import ClientPool
 from rebalancer.prometheus.queries import CLUSTER_LABEL, NODE_INFO
 from rebalancer.prometheus.recorded.disruptions import (
+    alert_gaps,
     attributed,
     eviction_gaps,
     recorded_alerts,
@@ -87,6 +88,7 @@ def recorded_state(
         pods = recorded_pods(known, state.parents(known), today, nodes=nodes.nodes.names, start=span.start, steps=steps)
         pods, of_evictions = _with_evictions(state, pods, nodes, pools(nodes.nodes), start=span.start)
         budgets, of_budgets = recorded_budgets(state.healthy(), today.budgets, start=span.start, steps=steps)
+        alerts = recorded_alerts(state.alerts(), start=span.start)
         return RecordedState(
             url=pool.url,
             start=span.start,
@@ -94,9 +96,9 @@ def recorded_state(
             nodes=nodes,
             pods=pods,
             budgets=budgets,
-            alerts=recorded_alerts(state.alerts(), start=span.start),
+            alerts=alerts,
             soft_taints=recorded_taints(state.soft_taints(), nodes.nodes.names, start=span.start),
-            gaps=(*gaps, *nodes.gaps, *pods.gaps, *of_budgets, *of_evictions),
+            gaps=(*gaps, *nodes.gaps, *pods.gaps, *of_budgets, *of_evictions, *alert_gaps(alerts)),
         )
     finally:
         pool.close()

@@ -6,7 +6,7 @@
 - `reading` entries to a recording; `nodes` their nodes
 """
 
-from rebalancer.store.journal.files import DayJournal, begins_at, journal_days
+from rebalancer.store.journal.files import DayJournal, entry_times, journal_days
 from rebalancer.store.journal.reading import recording_of
 
-__all__ = ["DayJournal", "begins_at", "journal_days", "recording_of"]
+__all__ = ["DayJournal", "entry_times", "journal_days", "recording_of"]

@@ -5,7 +5,7 @@ a crash leaves of one is skipped when the file is read. A file may be deleted at
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
@@ -91,9 +91,22 @@ def journal_days(directory: Path, cluster: str) -> list[int]:
     return [day for day, _ in _files(directory / cluster)]
 
 
-def begins_at(directory: Path, cluster: str, day: int) -> float | None:
-    """When the first entry of a day was made; None without one that can be read. Raises ConfigError."""
-    return next((each.entry.at for each in read_day(directory, cluster, day) if not isinstance(each, int)), None)
+def entry_times(directory: Path, cluster: str, day: int) -> list[float]:
+    """When the entries of a day were made that a recording can use. Raises ConfigError."""
+    found = continuous(read_day(directory, cluster, day))
+    return [each.at for each in found if not isinstance(each, int) and not each.cut]
+
+
+def continuous(parts: Iterable[Read | int]) -> Iterator[Entry | int]:
+    """The entries that continue the one before them, and keyframes; bytes that can't be read as `read_day`."""
+    last: int | None = None
+    for each in parts:
+        if isinstance(each, int):
+            last = None
+            yield each
+        elif each.entry.previous is None or each.entry.previous == last:
+            last = each.checksum
+            yield each.entry
 
 
 def read_day(directory: Path, cluster: str, day: int) -> Iterator[Read | int]:

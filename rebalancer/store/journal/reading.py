@@ -44,7 +44,7 @@ from rebalancer.store.journal.entries import (
     OwnerEntry,
     from_ints,
 )
-from rebalancer.store.journal.files import journal_days, read_day
+from rebalancer.store.journal.files import continuous, journal_days, read_day
 from rebalancer.store.journal.nodes import has_soft_taint, node_columns, without_ours
 
 K = TypeVar("K", bound=Hashable)
@@ -89,13 +89,11 @@ def recording_of(
         if not slot_of(start)[0] <= day <= slot_of(end - 1.0)[0]:
             continue
         skipped = 0
-        for each in read_day(directory, cluster, day):
+        for each in continuous(read_day(directory, cluster, day)):
             if isinstance(each, int):
                 skipped += each
-                state.last = None
-            elif each.entry.at < end and (each.entry.previous is None or each.entry.previous == state.last):
-                state.apply(each.entry)
-                state.last = each.checksum
+            elif each.at < end:
+                state.apply(each)
         if skipped:
             state.note(f"{skipped} bytes of the journal of {date_of(day)} can't be read and are left out")
     if not state.times:
@@ -173,8 +171,6 @@ class _State:
 
     def __init__(self, *, start: float, steps: int) -> None:
         self.start, self.steps = start, steps
-        self.last: int | None = None
-        """Checksum of the last entry, None where a keyframe must follow."""
         self.times: list[float] = []
         self._gaps: list[Gap] = []
         self._tables = _Tables()
