@@ -131,6 +131,7 @@ def _figures(
                 bound=state.pods.pods.bound,
                 ended=state.pods.pods.ended,
                 nodes=state.nodes.nodes.names,
+                absent=state.nodes.absent,
             )
             before[resource] = days_before(history.days, state.start, most=DAYS)
     cpu = usage[CPU]

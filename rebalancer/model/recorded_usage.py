@@ -7,7 +7,7 @@ import numpy as np
 
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid, block_units, slot_of
 from rebalancer.model.recording import Offsets, RecordedUsage
-from rebalancer.model.snapshot import Floats
+from rebalancer.model.snapshot import Bools, Floats
 
 
 def recorded_usage(
@@ -20,11 +20,12 @@ def recorded_usage(
     bound: Floats,
     ended: Floats,
     nodes: Sequence[str],
+    absent: Bools | None = None,
 ) -> RecordedUsage:
     """Usage of `pods` (`namespace/name`, several may have one name, one after the other) and of `nodes`.
 
     `bound` and `ended` are (pods,) seconds since the epoch: of each pod the steps are kept in which it was there. Days
-    in any order; slots of no day are NaN.
+    in any order; slots of no day are NaN, and so are the steps of nodes in `absent`, (nodes, steps).
     """
     first, end = occupied_steps(bound, ended, start=start, steps=steps)
     offsets: Offsets = np.zeros(len(pods) + 1, dtype=np.int64)
@@ -52,6 +53,8 @@ def recorded_usage(
             pod_row = pod_rows.get(pods[pod])
             if pod_row is not None:
                 values[into_at : into_at + b - a] = of_pods[pod_row, a - shift : b - shift]
+    if absent is not None:
+        node_values[absent] = np.nan
     scale = np.float32(1.0 / block_units(resource))
     if scale != 1.0:
         values *= scale

@@ -14,8 +14,29 @@ from numpy.typing import NDArray
 from rebalancer.model.history import STEP_SECONDS, DayBlock, Grid
 from rebalancer.model.objects import LabelSelector
 from rebalancer.model.snapshot import Bools, ClusterSnapshot, Floats, Ints, Nodes, Owner, PodTemplateTable
+from rebalancer.model.steering import SOFT_TAINT
 
 Offsets = NDArray[np.int64]
+
+PASSING_TAINTS = (
+    SOFT_TAINT,
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",
+    "karpenter.sh/unregistered",
+    "node.cilium.io/agent-not-ready",
+)
+"""Beginnings of the keys of taints that come and go: our own, and those of conditions, start and removal. The nodes of
+a recording have none of them."""
+
+
+def is_passing(key: str) -> bool:
+    """Whether a taint with this key comes and goes."""
+    return key.startswith(PASSING_TAINTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +126,10 @@ class Gap(NamedTuple):
     """Pods that it touches; 0 where it is not about pods."""
 
 
+CAME_BACK = "{} left and came back under the same name: not Ready, cordoned and without usage meanwhile"
+"""Text of a gap, for a number of nodes."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recording:
     """See the module. A step is [start + i * STEP_SECONDS, start + (i + 1) * STEP_SECONDS)."""
@@ -116,7 +141,8 @@ class Recording:
     """Midnight UTC or any other multiple of STEP_SECONDS."""
     steps: int
     nodes: Nodes
-    """Every node that was there at some time, as it was last."""
+    """Every node that was there at some time, as it was last; from the journal with the labels and taints that it had
+    for the longest time. Without taints that pass."""
     node_joined: Floats
     """(nodes,) -inf where it was there before the recording."""
     node_left: Floats

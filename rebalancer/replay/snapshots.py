@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import Taint
-from rebalancer.model.recording import Recording
+from rebalancer.model.recording import Recording, is_passing
 from rebalancer.model.snapshot import (
     PENDING,
     RUNNING,
@@ -181,11 +181,7 @@ class Snapshots:
 
     def _taints_of(self, node: int, *, cordoned: bool, ready: bool) -> tuple[Taint, ...]:
         """Those of today without what depends on the time, and what its condition and we have set."""
-        own = [
-            each
-            for each in self._recording.nodes.taints[node]
-            if each.key not in (SOFT_TAINT, UNSCHEDULABLE.key, NOT_READY.key, "node.kubernetes.io/unreachable")
-        ]
+        own = [each for each in self._recording.nodes.taints[node] if not is_passing(each.key)]
         own += [UNSCHEDULABLE] if cordoned else []
         own += [] if ready else [NOT_READY]
         if (ours := self._cluster.taints.get(node)) is not None:

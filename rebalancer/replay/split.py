@@ -16,15 +16,13 @@ import numpy as np
 from rebalancer.model.history import DayBlock
 from rebalancer.model.match import labels_match, node_selector_matches, pairs_of, selector_matches, untolerated_taint
 from rebalancer.model.objects import LabelSelector, PodAffinity, PodTemplate
-from rebalancer.model.recording import RecordedPods, RecordedUsage, Recording
+from rebalancer.model.recording import RecordedPods, RecordedUsage, Recording, is_passing
 from rebalancer.model.snapshot import Bools, Ints, Nodes, Owner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 
 FIXED_KINDS = ("DaemonSet", "Node")
 """Owners whose pods stay on their node: those of DaemonSets, and static pods."""
-PASSING_TAINTS = "node.kubernetes.io/"
-"""Prefix of the taints that come and go with a node's condition."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,9 +128,7 @@ class _Feasible:
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self._taints = [
-            tuple(taint for taint in taints if not taint.key.startswith(PASSING_TAINTS)) for taints in nodes.taints
-        ]
+        self._taints = [tuple(taint for taint in taints if not is_passing(taint.key)) for taints in nodes.taints]
         self._known: dict[str, Ints] = {}
 
     def of(self, template: PodTemplate, *, tainted: bool = False, anywhere: bool = False) -> Ints:

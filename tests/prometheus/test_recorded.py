@@ -187,6 +187,18 @@ def test_22_1_a_node_that_is_gone_is_like_the_one_with_its_capacity_and_the_most
     assert found.gaps[1].text.startswith("2 nodes gone today with an address that another node has too")
 
 
+def test_22_1_a_node_that_comes_back_under_its_name_is_closed_meanwhile() -> None:
+    today, away = two_nodes(), np.zeros(STEPS, dtype=np.bool_)
+    away[20:40] = True
+    today = replace(today, nodes=replace(today.nodes, created=np.array([START + 40 * STEP_SECONDS, 0.0])))
+    found = nodes_of(today, returned={"a-1": START + 600.0}, absent={"a-1": away})
+    assert found.joined.tolist() == [START + 600.0, -INF]
+    assert (~found.ready[0]).tolist() == [True] * 2 + [False] * 18 + [True] * 20 + [False] * (STEPS - 40)
+    assert found.unschedulable[0].tolist() == found.absent[0].tolist() == away.tolist()
+    assert not found.absent[1].any()
+    assert "1 node left and came back under the same name" in found.gaps[0].text
+
+
 def test_22_1_pods_that_kube_state_metrics_does_not_show_are_added_from_today() -> None:
     today = cluster([a_node("a-1")], [a_pod("web-0", "a-1", owner="web-1")])
     today = replace(today, pods=replace(today.pods, created=np.array([START]), started=np.array([START + 5.0])))

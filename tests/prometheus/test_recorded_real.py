@@ -39,6 +39,7 @@ ROLLED_OUT, EVICTED = START + 50 * HOUR, START + 100 * HOUR + 17 * 60
 BLINK = START + 31 * HOUR + 600.0
 """Between two ends of windows."""
 MOVED, PENDING = START + 70 * HOUR, 12 * 60.0
+AWAY = (START + 12 * HOUR, START + 12.5 * HOUR)
 GONE_NODE, NEW_NODE = START + 30 * HOUR, START + 90 * HOUR
 
 TAINTED = (START + 60 * HOUR, START + 61 * HOUR)
@@ -50,6 +51,7 @@ NODES = [
             not_ready=[(START + 20 * HOUR, START + 21 * HOUR)] if index == 2 else (),
             soft_tainted=[TAINTED] if index == 0 else (),
             cordoned=[(START + 40 * HOUR, START + 44 * HOUR)] if index == 3 else (),
+            drained=[(EVICTED - 600.0, EVICTED + HOUR)] if index == 1 else (),
         )
         for index in range(4)
     ),
@@ -62,6 +64,8 @@ NODES = [
         labels={"label_disk": "ssd"},
         taints=[("dedicated", "batch", "NoSchedule"), ("node.kubernetes.io/unschedulable", "", "NoSchedule")],
     ),
+    KsmNode(name="pool-a-back", address="10.0.0.11", created=START - 100 * HOUR, gone=AWAY[0]),
+    KsmNode(name="pool-a-back", address="10.0.0.11", created=AWAY[1]),
     KsmNode(name="pool-b-new", address="10.0.0.10", created=NEW_NODE, cpu_cores=8),
 ]
 PODS = [
@@ -296,6 +300,16 @@ def test_22_1_nodes_join_leave_fail_and_are_cordoned_when_they_were(recording: R
 
     assert steps(~recording.node_ready[names.index("pool-a-2")]) == pytest.approx(1.0, abs=0.1)
     assert steps(recording.node_unschedulable[names.index("pool-a-3")]) == pytest.approx(4.0, abs=0.1)
+    back = names.index("pool-a-back")
+    assert recording.node_joined[back] == -np.inf
+    away = (AWAY[0] + SLACK < middles) & (middles < AWAY[1])
+    assert away.sum() >= 3
+    assert recording.node_unschedulable[back][away].all()
+    assert steps(recording.node_unschedulable[back]) == pytest.approx(0.5, abs=0.15)
+    assert steps(~recording.node_ready[back]) == pytest.approx(0.5, abs=0.15)
+    assert np.isnan(recording.usage[CPU].node[back][away]).all()
+    # a cordon of rebalancer's own is none
+    assert not recording.node_unschedulable[names.index("pool-a-1")].any()
     assert not recording.node_ready[new][middles < NEW_NODE].any()
     assert recording.nodes.cpu_capacity_millicores[gone] == 8000.0
     assert recording.nodes.labels[gone] == {"kubernetes.io/hostname": "pool-b-gone", "pool": "pool-b", "disk": "ssd"}
@@ -344,8 +358,8 @@ def test_22_1_the_pod_that_rebalancer_evicted_is_chained_to_its_replacement_and_
 
 
 def test_22_1_our_soft_taints_are_those_of_the_week(recording: Recording) -> None:
-    (taint,) = recording.soft_taints
-    assert recording.nodes.names[taint.node] == "pool-a-0"
+    taint, drained = recording.soft_taints
+    assert [recording.nodes.names[each.node] for each in (taint, drained)] == ["pool-a-0", "pool-a-1"]
     assert taint.since == pytest.approx(TAINTED[0], abs=SLACK)
     assert taint.until == pytest.approx(TAINTED[1], abs=SLACK + 300.0)
 

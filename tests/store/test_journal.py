@@ -131,7 +131,7 @@ def test_22_2_every_state_comes_back_after_1000_random_changes(tmp_path: Path, s
     recording = read(tmp_path, world, end=end)
     assert len(journal_days(tmp_path, "one")) == 2
     assert len(recording.pods) > 150
-    assert not [gap for gap in recording.gaps if "CPU" not in gap.text]
+    assert not [gap for gap in recording.gaps if "CPU" not in gap.text and "came back" not in gap.text]
     for when, (pods, nodes) in expected.items():
         assert state_at(recording, when) == pods
         there = (recording.node_joined <= when) & (when < recording.node_left)
@@ -230,6 +230,50 @@ def test_22_2_our_soft_taints_and_cordons_are_not_the_clusters(tmp_path: Path) -
     recording = read(tmp_path, world, end=START + 300.0)
     assert [each.key for each in recording.nodes.taints[0]] == ["own"]
     assert recording.node_unschedulable[:2, 0].tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    "key", ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node.kubernetes.io/disk-pressure"]
+)
+def test_22_2_a_taint_of_a_nodes_last_minutes_is_not_that_of_all_days(tmp_path: Path, key: str) -> None:
+    journal, world = DayJournal(tmp_path, cluster="one"), World()
+    own = Taint(key="own", effect="NoSchedule")
+    for at in range(0, 3600, 300):
+        late = at >= 3000
+        taints = (own, Taint(key=key, effect="NoSchedule")) if late else (own,)
+        world.nodes["n0"] = a_node("n0", taints=taints, labels={"pool": "other" if late else "a"})
+        append(journal, world.snapshot(START + at + 10.0))
+    recording = read(tmp_path, world, end=START + 3600.0)
+    assert recording.nodes.taints[0] == (own,)
+    assert recording.nodes.labels[0]["pool"] == "a"
+    assert recording.node_unschedulable[0].tolist() == [False] * 10 + [True] * 2
+    texts = [gap.text for gap in recording.gaps]
+    assert "taints that come and go on 1 node: they count as cordoned meanwhile" in texts
+    assert "labels or taints of 1 node changed: those of the longest time are taken" in texts
+
+
+def test_22_2_a_node_that_comes_back_under_its_name_has_no_usage_meanwhile(tmp_path: Path) -> None:
+    journal, world = DayJournal(tmp_path, cluster="one"), World()
+    for at in range(0, 3600, 300):
+        world.nodes.pop("n0", None)
+        if not 900 <= at < 1800:
+            world.nodes = {"n0": a_node("n0"), **world.nodes}
+        append(journal, world.snapshot(START + at + 10.0))
+    day = slot_of(START)[0]
+    block = DayBlock(
+        day=day,
+        pods=(),
+        pod_millicores=np.zeros((0, SLOTS), dtype=np.float32),
+        nodes=("n0",),
+        node_millicores=np.full((1, SLOTS), 500.0, dtype=np.float32),
+    )
+    recording = read(tmp_path, world, end=START + 3600.0, usage={CPU: [block]})
+    away = [False] * 3 + [True] * 3 + [False] * 6
+    row = recording.nodes.names.index("n0")
+    assert (~recording.node_ready[row]).tolist() == away
+    assert np.isnan(recording.usage[CPU].node[row])[3:].tolist() == away[3:]
+    assert recording.node_unschedulable[row, 3:6].all()
+    assert any("1 node left and came back under the same name" in gap.text for gap in recording.gaps)
 
 
 def test_22_2_soft_taints_are_from_the_cycle_that_set_them_to_the_one_that_removed_them(tmp_path: Path) -> None:

@@ -90,6 +90,10 @@ class NodeHistory:
     """Those that are exported, as `kube_node_labels` spells them."""
     taints: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
     """(key, value, effect) of those that a node had most of the time."""
+    returned: dict[str, float] = field(default_factory=dict)
+    """First creation of those that were created again under their name."""
+    absent: dict[str, Bools] = field(default_factory=dict)
+    """(steps,) between leaving and coming back."""
     not_ready: dict[str, Bools] = field(default_factory=dict)
     """(steps,) of nodes that weren't Ready at some time."""
     unschedulable: dict[str, Bools] = field(default_factory=dict)
@@ -229,6 +233,7 @@ class KubeState:
         out.left = {name: at for (name,), at in vanished.items() if (name,) not in present}
         for names in _any_of("node", out.left):
             self._add_gone(out, names)
+        self._add_returned(out)
         ready = self._selector("kube_node_status_condition", 'condition="Ready"', 'status="true"')
         out.not_ready = self._flags("Nodes that weren't Ready", f"{ready} == 0")
         cordoned = self._selector("kube_node_spec_unschedulable")
@@ -237,6 +242,22 @@ class KubeState:
         others = f"{cordoned} == 1 unless on (node) {ours}"
         out.unschedulable = self._flags("Nodes that were cordoned", others)
         return out
+
+    def _add_returned(self, out: NodeHistory) -> None:
+        """Nodes that were created more than once, and when they were absent in between."""
+        created = f"{self._selector('kube_node_created')}[{self._span.promql}]"
+        first, last = (f"{each} by (node) ({each}_over_time({created}))" for each in ("min", "max"))
+        out.returned = _by_node(self._reader.at(f"{first} < {last}", self._span.end))
+        if not out.returned:
+            return
+        scraped = self._flags("Scrapes of nodes", f"count({self._selector(NODE_INFO)})")[""]
+        for names in _any_of("node", out.returned):
+            for name, there in self._flags("Nodes that came back", self._selector(NODE_INFO, names)).items():
+                (known,) = np.nonzero(there)
+                absent = scraped & ~there
+                absent[: known[0]] = absent[known[-1] :] = False
+                if absent.any():
+                    out.absent[name] = absent
 
     def _add_gone(self, out: NodeHistory, names: str) -> None:
         """What today's objects don't have: created, amounts, labels and taints of nodes that are gone."""

@@ -11,14 +11,11 @@ import numpy as np
 from rebalancer.model.figures import counted
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.objects import Taint
-from rebalancer.model.recording import Gap
+from rebalancer.model.recording import CAME_BACK, Gap, is_passing
 from rebalancer.model.snapshot import Bools, Floats, Nodes
-from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.prometheus.recorded.kube_state import NodeHistory
 
 _HOSTNAME = "kubernetes.io/hostname"
-_PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", SOFT_TAINT)
-"""Of conditions, and our own: a recording has both apart."""
 _EXPORTED = "label_"
 
 
@@ -31,6 +28,8 @@ class RecordedNodes:
     left: Floats
     ready: Bools
     unschedulable: Bools
+    absent: Bools
+    """Steps of nodes that came back under their name: not Ready, and unschedulable."""
     gone: int
     """Nodes that are gone today: the last ones."""
     gaps: tuple[Gap, ...]
@@ -69,6 +68,8 @@ def recorded_nodes(history: NodeHistory, today: Nodes, *, start: float, steps: i
     nodes = _joined(today, rows, np.array([history.joined.get(name, start) for name in gone]))
     end = start + steps * STEP_SECONDS
     created = np.concatenate((today.created, np.array([history.joined.get(name, -np.inf) for name in gone])))
+    for row, name in enumerate(nodes.names):
+        created[row] = history.returned.get(name, created[row])
     there = np.array([name in history.at_start for name in nodes.names], dtype=np.bool_)
     joined = np.where(there | (created <= start), -np.inf, created)
     left = np.full(len(nodes), np.inf)
@@ -76,17 +77,21 @@ def recorded_nodes(history: NodeHistory, today: Nodes, *, start: float, steps: i
     middles = start + (np.arange(steps) + 0.5) * STEP_SECONDS
     ready: Bools = (joined[:, None] <= middles) & (middles < left[:, None])
     unschedulable: Bools = np.zeros_like(ready)
+    absent: Bools = np.zeros_like(ready)
     for row, name in enumerate(nodes.names):
         if (not_ready := history.not_ready.get(name)) is not None:
             ready[row] &= ~not_ready
         if (cordoned := history.unschedulable.get(name)) is not None:
             unschedulable[row] = cordoned
+        if (away := history.absent.get(name)) is not None:
+            absent[row] = away
     return RecordedNodes(
         nodes=nodes,
         joined=joined,
         left=left,
-        ready=ready,
-        unschedulable=unschedulable,
+        ready=ready & ~absent,
+        unschedulable=unschedulable | absent,
+        absent=absent,
         gone=len(gone),
         gaps=tuple(_gaps(history, gone, rows)),
     )
@@ -104,6 +109,8 @@ def _gaps(history: NodeHistory, gone: Sequence[str], rows: Sequence[_Gone]) -> l
                 0,
             )
         )
+    if history.absent:
+        out.append(Gap(CAME_BACK.format(counted(len(history.absent), "node")), 0))
     hidden = sum(not each.address and bool(history.address[each.name]) for each in rows)
     if hidden:
         of = counted(hidden, "node")
@@ -143,7 +150,7 @@ def _gone(name: str, history: NodeHistory, similar: "_Similar", *, shared: bool)
 
 
 def _lasting(taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    return tuple(each for each in taints if not each.key.startswith(_PASSING_TAINTS))
+    return tuple(each for each in taints if not is_passing(each.key))
 
 
 class _Similar:

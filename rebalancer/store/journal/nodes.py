@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
+from rebalancer.model.recording import is_passing
 from rebalancer.model.snapshot import Floats, NodeImages, Nodes
 from rebalancer.model.steering import CORDONS, SOFT_TAINT
 from rebalancer.store.journal.entries import ImagesEntry, NodeEntry, from_ints
@@ -26,6 +27,53 @@ def without_ours(node: NodeEntry) -> NodeEntry:
     cordoned = node.unschedulable and not any(each.value in CORDONS for each in ours)
     taints = tuple(each for each in node.taints if each not in ours and (cordoned or each.key != _CORDON_TAINT))
     return msgspec.structs.replace(node, taints=taints, unschedulable=cordoned)
+
+
+_APART = (SOFT_TAINT, _CORDON_TAINT, "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Passing taints whose causes a recording has as columns."""
+
+
+def is_closed(node: NodeEntry) -> bool:
+    """Whether nothing is placed on a node because of a taint that passes."""
+    return any(
+        is_passing(each.key) and each.key not in _APART and each.effect != "PreferNoSchedule" for each in node.taints
+    )
+
+
+class NodeTimes:
+    """For how long a node had which labels and taints."""
+
+    def __init__(self) -> None:
+        self.was_closed = False
+        self._seconds: dict[object, float] = {}
+        self._entries: dict[object, NodeEntry] = {}
+        self._now: tuple[object, float] | None = None
+
+    @property
+    def has_changed(self) -> bool:
+        """Labels or lasting taints were others at some time."""
+        return len(self._entries) > 1
+
+    def had(self, node: NodeEntry, since: float) -> None:
+        """It is so from then on."""
+        self.ended(since)
+        taints = tuple(each for each in node.taints if not is_passing(each.key))
+        key = tuple(sorted(node.labels.items())), tuple((each.key, each.value, each.effect) for each in taints)
+        self._entries[key] = msgspec.structs.replace(node, taints=taints)
+        self._now = key, since
+        self.was_closed |= is_closed(node)
+
+    def ended(self, at: float) -> None:
+        """It is gone, or the recording has ended."""
+        if self._now is not None:
+            key, since = self._now
+            self._seconds[key] = self._seconds.get(key, 0.0) + at - since
+        self._now = None
+
+    def lasting(self, last: NodeEntry) -> NodeEntry:
+        """The node with the labels and taints that it had for the longest time; passing ones are left out."""
+        most = self._entries[max(self._seconds, key=self._seconds.__getitem__)]
+        return msgspec.structs.replace(last, labels=most.labels, taints=most.taints)
 
 
 def node_columns(nodes: Sequence[NodeEntry], images: tuple[ImagesEntry, dict[int, str]] | None, today: Nodes) -> Nodes:

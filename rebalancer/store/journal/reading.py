@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.eviction import Outcome
+from rebalancer.model.figures import counted
 from rebalancer.model.history import STEP_SECONDS, DayBlock, date_of, slot_of
 from rebalancer.model.objects import PodTemplate
 from rebalancer.model.recorded_usage import days_before, recorded_usage
 from rebalancer.model.recording import (
+    CAME_BACK,
     Gap,
     RecordedAlert,
     RecordedBudget,
@@ -45,7 +47,7 @@ from rebalancer.store.journal.entries import (
     from_ints,
 )
 from rebalancer.store.journal.files import continuous, journal_days, read_day
-from rebalancer.store.journal.nodes import has_soft_taint, node_columns, without_ours
+from rebalancer.store.journal.nodes import NodeTimes, has_soft_taint, is_closed, node_columns, without_ours
 
 K = TypeVar("K", bound=Hashable)
 
@@ -179,10 +181,13 @@ class _State:
         self._templates: _Indexed[bytes] = _Indexed()
         self._nodes: _Indexed[str] = _Indexed()
         self._node_entries: list[NodeEntry] = []
+        self._node_times: list[NodeTimes] = []
         self._node_joined: list[float] = []
         self._node_left: list[float] = []
         self._node_ready: list[Bools] = []
         self._node_cordoned: list[Bools] = []
+        self._absent: list[tuple[int, float, float]] = []
+        """Node that came back under its name, since when it was gone, and until when."""
         self._tainted_since: dict[int, float] = {}
         self._taints: list[tuple[int, float, float]] = []
         """Node, since when it had our soft taint, and until when."""
@@ -240,15 +245,19 @@ class _State:
             index = self._tables.node[number] = self._nodes[node.name]
             if index == len(self._node_entries):
                 self._node_entries.append(node)
+                self._node_times.append(NodeTimes())
                 self._node_joined.append(node.created if node.created > self.start else -np.inf)
                 self._node_left.append(np.inf)
                 self._node_ready.append(np.zeros(self.steps, dtype=np.bool_))
                 self._node_cordoned.append(np.zeros(self.steps, dtype=np.bool_))
             self._note_taint(index, entry.at, is_set=has_soft_taint(node))
             kept = self._node_entries[index] = without_ours(node)
+            self._node_times[index].had(kept, entry.at)
+            if self._node_left[index] < np.inf:
+                self._absent.append((index, self._node_left[index], entry.at))
             self._node_left[index] = np.inf
             self._node_ready[index][step:] = kept.ready
-            self._node_cordoned[index][step:] = kept.unschedulable
+            self._node_cordoned[index][step:] = kept.unschedulable or is_closed(kept)
         left = [self._tables.node[number] for number in entry.nodes_left]
         if keyframe:
             there = set(self._tables.node.values())
@@ -257,6 +266,7 @@ class _State:
         for index in left:
             self._note_taint(index, entry.at, is_set=False)
             self._node_left[index] = (before + entry.at) / 2
+            self._node_times[index].ended(self._node_left[index])
             self._node_ready[index][step:] = False
             # nothing was placed there since the entry before: it was drained, or gone
             self._node_cordoned[index][self._step(before) :] = True
@@ -383,7 +393,8 @@ class _State:
             replaced=index_of[predecessor[there]],
             **{name: rows[name].copy() for name in _AS_THEY_ARE},
         )
-        nodes = node_columns([self._node_entries[at] for at in nodes_there], self._images, today.nodes)
+        nodes = node_columns(self._lasting(nodes_there, end), self._images, today.nodes)
+        absent = self._absent_steps(node_of, len(nodes_there))
         namespaces = tuple(str(name) for name in self._namespaces)
         full_names = [f"{namespaces[at]}/{name}" for at, name in zip(pods.namespace.tolist(), pods.names, strict=True)]
         recorded = {
@@ -396,6 +407,7 @@ class _State:
                 bound=pods.bound,
                 ended=pods.ended,
                 nodes=nodes.names,
+                absent=absent,
             )
             for resource, blocks in usage.items()
         }
@@ -435,6 +447,27 @@ class _State:
             ),
             gaps=tuple(self._gaps),
         )
+
+    def _lasting(self, nodes: Sequence[int], end: float) -> list[NodeEntry]:
+        """These nodes as they were for the longest time."""
+        times = [self._node_times[at] for at in nodes]
+        for each in times:
+            each.ended(end)
+        if closed := sum(each.was_closed for each in times):
+            self.note(f"taints that come and go on {counted(closed, 'node')}: they count as cordoned meanwhile")
+        if changed := sum(each.has_changed for each in times):
+            self.note(f"labels or taints of {counted(changed, 'node')} changed: those of the longest time are taken")
+        return [each.lasting(self._node_entries[at]) for at, each in zip(nodes, times, strict=True)]
+
+    def _absent_steps(self, node_of: Ints, count: int) -> Bools:
+        """(nodes, steps) between leaving and coming back under the same name."""
+        out: Bools = np.zeros((count, self.steps), dtype=np.bool_)
+        for index, since, until in self._absent:
+            if node_of[index] >= 0:
+                out[node_of[index], self._step(since) : self._step(until)] = True
+        if back := int(out.any(axis=1).sum()):
+            self.note(CAME_BACK.format(counted(back, "node")))
+        return out
 
     def _chain(self) -> NDArray[np.int64]:
         """(pods,) pod that each replaced after an eviction, -1 for none. The times of evictions are known better than

@@ -58,6 +58,8 @@ class KsmNode:
     cordoned: Sequence[tuple[float, float]] = ()
     soft_tainted: Sequence[tuple[float, float]] = ()
     """Spans of time in which it had rebalancer's soft taint."""
+    drained: Sequence[tuple[float, float]] = ()
+    """Spans of time in which rebalancer had cordoned it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,10 +172,11 @@ def _of_node(node: KsmNode) -> Iterator[LongSeries]:
         "kube_node_status_condition", {**condition, "status": "true"}, there, node.not_ready, inside=0.0, outside=1.0
     )
     yield _flag("kube_node_status_condition", {**condition, "status": "false"}, there, node.not_ready)
-    yield _flag("kube_node_spec_unschedulable", one, there, node.cordoned)
-    for begin, end in node.soft_tainted:
-        labels = {**one, "key": SOFT_TAINT, "value": "hot", "effect": "PreferNoSchedule"}
-        yield _during("kube_node_spec_taint", labels, (begin, end))
+    yield _flag("kube_node_spec_unschedulable", one, there, [*node.cordoned, *node.drained])
+    for value, spans in (("hot", node.soft_tainted), ("draining", node.drained)):
+        for begin, end in spans:
+            labels = {**one, "key": SOFT_TAINT, "value": value, "effect": "PreferNoSchedule"}
+            yield _during("kube_node_spec_taint", labels, (begin, end))
     for key, value, effect in node.taints:
         yield _during("kube_node_spec_taint", {**one, "key": key, "value": value, "effect": effect}, there)
 
