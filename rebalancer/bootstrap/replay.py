@@ -1,7 +1,7 @@
 """Runs over a recording: the simulated cluster behind the ports of a cycle, with a database of its own."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +25,10 @@ from rebalancer.replay.cluster import SimulatedCluster
 from rebalancer.replay.history import keepers_of
 from rebalancer.replay.hot_minutes import hot_minutes
 from rebalancer.replay.loads import loads_of
+from rebalancer.replay.merge import most_in_flight
 from rebalancer.replay.ports import ReplayClock, ReplayedCluster, ReplayedEvictor, ReplayedTaints, ReplayLease
 from rebalancer.replay.remembered import Remembered
-from rebalancer.replay.run import PolicyRun, high_millicores, with_forecast_interval
+from rebalancer.replay.run import PolicyRun, high_millicores, recorded_evictions, slowed
 from rebalancer.replay.usage import ReplayedUsage
 from rebalancer.store import SqlLedger
 
@@ -55,14 +56,25 @@ def run_recording(
     A run that is stopped is as far as it came: `until` says how far.
     """
     progress = progress or NullProgress()
-    loads = loads_of(recording, joined=mode != "recorded")
-    cluster = SimulatedCluster(
-        recording,
-        loads,
-        seed=seed,
-        scheduler=scheduler_of(policy),
-        as_recorded=mode == "recorded",
-    )
+    scheduler = scheduler_of(policy)
+
+    def simulated(*, as_recorded: bool, unsure: Collection[int] = ()) -> SimulatedCluster:
+        return SimulatedCluster(
+            recording,
+            loads_of(recording, joined=not as_recorded),
+            seed=seed,
+            scheduler=scheduler,
+            as_recorded=as_recorded,
+            remembered_seconds=policy.usage.rate_window + policy.usage.stabilization_window.duration,
+            unsure=unsure,
+        )
+
+    if mode == "recorded":
+        cluster = simulated(as_recorded=True)
+    else:
+        recorded = simulated(as_recorded=True)
+        _advance(recorded, recording.end, stopping=stopping)
+        cluster = simulated(as_recorded=False, unsure=frozenset(recorded.scheduling.disagreed))
     hours = round((recording.end - recording.start) / 3600.0)
 
     def passed(now: float) -> None:
@@ -72,9 +84,9 @@ def run_recording(
     if mode == "policy":
         cycles, evictions = _with_policy(cluster, policy, passed, stopping)
     else:
-        while cluster.now < recording.end and not stopping():
-            cluster.run_to(min(cluster.now + CHUNK_SECONDS, recording.end))
-            passed(cluster.now)
+        _advance(cluster, recording.end, stopping=stopping, passed=passed)
+    if mode == "recorded":
+        evictions = [each for each in recorded_evictions(recording, policy) if each.at <= cluster.now]
     passed(cluster.now)
     capacity = np.maximum(recording.nodes.cpu_capacity_millicores, 1.0)
     hot_over = high_millicores(recording, policy, high) / capacity
@@ -82,6 +94,11 @@ def run_recording(
         notes.append(
             f"{cluster.scheduling.by_record} pods were placed where they had been: their scheduler or volumes are not "
             "modelled"
+        )
+    if cluster.scheduling.disagreed:
+        notes.append(
+            f"kube-scheduler's model would have placed {len(cluster.scheduling.disagreed)} of "
+            f"{cluster.scheduling.placed} pods elsewhere; in every run they go where they went"
         )
     return ReplayRun(
         label=label,
@@ -95,13 +112,26 @@ def run_recording(
     )
 
 
+def _advance(
+    cluster: SimulatedCluster,
+    end: float,
+    *,
+    stopping: Callable[[], bool],
+    passed: Callable[[float], None] = lambda _now: None,
+) -> None:
+    """Let time pass until `end`, or until `stopping`."""
+    while cluster.now < end and not stopping():
+        cluster.run_to(min(cluster.now + CHUNK_SECONDS, end))
+        passed(cluster.now)
+
+
 def _with_policy(
     cluster: SimulatedCluster,
     policy: RebalancerPolicy,
     passed: Callable[[float], None],
     stopping: Callable[[], bool],
 ) -> tuple[list[ReplayedCycle], list[Eviction]]:
-    policy = with_forecast_interval(policy, FORECAST_SECONDS)
+    policy = slowed(policy, forecast_seconds=FORECAST_SECONDS)
     with _database(policy, ReplayClock(cluster)) as (context_of, ledger):
         run = context_of(cluster, policy)
         run.passed, run.stopping = passed, stopping
@@ -172,16 +202,3 @@ def _database(
                 )
 
             yield context_of, stored
-
-
-def most_in_flight(evictions: list[Eviction]) -> int:
-    """The most evictions whose replacements were not Ready yet, at one time."""
-    begun = np.array([each.at for each in evictions])
-    ended = np.array([each.replaced_at or each.closed_at or each.at for each in evictions])
-    if not len(begun):
-        return 0
-    times = np.concatenate([begun, ended])
-    changes = np.concatenate([np.ones(len(begun)), -np.ones(len(ended))])
-    # an eviction at the moment in which another one ends is not together with it
-    order = np.lexsort((changes, times))
-    return int(np.cumsum(changes[order]).max())

@@ -1,6 +1,7 @@
 """Runs of one recording side by side: as recorded, without evictions, and under each policy."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace as dataclass_replace
 from enum import StrEnum
 
 import numpy as np
@@ -12,12 +13,14 @@ from rebalancer.bootstrap.replay import Mode
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.bootstrap.workers import SPLIT_NODES, Job, executor, run_jobs
 from rebalancer.cycle.context import SystemClock
+from rebalancer.model.errors import ConfigError
 from rebalancer.model.ports import Progress
 from rebalancer.model.recording import Gap, Recording
 from rebalancer.model.replay import Replay, ReplayRun
 from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, fixed_high
+from rebalancer.replay.hot_minutes import hot_minutes
 from rebalancer.replay.run import high_millicores, measured
 from rebalancer.replay.variants import Variant
 
@@ -72,9 +75,18 @@ def replay(
     """
     high = {pool.name: most for pool in policy.pools if (most := fixed_high(pool, CPU)) is not None}
     unknown = [pool.name for pool in policy.pools if pool.name not in high]
+    if not high:
+        raise ConfigError("pools: no pool has a fixed thresholds.high, which hot node-hours are counted by")
 
     def job(mode: Mode, label: str, under: RebalancerPolicy) -> Job:
         return Job(policy=under, mode=mode, label=label, high=high, seed=seed)
+
+    marks = high_millicores(recording, policy, high)
+    hot_over = marks / np.maximum(recording.nodes.cpu_capacity_millicores, 1.0)
+
+    def counted(run: ReplayRun) -> ReplayRun:
+        # another policy may have other pools
+        return dataclass_replace(run, hot_minutes=hot_minutes(run.share, hot_over))
 
     known = [job("recorded", AS_RECORDED, policy)]
     if np.any(recording.pods.replaced >= 0):
@@ -87,12 +99,12 @@ def replay(
         # what the policies are compared with comes first and is quick: an interrupted replay has it
         for jobs in (known, of_policies):
             runs = run_jobs(jobs, recording, executor=by, progress=progress, stopping=stopping)
-            done |= {each.label: run for each, run in zip(jobs, runs, strict=True) if run is not None}
+            done |= {each.label: counted(run) for each, run in zip(jobs, runs, strict=True) if run is not None}
     if AS_RECORDED not in done:
         return None
     as_recorded = done[AS_RECORDED]
     gaps = [Gap(f"pool {name} has no fixed high: its nodes never count as hot", 0) for name in unknown]
-    share, minutes = measured(recording, high_millicores(recording, policy, high))
+    share, minutes = measured(recording, marks)
     return Replay(
         cluster=recording.cluster,
         source=recording.source,

@@ -8,7 +8,7 @@ that means over a rate window can be read at any time.
 import heapq
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -25,8 +25,6 @@ from rebalancer.replay.scheduling import Scheduling
 from rebalancer.replay.snapshots import Snapshots
 
 TICK_SECONDS = 60.0
-SAMPLES = 61
-"""Minutes of counters that are kept."""
 STOP_SECONDS = 10.0
 """From the eviction to the end of its containers, where the grace period isn't shorter."""
 BIND_SECONDS = 1.0
@@ -87,8 +85,11 @@ class SimulatedCluster:
         seed: int,
         scheduler: SchedulerConfig,
         as_recorded: bool = False,
+        remembered_seconds: float = 3600.0,
+        unsure: Collection[int] = (),
     ) -> None:
-        """`as_recorded`: with the soft taints that rebalancer set then."""
+        """`as_recorded`: every pod goes where it went, with the soft taints that rebalancer set then.
+        `remembered_seconds`: how far back CPU of nodes is read. `unsure`: as of `Scheduling`."""
         self.recording, self.loads = recording, loads
         self.now = recording.start
         self.step = 0
@@ -134,12 +135,14 @@ class SimulatedCluster:
         self._rate: Floats = np.zeros(nodes)
         self._stale = True
         self._accounted = self.now
-        self._samples: deque[tuple[float, Floats]] = deque(maxlen=SAMPLES)
+        self._samples: deque[tuple[float, Floats]] = deque(
+            maxlen=math.ceil(max(remembered_seconds, STEP_SECONDS) / TICK_SECONDS) + 2
+        )
         self._step_counter: Floats = self.counter.copy()
         self.share: Grid32 = np.full((nodes, recording.steps), np.nan, dtype=np.float32)
         self._next_tick = self.now
         self.snapshots = Snapshots(self)
-        self.scheduling = Scheduling(self, seed=seed, config=scheduler)
+        self.scheduling = Scheduling(self, seed=seed, config=scheduler, as_recorded=as_recorded, unsure=unsure)
         self._begin()
 
     # ---- time
@@ -194,8 +197,8 @@ class SimulatedCluster:
             self._nodes_changed()
 
     def mean(self, at: float, window: float) -> Floats:
-        """(nodes,) mean millicores over the `window` seconds before a time of the last hour; of a younger recording,
-        since its start."""
+        """(nodes,) mean millicores over the `window` seconds before a time that is still remembered; of a younger
+        recording, since its start."""
         begin = max(at - window, self.recording.start)
         if at - begin < 1e-9:
             self._refresh()
@@ -365,11 +368,9 @@ class SimulatedCluster:
         load = int(self.load[row])
         self.node[row], self.bound[row] = node, self.now
         ready = self.now + float(self.loads.start_up[load])
-        if self.replacements[load] and row == self.current[load]:
-            self._push(ready, Event.READY, row)
-        else:
-            self.from_at[row] = self.now
-            self._push(ready, Event.READY, row)
+        if not self.replacements[load]:
+            self.from_at[row] = self.now  # what a replacement does before it is Ready isn't recorded
+        self._push(ready, Event.READY, row)
         self._pods_changed()
 
     def _retry(self) -> None:

@@ -93,8 +93,6 @@ class ReplayedEvictor:
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
-        self.evicted: list[tuple[float, int]] = []
-        """(when, pod) of each eviction."""
 
     def evict(self, eviction: Eviction, *, server_dry_run: bool = False) -> Answer:
         """As the API server answers."""
@@ -108,7 +106,6 @@ class ReplayedEvictor:
         if server_dry_run:
             return Answer(outcome=Outcome.PLANNED)
         cluster.evict(row)
-        self.evicted.append((cluster.now, row))
         return Answer(outcome=Outcome.EVICTED)
 
     def _barred_by(self, row: int) -> str | None:
@@ -119,10 +116,14 @@ class ReplayedEvictor:
         rows = cluster.alive()
         ready = (cluster.ready_at[rows] <= cluster.now) & (cluster.going_at[rows] == NEVER)
         healthy = snapshots.healthy(np.asarray(cluster.load[rows[ready]]))
+        is_ready = bool(cluster.ready_at[row] <= cluster.now)
         for at in budgets:
             budget = cluster.recording.budgets[at]
             there = budget.since <= cluster.now < budget.until
-            if there and int(healthy[at]) <= int(budget.desired_healthy[cluster.step]):
+            spare = int(healthy[at]) - int(budget.desired_healthy[cluster.step])
+            # a pod that isn't Ready is none of the healthy ones
+            free = spare > 0 or (not is_ready and (budget.evicts_unhealthy or spare == 0))
+            if there and not free:
                 return str(budget.name)
         return None
 

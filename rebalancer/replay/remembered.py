@@ -19,6 +19,8 @@ EMPTY = frozenset(
     }
 )
 """Reads of the last hours or days: an empty answer stays empty until something is written."""
+SINCE = frozenset({"recent_moves", "lineages", "drains", "evicted", "replaced", "replacement_uids", "replacements"})
+"""Those of them that are asked for rows since a time: the answer holds for that time and later ones."""
 AGAIN = frozenset({"publish_readiness", "publish_global_limits"})
 """Writes that are repeated with the same arguments."""
 NEVER = frozenset({"prune_at_times"})
@@ -64,11 +66,12 @@ class Remembered:
 
     def _read(self, name: str, method: Callable[..., Any], args: tuple[Any, ...], more: dict[str, Any]) -> Any:
         key = name, args[0] if name == "start_ups" else None
-        if key in self._answers:
-            return self._answers[key]
+        since = float(args[0]) if name in SINCE and args else 0.0
+        if key in self._answers and since >= self._answers[key][0]:
+            return self._answers[key][1]
         answer = method(*args, **more)
         if name in SAME or not answer:
-            self._answers[key] = answer
+            self._answers[key] = since, answer
         return answer
 
     def _publish(self, name: str, method: Callable[..., Any], more: dict[str, Any]) -> None:

@@ -9,12 +9,13 @@ from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.request import WHOLE_CLUSTER, CycleRequest, RequestScope
 from rebalancer.cycle.run import run_cycle
 from rebalancer.forecasting.loop import ForecastLoop
-from rebalancer.model.eviction import Outcome
+from rebalancer.model.errors import RebalancerError
+from rebalancer.model.eviction import Eviction, Outcome
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import Blocked, Grid32, ReplayedCycle
-from rebalancer.model.snapshot import Floats
+from rebalancer.model.snapshot import Floats, Service
 from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
@@ -60,7 +61,7 @@ class PolicyRun:
             now, request = cluster.now, None
             self.passed(now)
             if self.forecasts is not None and forecast_at <= now:
-                ahead = self.forecasts.look(self.context.cluster.snapshot()).request()
+                ahead = self._forecast(self.forecasts)
                 forecast_at = max(self.forecasts.next_at(), now + STEP_SECONDS)
                 if ahead is not None:
                     self._cycle(ahead)
@@ -78,8 +79,20 @@ class PolicyRun:
         if at - self._evaluated_at >= EVALUATION_SECONDS:
             self.evaluate()
             self._evaluated_at = at
-        report = run_cycle(self.context, self.policy, request=request, dry_run=False).report
-        self.cycles.append(summary_of(report, at))
+        try:
+            report = run_cycle(self.context, self.policy, request=request, dry_run=False).report
+        except RebalancerError as error:
+            # the daemon goes on with its next cycle, too
+            self.cycles.append(ReplayedCycle(at=at, trigger=str(request.trigger), hot=0, evicted=0, stopped=str(error)))
+        else:
+            self.cycles.append(summary_of(report, at))
+
+    def _forecast(self, loop: ForecastLoop) -> CycleRequest | None:
+        """Renew the forecast; the cycle that it asks for."""
+        try:
+            return loop.look(self.context.cluster.snapshot()).request()
+        except RebalancerError:
+            return None  # the last one is used until it is too old
 
 
 def periodic(strategies: set[str], *, every: bool) -> CycleRequest:
@@ -122,7 +135,49 @@ def measured(recording: Recording, high: Floats) -> tuple[Grid32, Grid32]:
     return share.astype(np.float32), hot_minutes(share, high / capacity)
 
 
-def with_forecast_interval(policy: RebalancerPolicy, seconds: float) -> RebalancerPolicy:
-    """The policy with forecasts at most this often."""
-    interval = max(policy.forecast.interval, seconds)
-    return policy.model_copy(update={"forecast": policy.forecast.model_copy(update={"interval": interval})})
+def slowed(policy: RebalancerPolicy, *, forecast_seconds: float) -> RebalancerPolicy:
+    """The policy with a cycle at most once in a step, as usage doesn't change within one, and forecasts at most this
+    often."""
+    forecast = policy.forecast.model_copy(update={"interval": max(policy.forecast.interval, forecast_seconds)})
+    strategies = tuple(
+        each.model_copy(update={"interval": max(each.interval, float(STEP_SECONDS))}) for each in policy.strategies
+    )
+    return policy.model_copy(update={"forecast": forecast, "strategies": strategies})
+
+
+def recorded_evictions(recording: Recording, policy: RebalancerPolicy) -> list[Eviction]:
+    """The evictions by rebalancer that a recording has, oldest first."""
+    pods, names = recording.pods, NodePools.of(policy.pools, recording.nodes).names
+    found = []
+    for new in np.flatnonzero(pods.replaced >= 0).tolist():
+        old = int(pods.replaced[new])
+        owner = top = int(pods.owner[old])
+        while top >= 0 and recording.owners[top].parent >= 0:
+            top = recording.owners[top].parent
+        namespace, node = recording.namespaces[int(pods.namespace[old])], int(pods.node[old])
+        service = Service(
+            kind=recording.owners[top].kind if owner >= 0 else "Pod",
+            namespace=namespace,
+            name=recording.owners[top].name if owner >= 0 else pods.names[old],
+        )
+        at, ready = float(pods.created[new]), float(pods.ready[new])
+        found.append(
+            Eviction(
+                namespace=namespace,
+                pod=pods.names[old],
+                uid=pods.uids[old],
+                node=recording.nodes.names[node] if node >= 0 else "",
+                pool=names[node] if node >= 0 else "",
+                service=service,
+                strategy="",
+                reason="as recorded",
+                outcome=Outcome.EVICTED,
+                planned_at=at,
+                answered_at=at,
+                replaced_at=ready if np.isfinite(ready) else None,
+                replacement_pod=pods.names[new],
+                replacement_uid=pods.uids[new],
+                replacement_node=recording.nodes.names[int(pods.node[new])] if pods.node[new] >= 0 else "",
+            )
+        )
+    return sorted(found, key=lambda each: each.at)

@@ -6,6 +6,7 @@ still draw alike for everything else.
 """
 
 import zlib
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +32,22 @@ SAME_SECONDS = 60.0
 class Scheduling:
     """See the module."""
 
-    def __init__(self, cluster: "SimulatedCluster", *, seed: int, config: SchedulerConfig) -> None:
+    def __init__(
+        self,
+        cluster: "SimulatedCluster",
+        *,
+        seed: int,
+        config: SchedulerConfig,
+        as_recorded: bool,
+        unsure: Collection[int],
+    ) -> None:
+        """`as_recorded`: a pod goes to its recorded node if it fits there. `unsure`: recorded pods for which the model
+        can't tell the node, as it differs from the record where everything else is as recorded. Times are known to
+        a minute only, and taints of that time not at all."""
+        self._follows_record = as_recorded
+        self._unsure = unsure
+        self.disagreed: set[int] = set()
+        """Recorded pods that are on their node although the model would have placed them elsewhere."""
         self._cluster = cluster
         self._seed = seed
         self._config = config
@@ -40,6 +56,8 @@ class Scheduling:
         self._nodes: Wide = np.zeros(0, dtype=np.int64)
         self._row: dict[int, int] = {}
         self._refused: dict[tuple[object, ...], int] = {}
+        self.placed = 0
+        """Pods that the model has placed."""
         self.by_record = 0
         """Pods that were placed where they had been, because the model doesn't know their scheduler or volumes."""
 
@@ -57,33 +75,45 @@ class Scheduling:
         if not count:
             self._refused[engine.filter_class(kind)] = engine.board.version
             return NOWHERE
+        self.placed += 1
         nodes, shares = winners(engine.scores(kind), engine.sample_size(kind, count), enough=ENOUGH)
         chosen = self._drawn(row, nodes, shares)
         engine.board.put(kind, np.array([chosen]), np.ones(1))
         return int(self._nodes[chosen])
 
     def _drawn(self, row: int, nodes: Rows, shares: Floats) -> int:
-        """One of the nodes that may win. The recorded node is one draw of the real scheduler, so where it may win, an
-        arrival is there. So is the replacement after an eviction that happens again: soft taints of that time, which
-        are not recorded, led it there."""
-        cluster = self._cluster
-        load = int(cluster.load[row])
-        pod, number = int(cluster.loads.pod[load]), int(cluster.replacements[load])
-        pods = cluster.recording.pods
-        if number == 0:
-            recorded = self._row.get(int(pods.node[pod]), NOWHERE)
-            led = pods.replaced[pod] >= 0 and recorded >= 0
-            if recorded in nodes or (led and self._current().feasible(self._kind(load))[recorded]):
+        """One of the nodes that may win. The recorded node is one draw of the real scheduler, so a pod that arrives as
+        recorded goes there if it may win, or if the model can't tell for this pod."""
+        pod = self._recorded_pod(row)
+        if pod is not None:
+            recorded = self._row.get(int(self._cluster.recording.pods.node[pod]), NOWHERE)
+            if recorded in nodes:
                 return recorded
-        for other in cluster.loads.replacements.get(load, ()):
-            # the same eviction at the same time as in the recording
-            if abs(float(pods.created[other]) - cluster.now) <= SAME_SECONDS:
-                recorded = self._row.get(int(pods.node[other]), NOWHERE)
-                if recorded in nodes:
+            if recorded >= 0 and self._current().feasible(self._kind(int(self._cluster.load[row])))[recorded]:
+                if self._follows_record:
+                    self.disagreed.add(pod)
                     return recorded
-        random = np.random.default_rng((self._seed, zlib.crc32(pods.uids[pod].encode()), number))
+                if pod in self._unsure:
+                    return recorded
+        load = int(self._cluster.load[row])
+        first, number = int(self._cluster.loads.pod[load]), int(self._cluster.replacements[load])
+        pods = self._cluster.recording.pods
+        random = np.random.default_rng((self._seed, zlib.crc32(pods.uids[first].encode()), number))
         drawn = int(np.searchsorted(np.cumsum(shares / shares.sum()), random.random()))
         return int(nodes[min(drawn, len(nodes) - 1)])
+
+    def _recorded_pod(self, row: int) -> int | None:
+        """The recorded pod that this one is: the first of its load, or the replacement after the same eviction at the
+        same time. None for a replacement that was never there."""
+        cluster = self._cluster
+        load = int(cluster.load[row])
+        if not cluster.replacements[load]:
+            return int(cluster.loads.pod[load])
+        created = cluster.recording.pods.created
+        for other in cluster.loads.replacements.get(load, ()):
+            if abs(float(created[other]) - cluster.now) <= SAME_SECONDS:
+                return int(other)
+        return None
 
     def may_fit(self, row: int) -> bool:
         """False where nothing has changed since a pod like this one found no node."""

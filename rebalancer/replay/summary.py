@@ -229,7 +229,7 @@ def _cut(run: ReplayRun, steps: int, end: float) -> ReplayRun:
 
 def all_runs(replay: Replay) -> tuple[ReplayRun, ...]:
     """`as recorded` first, then without evictions where that differs, then the policies."""
-    without = () if replay.without is replay.as_recorded or not replay.as_recorded.evictions else (replay.without,)
+    without = () if replay.without.label == replay.as_recorded.label else (replay.without,)
     return (replay.as_recorded, *without, *replay.runs)
 
 

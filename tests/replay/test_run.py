@@ -6,10 +6,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rebalancer.bootstrap.replay import most_in_flight, run_recording
+from rebalancer.bootstrap.replay import run_recording
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.recording import RecordedAlert, Recording
 from rebalancer.model.replay import ReplayRun
+from rebalancer.replay.merge import most_in_flight
 from rebalancer.replay.run import high_millicores, measured
 from tests.replay.builders import HIGH, START, RecordedPod, Told, policy, recording
 
