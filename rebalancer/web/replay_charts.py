@@ -23,7 +23,7 @@ BUCKET_STEPS = (1, 2, 3, 6, 12, 24, 36, 48, 72, 144, 288)
 """Widths of a column in steps: 5 minutes to a day."""
 MOST_ROWS = 200
 """Nodes of a heat map, those with most hot time."""
-NAMED_ROWS = 40
+NAMED_ROWS = 60
 """With more nodes a heat map names only the pools."""
 HEAT = 10
 HOT_LEVELS = ((0.25, "hot1"), (0.75, "hot2"), (math.inf, "hot3"))

@@ -40,7 +40,7 @@ class RecordedPod:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class Recorded:
     """What a recording is made of."""
 
     nodes: int = 2
@@ -62,9 +62,9 @@ def decoded(blob: bytes) -> PodTemplate:
     return msgspec.json.decode(blob, type=PodTemplate)
 
 
-def recording(told: Told) -> Recording:
+def recording(of: Recorded) -> Recording:
     """The recording."""
-    pods, steps = list(told.pods), told.steps
+    pods, steps = list(of.pods), of.steps
     services = sorted({(each.service, each.kind) for each in pods})
     owners: list[Owner] = []
     owner_of: dict[str, int] = {}
@@ -89,7 +89,7 @@ def recording(told: Told) -> Recording:
     distinct = list(dict.fromkeys(map(msgspec.json.encode, templates)))
     row = {each.name: at for at, each in enumerate(pods)}
     values, first, begin = [], [], [0]
-    node_cpu = np.full((told.nodes, steps), told.elsewhere, dtype=np.float32)
+    node_cpu = np.full((of.nodes, steps), of.elsewhere, dtype=np.float32)
     for each in pods:
         low = max(int(each.begins), 0)
         high = steps if each.ends == NEVER else min(int(np.ceil(each.ends)), steps)
@@ -100,11 +100,11 @@ def recording(told: Told) -> Recording:
         begin.append(begin[-1] + len(own))
         if not each.never_bound:
             node_cpu[each.node, low:high] += own
-    for node, step in told.leaves.items():
+    for node, step in of.leaves.items():
         node_cpu[node, int(step) :] = np.nan
-    left = np.array([START + STEP_SECONDS * told.leaves.get(node, NEVER) for node in range(told.nodes)])
-    cordoned = np.zeros((told.nodes, steps), dtype=np.bool_)
-    for node, (since, until) in told.cordoned.items():
+    left = np.array([START + STEP_SECONDS * of.leaves.get(node, NEVER) for node in range(of.nodes)])
+    cordoned = np.zeros((of.nodes, steps), dtype=np.bool_)
+    for node, (since, until) in of.cordoned.items():
         cordoned[node, since:until] = True
 
     def times(of: Any) -> Any:
@@ -115,10 +115,10 @@ def recording(told: Told) -> Recording:
         cluster="test",
         start=START,
         steps=steps,
-        nodes=nodes_of(told.nodes),
-        node_joined=np.full(told.nodes, -NEVER),
+        nodes=nodes_of(of.nodes),
+        node_joined=np.full(of.nodes, -NEVER),
         node_left=left,
-        node_ready=np.ones((told.nodes, steps), dtype=np.bool_),
+        node_ready=np.ones((of.nodes, steps), dtype=np.bool_),
         node_unschedulable=cordoned,
         namespaces=("shop",),
         owners=tuple(owners),
@@ -152,12 +152,12 @@ def recording(told: Told) -> Recording:
                 selector=LabelSelector(match_labels={"app": name}),
                 desired_healthy=np.full(steps, healthy, dtype=np.int32),
             )
-            for name, healthy in told.budgets.items()
+            for name, healthy in of.budgets.items()
         ),
         today=cluster([], []),
         soft_taints=tuple(
             RecordedTaint(node, START + STEP_SECONDS * since, START + STEP_SECONDS * until)
-            for node, since, until in told.soft_taints
+            for node, since, until in of.soft_taints
         ),
     )
 

@@ -9,7 +9,7 @@ from rebalancer.bootstrap.replay import run_recording
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import ReplayRun
-from tests.replay.builders import HIGH, START, RecordedPod, Told, policy, recording
+from tests.replay.builders import HIGH, START, Recorded, RecordedPod, policy, recording
 
 STEPS = 180
 """15 hours."""
@@ -43,7 +43,7 @@ def with_days_before(*, peaks_today: bool = True) -> Recording:
         RecordedPod(name=f"s{at}-1-b", service=f"s{at}", node=1 + at % 2, cpu=300.0, begins=-9.0 * SLOTS, request=300.0)
         for at in range(8)
     ]
-    found = recording(Told(nodes=3, steps=STEPS, pods=pods))
+    found = recording(Recorded(nodes=3, steps=STEPS, pods=pods))
     return replace(found, before={"cpu": [_day(FIRST - back, pods) for back in range(8, 0, -1)]})
 
 

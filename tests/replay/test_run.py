@@ -12,7 +12,7 @@ from rebalancer.model.recording import RecordedAlert, Recording
 from rebalancer.model.replay import ReplayRun
 from rebalancer.replay.merge import most_in_flight
 from rebalancer.replay.run import high_millicores, measured
-from tests.replay.builders import HIGH, START, RecordedPod, Told, policy, recording
+from tests.replay.builders import HIGH, START, Recorded, RecordedPod, policy, recording
 
 STEPS = 72
 
@@ -36,7 +36,7 @@ def a_hot_node(*, steps: int = STEPS, seed: int = 1) -> Recording:
                     request=500.0,
                 )
             )
-    return recording(Told(nodes=3, steps=steps, pods=pods, elsewhere=200.0))
+    return recording(Recorded(nodes=3, steps=steps, pods=pods, elsewhere=200.0))
 
 
 def run(found: Recording, *, mode: str = "policy", **sections: object) -> ReplayRun:
@@ -127,7 +127,7 @@ def test_22_3_an_alert_asks_for_its_node_while_it_fires() -> None:
     pods = [RecordedPod(name=f"s{at}-1-a", service=f"s{at}", node=0, cpu=1000.0, request=500.0) for at in range(6)] + [
         RecordedPod(name=f"s{at}-1-b", service=f"s{at}", node=1, cpu=300.0, request=500.0) for at in range(6)
     ]
-    found = recording(Told(nodes=3, steps=STEPS, pods=pods))
+    found = recording(Recorded(nodes=3, steps=STEPS, pods=pods))
     at, until = START + 30.4 * STEP_SECONDS, START + 40 * STEP_SECONDS
     alert = RecordedAlert(at, until, {"alertname": "NodeHot", "node": "node-0"}, {})
     rule = {"rules": [{"alert": "NodeHot", "strategy": "LowNodeUtilization", "high": 55, "target": 48}]}

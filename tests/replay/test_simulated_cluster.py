@@ -13,7 +13,7 @@ from rebalancer.replay.cluster import NEVER, SimulatedCluster
 from rebalancer.replay.loads import loads_of
 from rebalancer.replay.ports import ReplayedCluster, ReplayedEvictor, ReplayedTaints
 from rebalancer.replay.usage import ReplayedUsage
-from tests.replay.builders import START, RecordedPod, Told, policy, recording
+from tests.replay.builders import START, Recorded, RecordedPod, policy, recording
 
 MINUTE = 60.0
 
@@ -56,7 +56,7 @@ def test_22_3_without_evictions_every_node_uses_what_was_recorded() -> None:
         RecordedPod(name=f"web-1-{at}", node=at % 2, cpu=random.uniform(100, 900, 24).tolist(), begins=-5, ends=NEVER)
         for at in range(9)
     ]
-    found = recording(Told(pods=pods, elsewhere=300.0))
+    found = recording(Recorded(pods=pods, elsewhere=300.0))
     cluster = simulated(found)
     cluster.run_to(found.end)
     recorded = found.usage["cpu"].node / found.nodes.cpu_capacity_millicores[:, None]
@@ -66,7 +66,7 @@ def test_22_3_without_evictions_every_node_uses_what_was_recorded() -> None:
 def test_22_3_a_pod_uses_what_was_recorded_of_the_steps_in_which_it_came_and_ended() -> None:
     means = [0.0, 0.0, 600.0, 1000.0, 1000.0, 1000.0, 700.0, 0.0]
     pods = [RecordedPod(name="web-1-0", cpu=means, begins=2.4, ends=6.7), RecordedPod(name="web-1-1", cpu=500.0)]
-    found = recording(Told(nodes=1, steps=8, pods=pods))
+    found = recording(Recorded(nodes=1, steps=8, pods=pods))
     cluster = simulated(found)
     cluster.run_to(START + 3 * STEP_SECONDS - 60.0)
     before = cluster.counter.copy()
@@ -77,7 +77,7 @@ def test_22_3_a_pod_uses_what_was_recorded_of_the_steps_in_which_it_came_and_end
 
 
 def test_22_3_an_evicted_pods_load_goes_along_and_its_siblings_carry_it_meanwhile() -> None:
-    found = recording(Told(nodes=3, pods=[*web(2, node=0), *web(1, node=1)]))
+    found = recording(Recorded(nodes=3, pods=[*web(2, node=0), *web(1, node=1)]))
     cluster = simulated(found)
     cluster.run_to(START + 600.0)
     ReplayedTaints(cluster).put("node-0", value="hot")
@@ -95,7 +95,7 @@ def test_22_3_an_evicted_pods_load_goes_along_and_its_siblings_carry_it_meanwhil
 
 
 def test_22_3_the_rate_window_still_shows_a_pod_that_has_left() -> None:
-    found = recording(Told(nodes=2, pods=web(2, node=0, request=4000.0)))
+    found = recording(Recorded(nodes=2, pods=web(2, node=0, request=4000.0)))
     cluster = simulated(found)
     cluster.run_to(START + 900.0)
     ReplayedEvictor(cluster).evict(eviction_of(cluster, "web-1-00"))
@@ -111,7 +111,7 @@ def test_22_3_the_rate_window_still_shows_a_pod_that_has_left() -> None:
 
 
 def test_22_3_a_disruption_budget_refuses_what_the_api_server_would_refuse() -> None:
-    found = recording(Told(pods=web(3, node=0), budgets={"web": 2}))
+    found = recording(Recorded(pods=web(3, node=0), budgets={"web": 2}))
     cluster = simulated(found)
     cluster.run_to(START + 600.0)
     evictor = ReplayedEvictor(cluster)
@@ -126,7 +126,7 @@ def test_22_3_a_disruption_budget_refuses_what_the_api_server_would_refuse() -> 
 
 def test_22_3_replicas_are_those_that_the_recording_wants() -> None:
     pods = [*web(3, node=0), RecordedPod(name="web-1-late", begins=10.5), RecordedPod(name="web-1-ends", ends=12.2)]
-    cluster = simulated(recording(Told(pods=pods)))
+    cluster = simulated(recording(Recorded(pods=pods)))
 
     def replicas() -> tuple[int | None, int | None]:
         snapshot = ReplayedCluster(cluster).snapshot()
@@ -145,7 +145,7 @@ def test_22_3_replicas_are_those_that_the_recording_wants() -> None:
 
 def test_22_3_pods_of_a_node_that_leaves_run_elsewhere_unless_they_ended_with_it() -> None:
     pods = [RecordedPod(name="web-1-stays", node=1), RecordedPod(name="web-1-ends", node=0, ends=10.0)]
-    found = recording(Told(nodes=2, pods=pods, leaves={0: 10.0}))
+    found = recording(Recorded(nodes=2, pods=pods, leaves={0: 10.0}))
     cluster = simulated(found)
     cluster.run_to(START + 600.0)
     # moved to the node that will leave
@@ -167,7 +167,7 @@ def test_22_3_a_chain_of_recorded_evictions_is_one_load_and_happens_again_only_a
         RecordedPod(name="web-1-old", node=0, ends=6.0, cpu=2000.0),
         RecordedPod(name="web-1-new", node=1, begins=6.0, cpu=2000.0, replaced="web-1-old"),
     ]
-    found = recording(Told(pods=pods))
+    found = recording(Recorded(pods=pods))
     joined = simulated(found)
     joined.run_to(found.end)
     np.testing.assert_allclose(joined.share[:, 12], [0.2, 0.0])
@@ -183,7 +183,7 @@ def test_22_3_a_pod_waits_until_there_is_room() -> None:
         RecordedPod(name="api-1-wide", node=0, service="api", request=5000.0, begins=8.2),
         RecordedPod(name="web-1-one", node=1, request=9000.0),
     ]
-    found = recording(Told(pods=pods))
+    found = recording(Recorded(pods=pods))
     cluster = simulated(found)
     cluster.run_to(START + 600.0)
     ReplayedEvictor(cluster).evict(eviction_of(cluster, "web-1-one"))
@@ -196,7 +196,7 @@ def test_22_3_a_pod_waits_until_there_is_room() -> None:
 
 
 def test_22_3_cordons_and_conditions_are_those_of_the_step() -> None:
-    found = recording(Told(pods=web(1), cordoned={1: (6, 12)}))
+    found = recording(Recorded(pods=web(1), cordoned={1: (6, 12)}))
     cluster = simulated(found)
 
     def cordoned() -> list[bool]:
