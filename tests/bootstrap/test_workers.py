@@ -217,7 +217,12 @@ def scheduler() -> Iterator[str]:
     """The address of a Dask scheduler with two workers on loopback."""
     distributed = pytest.importorskip("distributed", reason="the extra distributed is not installed")
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, silence_logs=50
+        n_workers=2,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        worker_dashboard_address="127.0.0.1:0",
+        silence_logs=50,
     ) as cluster:
         yield cluster.scheduler_address
 
