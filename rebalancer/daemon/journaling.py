@@ -23,8 +23,9 @@ POLL_SECONDS = 1.0
 EVERY_SECONDS = 60.0
 """What happened between two entries has no time of its own."""
 
-OVERLAP_SECONDS = 600.0
-"""Evictions are read again for so long: their outcomes may come late, and the database has a clock of its own."""
+OVERLAP_SECONDS = 2 * 3600.0
+"""Evictions are read again for so long: a replacement is recorded by the next cycle, with the time at which it was
+Ready, outcomes may come late, and the database has a clock of its own."""
 
 
 class OpenEpisodes(Protocol):

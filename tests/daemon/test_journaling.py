@@ -141,13 +141,13 @@ def test_22_2_no_error_ends_the_loop(part: str, monkeypatch: pytest.MonkeyPatch)
     assert [each["event"] for each in log] == ["journal not written"]
 
 
-def test_22_2_evictions_are_those_since_the_last_entry_and_ten_minutes() -> None:
+def test_22_2_evictions_are_those_since_the_last_entry_and_two_hours() -> None:
     around = Around(evictions=[an_eviction(record=1, pod="a"), an_eviction(record=2, pod="b")])
     writer = around.writer()
     writer.turn(done=True)
     around.at += 60.0
     writer.turn(done=True)
-    assert around.asked == [NOW - 86_400.0, NOW - 600.0]
+    assert around.asked == [NOW - 86_400.0, NOW - 7_200.0]
     assert around.appended == [(NOW, ["a", "b"], 0), (NOW + 60.0, ["a", "b"], 0)]
 
 
