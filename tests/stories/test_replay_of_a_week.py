@@ -1,0 +1,233 @@
+"""A week of the lab in which the cycles really ran, and its replays from the journal and from a real Prometheus.
+
+The lab itself says what happened: hot minutes by its usage model, evictions by its API server's log.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.day_run import daemon_of, policy_of
+from rebalancer.bootstrap.journal import recording_from_journal, stored_usage
+from rebalancer.bootstrap.recording import read_recording
+from rebalancer.bootstrap.replay import Mode, run_recording
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.context import NullProgress
+from rebalancer.cycle.request import CycleRequest
+from rebalancer.cycle.run import run_cycle
+from rebalancer.daemon.journaling import JournalWriter
+from rebalancer.lab import CpuModel, Lab, NodeSpec, PdbSpec, Scenario, WorkloadSpec, node, workload
+from rebalancer.lab.scenarios.steps import RollOut
+from rebalancer.model.alerts import AlertEpisode
+from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.plan import Trigger
+from rebalancer.model.recording import Recording
+from rebalancer.model.replay import ReplayRun
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.replay.run import high_millicores, measured
+from rebalancer.store import DayJournal
+from tests.real.builders.lab_history import lab_history
+from tests.real.builders.prometheus_days import fill_days
+from tests.real.servers.prometheus import prometheus_server
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+
+DAYS, PERIOD, NODES, SEED = 7, 1200.0, 8, 1
+MIDNIGHT = (time.time() // DAY_SECONDS - DAYS - 1.0) * DAY_SECONDS
+"""Prometheus deletes what is older than two weeks. Nothing in the lab depends on the date."""
+START = MIDNIGHT + 600.0
+END = MIDNIGHT + DAYS * DAY_SECONDS
+HIGH = {"general": 0.75}
+SPACING = 60.0
+ROLLED_OUT = ("greedy-0", "greedy-1", "greedy-2", "greedy-3", "app-1", "night-0")
+
+
+def the_cluster() -> Scenario:
+    """Services that use five times their requests by day, others that use little, and three rollouts a day."""
+    random = np.random.default_rng(SEED)
+    nodes: list[NodeSpec] = [
+        node(f"n{at}", cpu=16, memory="64Gi", pool="general", overhead_cores=0.3) for at in range(NODES)
+    ]
+    services: list[WorkloadSpec] = []
+
+    def service(name: str, replicas: int, base: float, amplitude: float, peak: float, request: str) -> None:
+        place: dict[str, int] = {}
+        for _ in range(replicas):
+            chosen = f"n{int(random.integers(NODES))}"
+            place[chosen] = place.get(chosen, 0) + 1
+        services.append(
+            workload(
+                name,
+                namespace="shop",
+                place=place,
+                cpu=CpuModel(base=base, amplitude=amplitude, peak_hour=peak, noise=0.05),
+                cpu_request=request,
+                memory_request="512Mi",
+                pdb=PdbSpec(max_unavailable=1),
+            )
+        )
+
+    for at in range(4):
+        service(f"greedy-{at}", 6, 2.0, 0.45, 12 + at, "400m")
+    for at in range(6):
+        service(f"app-{at}", 5, 0.45, 0.3, 9 + at, ("250m", "1", "700m")[at % 3])
+    for at in range(2):
+        service(f"night-{at}", 6, 0.6, 0.5, 2, "1500m")
+    steps = [
+        RollOut(
+            at_seconds=day * DAY_SECONDS + 3600.0 * float(random.uniform(7, 16)),
+            namespace="shop",
+            workload=ROLLED_OUT[int(random.integers(len(ROLLED_OUT)))],
+        )
+        for day in range(DAYS)
+        for _ in range(3)
+    ]
+    return Scenario(
+        name="week",
+        nodes=tuple(nodes),
+        workloads=tuple(services),
+        steps=tuple(sorted(steps, key=lambda step: step.at_seconds)),
+        start_seconds=30.0,
+        stop_seconds=10.0,
+        anchor_hour=0.0,
+        history_days=0.0,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Week:
+    """The week as the lab saw it, and the recordings of it."""
+
+    policy: RebalancerPolicy
+    hot_minutes: int
+    evictions: int
+    from_prometheus: Recording
+    from_journal: Recording
+
+    def replayed(self, recording: Recording, mode: Mode) -> ReplayRun:
+        """A run over one of the recordings."""
+        return run_recording(recording, self.policy, mode=mode, label=mode, high=HIGH)
+
+    def measured(self, recording: Recording) -> float:
+        """Hot node-minutes of a recording as measured."""
+        return float(measured(recording, high_millicores(recording, self.policy, HIGH))[1].sum())
+
+
+@pytest.fixture(scope="module")
+def week(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Week]:
+    folder = tmp_path_factory.mktemp("week")
+    with Lab.start(the_cluster(), stepped=True, start_time=MIDNIGHT, seed=SEED) as lab:
+        policy = policy_of(lab.prometheus_url)
+        every = tuple(each.model_copy(update={"interval": PERIOD}) for each in policy.strategies)
+        off = policy.forecast.model_copy(update={"mode": "Off"})
+        policy = policy.model_copy(update={"strategies": every, "forecast": off})
+        live(lab, policy, folder)
+        minutes = np.arange(START + 60.0, END + 1.0, 60.0)
+        figures = lab.usage.window_means(minutes)
+        shares = figures.nodes / np.array([machine.cores for machine in figures.columns.machines])[:, None]
+        evicted = [each for each in lab.log.evictions(code=201) if each.user_agent.startswith("rebalancer")]
+        from_prometheus, from_journal = recordings(lab, policy, folder)
+        yield Week(
+            policy=policy,
+            hot_minutes=int(((shares > HIGH["general"]) & figures.up).sum()),
+            evictions=len(evicted),
+            from_prometheus=from_prometheus,
+            from_journal=from_journal,
+        )
+
+
+def live(lab: Lab, policy: RebalancerPolicy, folder: Path) -> None:
+    """Seven days of cycles, each written to the journal, as the daemon does it."""
+    lab.clock.sleep(START - lab.clock.now())
+    with daemon_of(lab, policy) as (context, evaluation):
+        assert context.ledger is not None
+        journal = JournalWriter(
+            DayJournal(folder, cluster=policy.cluster),
+            ledger=context.ledger,
+            inbox=NoAlerts(),
+            snapshot=context.cluster.snapshot,
+            leads=lambda: True,
+            clock=lab.clock,
+        )
+        while lab.clock.now() < END:
+            next_at = lab.clock.now() + PERIOD
+            evaluation.turn()
+            run_cycle(context, policy, request=CycleRequest(trigger=Trigger.PERIODIC), dry_run=False)
+            journal.turn(done=True)
+            # the daemon appends every minute; here it is only while pods come and go after a cycle
+            for at in (next_at - PERIOD + 60.0, *(next_at - PERIOD + 300.0 * part for part in (1, 2, 3, 4))):
+                lab.clock.sleep(max(0.0, min(at, END) - lab.clock.now()))
+                journal.turn(done=True)
+
+
+class NoAlerts:
+    """`OpenEpisodes` without any."""
+
+    def open_episodes(self) -> list[AlertEpisode]:
+        """None."""
+        return []
+
+
+def recordings(lab: Lab, policy: RebalancerPolicy, folder: Path) -> tuple[Recording, Recording]:
+    """From Prometheus alone, and from the journal with the day blocks that were read for it."""
+    pools = dict.fromkeys((f"n{at}" for at in range(NODES)), "general")
+
+    def fill(data: Path) -> None:
+        days = range(int(MIDNIGHT // DAY_SECONDS), int(END // DAY_SECONDS) + 1)
+        series = lab_history(lab, since=MIDNIGHT, until=END, pools=pools)
+        fill_days(data, series, days=days, since=MIDNIGHT, until=END, spacing=SPACING)
+
+    settings = Settings(history_dir=str(folder), kubeconfig=str(lab.write_kubeconfig(folder / "kubeconfig")))
+    with prometheus_server([], fill=fill) as server:
+        own = type(policy.usage).model_validate({"source": "Prometheus", "prometheus": {"url": server.url}})
+        scraped = policy.model_copy(update={"usage": own})
+        clock = lab.clock
+        clock.sleep(120.0)  # a step is read a minute after its end
+        from_prometheus = read_recording(
+            scraped, settings, since_seconds=END - START, until=END, progress=NullProgress(), clock=clock
+        )
+        usage = stored_usage(
+            scraped, settings, from_prometheus.today, start=START, clock=clock, progress=NullProgress()
+        )
+    from_journal = recording_from_journal(
+        policy, settings, start=START, end=END, today=from_prometheus.today, usage=usage
+    )
+    return from_prometheus, from_journal
+
+
+def close(found: float, expected: float, share: float) -> bool:
+    return abs(found - expected) <= share * expected
+
+
+@pytest.mark.parametrize("source", ["from_prometheus", "from_journal"])
+def test_22_replay_of_the_policy_comes_near_what_the_lab_counted(week: Week, source: str) -> None:
+    """Hot minutes within a tenth. Single evictions differ: which of two pods goes may depend on a hundredth of a core,
+    and what follows from it is another week."""
+    assert week.evictions >= 20
+    recording: Recording = getattr(week, source)
+    run = week.replayed(recording, "policy")
+    print(f"lab: {week.hot_minutes} min, {week.evictions} evictions")
+    print(f"replay {source}: {run.hot_node_minutes:.0f} min, {len(run.evictions)} evictions")
+    assert int((recording.pods.replaced >= 0).sum()) == week.evictions
+    assert close(week.measured(recording), week.hot_minutes, 0.03)
+    assert close(run.hot_node_minutes, week.hot_minutes, 0.10)
+    assert close(len(run.evictions), week.evictions, 0.40)
+
+
+@pytest.mark.parametrize("source", ["from_prometheus", "from_journal"])
+def test_22_replay_as_recorded_reproduces_the_measured_hot_minutes(week: Week, source: str) -> None:
+    recording: Recording = getattr(week, source)
+    again = week.replayed(recording, "recorded")
+    print(f"{source}: measured {week.measured(recording):.0f} min, as recorded {again.hot_node_minutes:.0f}")
+    assert close(again.hot_node_minutes, week.measured(recording), 0.03)
+
+
+@pytest.mark.parametrize("source", ["from_prometheus", "from_journal"])
+def test_22_replay_without_evictions_undoes_those_of_the_week(week: Week, source: str) -> None:
+    alone = week.replayed(getattr(week, source), "none")
+    assert alone.hot_node_minutes > 1.5 * week.hot_minutes
+    assert not alone.evictions
