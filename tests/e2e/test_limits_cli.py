@@ -113,7 +113,7 @@ def test_limits_are_counted_shown_and_paused(tmp_path: Path) -> None:
         # a pause of something else doesn't end with it; a pool that the policy doesn't have is refused
         assert "not paused" in rebalancer("resume", "cluster", "-f", policy, cwd=tmp_path, cold=True).err
         assert rebalancer("pause", "pool/other", "-f", policy, "--reason", "x", cwd=tmp_path).code == 4
-        assert "1 pause(s) ended" in rebalancer("resume", "pool/all", "-f", policy, cwd=tmp_path).err
+        assert "1 pause ended" in rebalancer("resume", "pool/all", "-f", policy, cwd=tmp_path).err
         went = run(policy, kubeconfig, tmp_path)
         assert went.code == 0, went.err
         assert sorted(each["service"] for each in went.document["evictions"]) == MOVED
