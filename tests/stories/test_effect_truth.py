@@ -74,7 +74,7 @@ def by_node(cases: list[Case]) -> dict[str, Case]:
 
 def _percent(share: float | None) -> str:
     assert share is not None
-    return f"{share * 100:.1f}".removesuffix(".0") + " %"
+    return f"{share * 100:.1f}".removesuffix(".0") + "%"
 
 
 def closes(made: Assessment, case: Case) -> None:
