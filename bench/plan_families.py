@@ -296,7 +296,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "least": Family(about="12 nodes in two pools, 3 hot, least possible 6 evictions", make=least),
     "even": Family(
-        about="40 nodes, even requests, 2 to 10 % hot", make=lambda seed: plain(seed, nodes=40, per_node=20)
+        about="40 nodes, even requests, 2 to 10% hot", make=lambda seed: plain(seed, nodes=40, per_node=20)
     ),
     "skewed": Family(
         about="60 nodes, skewed requests, images",
@@ -322,17 +322,17 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "batch": Family(about="40 nodes with Jobs and pending pods", make=batch),
     "sampled": Family(
-        about="300 nodes, of which the scheduler samples, 2 to 10 % hot",
+        about="300 nodes, of which the scheduler samples, 2 to 10% hot",
         make=lambda seed: plain(seed, nodes=300, per_node=12, skew=0.3),
     ),
     "uneven": Family(
-        about="1,000 nodes, 5 % hot, pods that use very different CPU",
+        about="1,000 nodes, 5% hot, pods that use very different CPU",
         make=lambda seed: plain(seed, nodes=1_000, per_node=10, hot=0.05, cores=32.0, replicas=(4, 24)),
         seeds=3,
         rounds=3,
     ),
     "plain": Family(
-        about="5,000 nodes with 50,000 plain pods, requests nearly even, 5 % hot",
+        about="5,000 nodes with 50,000 plain pods, requests nearly even, 5% hot",
         make=lambda seed: plain(seed, nodes=5_000, per_node=10, hot=0.05, cores=32.0, replicas=(4, 24), shape=12.0),
         seeds=3,
         rounds=3,
