@@ -295,9 +295,7 @@ FAMILIES: Mapping[str, Family] = {
         about="6 nodes, one hot", make=lambda seed: plain(seed, nodes=6, per_node=14, hot=0.1, replicas=(2, 4))
     ),
     "least": Family(about="12 nodes in two pools, 3 hot, least possible 6 evictions", make=least),
-    "even": Family(
-        about="40 nodes, even requests, 2 to 10% hot", make=lambda seed: plain(seed, nodes=40, per_node=20)
-    ),
+    "even": Family(about="40 nodes, even requests, 2 to 10% hot", make=lambda seed: plain(seed, nodes=40, per_node=20)),
     "skewed": Family(
         about="60 nodes, skewed requests, images",
         make=lambda seed: plain(seed, nodes=60, per_node=20, skew=0.8, images=True),
