@@ -20,6 +20,7 @@ from rebalancer.model.eviction import Eviction
 from rebalancer.model.ports import Clock, Ledger, Progress, Records
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import ReplayedCycle, ReplayRun
+from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.cluster import SimulatedCluster
 from rebalancer.replay.history import keepers_of
@@ -48,15 +49,18 @@ def run_recording(
     label: str,
     high: Mapping[str, float],
     seed: int = 0,
+    scheduler: SchedulerConfig | None = None,
     progress: Progress | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> ReplayRun:
     """One run; see `Replay` for what the modes are. `high`: pool -> share over which its nodes count as hot.
+    `scheduler`: the configuration of kube-scheduler, None = read by the policy.
 
     A run that is stopped is as far as it came: `until` says how far.
     """
     progress = progress or NullProgress()
-    scheduler = scheduler_of(policy)
+    if scheduler is None:
+        scheduler = scheduler_of(policy)
 
     def simulated(*, as_recorded: bool, unsure: Collection[int] = ()) -> SimulatedCluster:
         return SimulatedCluster(
@@ -82,7 +86,7 @@ def run_recording(
 
     cycles, evictions, notes = list[ReplayedCycle](), list[Eviction](), list[str]()
     if mode == "policy":
-        cycles, evictions = _with_policy(cluster, policy, passed, stopping)
+        cycles, evictions = _with_policy(cluster, policy, scheduler, passed, stopping)
     else:
         _advance(cluster, recording.end, stopping=stopping, passed=passed)
     if mode == "recorded":
@@ -128,11 +132,12 @@ def _advance(
 def _with_policy(
     cluster: SimulatedCluster,
     policy: RebalancerPolicy,
+    scheduler: SchedulerConfig,
     passed: Callable[[float], None],
     stopping: Callable[[], bool],
 ) -> tuple[list[ReplayedCycle], list[Eviction]]:
     policy = slowed(policy, forecast_seconds=FORECAST_SECONDS)
-    with _database(policy, ReplayClock(cluster)) as (context_of, ledger):
+    with _database(policy, scheduler, ReplayClock(cluster)) as (context_of, ledger):
         run = context_of(cluster, policy)
         run.passed, run.stopping = passed, stopping
         run.run()
@@ -141,7 +146,7 @@ def _with_policy(
 
 @contextmanager
 def _database(
-    policy: RebalancerPolicy, clock: Clock
+    policy: RebalancerPolicy, scheduler: SchedulerConfig, clock: Clock
 ) -> Iterator[tuple[Callable[[SimulatedCluster, RebalancerPolicy], PolicyRun], SqlLedger]]:
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
         settings = Settings(database=f"sqlite:///{Path(folder) / 'replay.db'}")
@@ -180,7 +185,7 @@ def _database(
                     lease=lease,
                     clock=clock,
                     progress=NullProgress(),
-                    scheduler=scheduler_of(policy),
+                    scheduler=scheduler,
                     soft_taint_controller=SoftTaintController(taints=ReplayedTaints(cluster)),
                     effect=records.effect(),
                     feedback=lambda: evaluation.feedback,

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from rebalancer.bootstrap.adapters import scheduler_of
 from rebalancer.bootstrap.contexts import read_cluster
 from rebalancer.bootstrap.journal import journal_covers, recording_from_journal, stored_usage
 from rebalancer.bootstrap.recording import read_recording
@@ -79,7 +80,8 @@ def replay(
         raise ConfigError("pools: no pool has a fixed thresholds.high, which hot node-hours are counted by")
 
     def job(mode: Mode, label: str, under: RebalancerPolicy) -> Job:
-        return Job(policy=under, mode=mode, label=label, high=high, seed=seed)
+        # read here: a worker on another machine doesn't have the file
+        return Job(policy=under, mode=mode, label=label, high=high, seed=seed, scheduler=scheduler_of(under))
 
     marks = high_millicores(recording, policy, high)
     hot_over = marks / np.maximum(recording.nodes.cpu_capacity_millicores, 1.0)

@@ -13,6 +13,7 @@ from rebalancer.bootstrap.replay import Mode, run_recording
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import ReplayRun
+from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.policy import RebalancerPolicy
 
 POLL_SECONDS = 0.2
@@ -27,6 +28,7 @@ class Job:
     label: str
     high: Mapping[str, float]
     seed: int = 0
+    scheduler: SchedulerConfig | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,7 @@ def run_task(job: Job, recording: Recording, number: int, channel: Channel) -> R
                 label=job.label,
                 high=job.high,
                 seed=job.seed,
+                scheduler=job.scheduler,
                 progress=_Reporter(channel, number),
                 stopping=channel.stopped,
             )

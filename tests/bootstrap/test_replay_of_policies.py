@@ -1,5 +1,6 @@
 """Whole replays: what the runs are compared with, and by one mark."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,3 +76,9 @@ def test_22_1_without_a_fixed_mark_there_is_nothing_to_count() -> None:
     relative = under("general", high=10, target=5, low=5, relativeToMean=True, floor=60)
     with pytest.raises(ConfigError, match="no pool has a fixed"):
         replay(cooled_then(), relative, [variant("this", relative)])
+
+
+def test_22_6_the_scheduler_s_configuration_is_read_before_the_runs(tmp_path: Path) -> None:
+    missing = policy(scheduler={"configFile": str(tmp_path / "scheduler.yaml")})
+    with pytest.raises(ConfigError, match="to be readable"):
+        replay(cooled_then(), missing, [variant("this", missing)])
