@@ -147,6 +147,8 @@ def test_17_2_what_keeps_a_replica_from_leading_is_logged_and_following_is_not(r
     with structlog.testing.capture_logs() as logs:
         follower = start(runs, LeaseHeldError("held by b"), LeaseHeldError("held by b"), FakeLock())
         assert follower.leadership.led.wait(10)
+        while not logs:  # the line comes after the event
+            time.sleep(0.01)
         assert logs == [{"event": "leading", "term": 1, "log_level": "info"}]
         other = start(runs, *[UnsafeDataError("belongs to ledger x")] * 1_000)
         while len(other.cluster.locks) > 997:
