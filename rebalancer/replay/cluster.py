@@ -13,14 +13,15 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.recording import Recording
+from rebalancer.model.replay import Grid32
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import Bools, Floats
 from rebalancer.model.usage import CPU
-from rebalancer.replay.loads import Loads, Wide
+from rebalancer.placement.pending import MADE_AFTERWARDS
+from rebalancer.replay.loads import Loads, Wide, top_owners
 from rebalancer.replay.scheduling import Scheduling
 from rebalancer.replay.snapshots import Snapshots
 
@@ -31,14 +32,10 @@ BIND_SECONDS = 1.0
 """From the creation of a replacement to its first look by the scheduler."""
 LOST_WITH_NODE_SECONDS = 600.0
 """A load that ends so soon after its node has left ended with it."""
-MADE_AFTERWARDS = ("StatefulSet", "Job")
-"""Owners that make a replacement when the evicted pod is gone."""
 STEERED = "recorded"
 """Value of a soft taint of the recording."""
 NONE = -1
 NEVER = math.inf
-
-Grid32 = NDArray[np.float32]
 
 
 class Event(IntEnum):
@@ -128,7 +125,7 @@ class SimulatedCluster:
         """Pods that the scheduler has found no node for, oldest first."""
         self._uncarried: dict[int, None] = {}
         """Loads that no pod carries until a replacement is Ready."""
-        self._service = _services(recording, loads)
+        self._service: Wide = top_owners(recording)[recording.pods.owner[loads.pod]]
         self._of_service = _grouped(self._service)
         self.counter: Floats = np.zeros(nodes)
         """Millicore-seconds of each node."""
@@ -479,19 +476,6 @@ class SimulatedCluster:
     def _pods_changed(self) -> None:
         self.pods_version += 1
         self._stale = True
-
-
-def _services(recording: Recording, loads: Loads) -> Wide:
-    """(loads,) top owner of each, -1 for none."""
-    tops = np.arange(len(recording.owners) + 1, dtype=np.int64)
-    tops[-1] = NONE
-    for at, _ in enumerate(recording.owners):
-        seen, top = {at}, at
-        while (parent := recording.owners[top].parent) >= 0 and parent not in seen:
-            seen.add(parent)
-            top = parent
-        tops[at] = top
-    return tops[recording.pods.owner[loads.pod]]
 
 
 def _grouped(service: Wide) -> Mapping[int, Wide]:

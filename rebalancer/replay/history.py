@@ -70,22 +70,12 @@ class SimulatedPast:
         ]
         begun = slot_of(recording.start)
         earlier = before if before is not None and day == begun[0] else None
-        pod_names, pod_grid = (
-            _joined(names, grid, earlier.pods, earlier.pod_millicores, begun[1])
-            if earlier
-            else (
-                tuple(names),
-                grid,
-            )
-        )
-        node_names, all_nodes = (
-            _joined(recording.nodes.names, node_grid, earlier.nodes, earlier.node_millicores, begun[1])
-            if earlier
-            else (recording.nodes.names, node_grid)
-        )
-        return DayBlock(
-            day=day, pods=pod_names, pod_millicores=pod_grid, nodes=tuple(node_names), node_millicores=all_nodes
-        )
+        pod_names, pod_grid = tuple(names), grid
+        node_names, all_nodes = recording.nodes.names, node_grid
+        if earlier is not None:
+            pod_names, pod_grid = _joined(names, grid, earlier.pods, earlier.pod_millicores, begun[1])
+            node_names, all_nodes = _joined(node_names, node_grid, earlier.nodes, earlier.node_millicores, begun[1])
+        return DayBlock(day=day, pods=pod_names, pod_millicores=pod_grid, nodes=node_names, node_millicores=all_nodes)
 
 
 def _joined(

@@ -53,7 +53,6 @@ class Loads:
 
     pod: Ints
     """The first recorded pod of each."""
-    last_pod: Ints
     created: Floats
     bound: Floats
     ended: Floats
@@ -89,7 +88,6 @@ def loads_of(recording: Recording, *, joined: bool) -> Loads:
     filled = {name: _filled(usage) for name, usage in recording.usage.items()}
     return Loads(
         pod=first.astype(np.int32),
-        last_pod=last.astype(np.int32),
         created=pods.created[first],
         bound=pods.bound[first],
         ended=pods.ended[last],
@@ -200,7 +198,7 @@ def _start_up(recording: Recording) -> Floats:
         own = pods.ready - pods.bound
     known = np.isfinite(own) & (own >= 0) & (pods.bound > recording.start - STEP_SECONDS)
     found = np.full(len(pods), START_UP_SECONDS)
-    tops = _top_owners(recording)[pods.owner]
+    tops = top_owners(recording)[pods.owner]
     order = np.argsort(tops[known], kind="stable")
     rows = np.flatnonzero(known)[order]
     if len(rows):
@@ -213,8 +211,8 @@ def _start_up(recording: Recording) -> Floats:
     return found
 
 
-def _top_owners(recording: Recording) -> Wide:
-    """(owners + 1,) top owner of each owner; the last element is for pods without any."""
+def top_owners(recording: Recording) -> Wide:
+    """(owners + 1,) top owner of each owner; the last element is -1, for pods without any."""
     tops = list(range(len(recording.owners)))
     for at, _ in enumerate(recording.owners):
         seen, top = {at}, at

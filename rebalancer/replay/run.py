@@ -22,6 +22,7 @@ from rebalancer.policy.pools import NodePools
 from rebalancer.replay.alerts import ReplayedAlerts
 from rebalancer.replay.cluster import SimulatedCluster
 from rebalancer.replay.hot_minutes import hot_minutes
+from rebalancer.replay.loads import top_owners
 
 EVALUATION_SECONDS = 300.0
 """Between two passes of the evaluation loop."""
@@ -148,17 +149,15 @@ def slowed(policy: RebalancerPolicy, *, forecast_seconds: float) -> RebalancerPo
 def recorded_evictions(recording: Recording, policy: RebalancerPolicy) -> list[Eviction]:
     """The evictions by rebalancer that a recording has, oldest first."""
     pods, names = recording.pods, NodePools.of(policy.pools, recording.nodes).names
-    found = []
+    tops, found = top_owners(recording), []
     for new in np.flatnonzero(pods.replaced >= 0).tolist():
         old = int(pods.replaced[new])
-        owner = top = int(pods.owner[old])
-        while top >= 0 and recording.owners[top].parent >= 0:
-            top = recording.owners[top].parent
+        top = int(tops[pods.owner[old]])
         namespace, node = recording.namespaces[int(pods.namespace[old])], int(pods.node[old])
         service = Service(
-            kind=recording.owners[top].kind if owner >= 0 else "Pod",
+            kind=recording.owners[top].kind if top >= 0 else "Pod",
             namespace=namespace,
-            name=recording.owners[top].name if owner >= 0 else pods.names[old],
+            name=recording.owners[top].name if top >= 0 else pods.names[old],
         )
         at, ready = float(pods.created[new]), float(pods.ready[new])
         found.append(
