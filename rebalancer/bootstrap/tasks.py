@@ -1,13 +1,9 @@
 """Runs of a recording as tasks, wherever they run: what they do, how they report, and how they are stopped."""
 
-import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
-
-import structlog
 
 from rebalancer.bootstrap.replay import Mode, run_recording
 from rebalancer.model.errors import RebalancerError
@@ -73,33 +69,21 @@ def run_task(job: Job, recording: Recording, number: int, channel: Channel) -> R
     if channel.stopped():
         return None
     try:
-        with _without_log():
-            return run_recording(
-                recording,
-                job.policy,
-                mode=job.mode,
-                label=job.label,
-                high=job.high,
-                seed=job.seed,
-                scheduler=job.scheduler,
-                progress=_Reporter(channel, number),
-                stopping=channel.stopped,
-            )
+        return run_recording(
+            recording,
+            job.policy,
+            mode=job.mode,
+            label=job.label,
+            high=job.high,
+            seed=job.seed,
+            scheduler=job.scheduler,
+            progress=_Reporter(channel, number),
+            stopping=channel.stopped,
+        )
     except RebalancerError:
         raise
     except Exception as error:
         raise RebalancerError(f"the run {job.label} failed: {type(error).__name__}: {error}") from error
-
-
-@contextmanager
-def _without_log() -> Iterator[None]:
-    """The log of a simulated week is no log of this program."""
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    try:
-        yield
-    finally:
-        structlog.configure(**before)
 
 
 class _Reporter:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import structlog
 
 from bench.replay_cluster import make
 from rebalancer.bootstrap import dask_cluster
@@ -123,6 +124,14 @@ def test_22_6_an_order_to_stop_ends_the_runs_where_they_are() -> None:
     assert runs[0] is None
     assert done is not None
     assert days.start < done.until < days.end
+
+
+def test_22_6_runs_log_nothing_and_leave_the_log_of_the_process_as_it_is(recording: Recording) -> None:
+    before = structlog.get_config()
+    with structlog.testing.capture_logs() as logs, executor(workers=1) as one:
+        assert run_jobs(jobs(), recording, executor=one)[1] is not None
+    assert not logs
+    assert structlog.get_config() == before
 
 
 def test_22_6_nothing_begins_after_the_order_to_stop(recording: Recording) -> None:

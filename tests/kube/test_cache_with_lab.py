@@ -67,18 +67,21 @@ def change(lab: Lab, chance: random.Random) -> None:
     """Something that somebody does to a cluster."""
     store = lab.cluster.store
     match chance.randrange(8):
-        case 0 | 1 if pods := store.keys("pods"):
-            store.remove("pods", *chance.choice(sorted(pods)))
+        case 0 | 1:
+            with lab.cluster.lock:  # the practice cluster removes pods of its own accord
+                if pods := store.keys("pods"):
+                    store.remove("pods", *chance.choice(sorted(pods)))
         case 2:
             lab.cluster.cordon(chance.choice("abc"), on=chance.random() < 0.5)
         case 3:
             lab.cluster.taint(chance.choice("abc"), f"k{chance.randrange(3)}", effect="PreferNoSchedule")
         case 4:
-            running = [each["metadata"] for each in lab.cluster.pods() if each["status"]["phase"] == "Running"]
-            if running:
-                how = Breaks(after_seconds=0.0, exit_code=chance.randrange(1, 4), restarts=chance.random() < 0.7)
-                meta = chance.choice(running)
-                lab.cluster.end_containers(meta["namespace"], meta["name"], how)
+            how = Breaks(after_seconds=0.0, exit_code=chance.randrange(1, 4), restarts=chance.random() < 0.7)
+            with lab.cluster.lock:
+                running = [each["metadata"] for each in lab.cluster.pods() if each["status"]["phase"] == "Running"]
+                if running:
+                    meta = chance.choice(running)
+                    lab.cluster.end_containers(meta["namespace"], meta["name"], how)
         case 5:
             lab.cluster.label_node(chance.choice("abc"), {"disk": chance.choice(["ssd", None])})
         case 6:
