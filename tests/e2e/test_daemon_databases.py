@@ -81,12 +81,15 @@ def test_17_7_pgbouncer_in_transaction_mode_is_a_database_like_any_other(
                 running.alert(node)
                 until(lambda node=node: evicted(lab, node), running.tell)
             until(running.ready, running.tell)
+            # the outcome is written after the API server's answer
+            until(lambda: outcomes(database) == [("warm-1", "evicted"), ("warm-2", "evicted")], running.tell)
             assert not running.said("cycle failed")
-        with psycopg.connect(database) as connection:
-            assert connection.execute("SELECT node, outcome FROM evictions ORDER BY id").fetchall() == [
-                ("warm-1", "evicted"),
-                ("warm-2", "evicted"),
-            ]
+
+
+def outcomes(database: str) -> list[tuple[str, str]]:
+    """(node, outcome) of the evictions in the database."""
+    with psycopg.connect(database) as connection:
+        return connection.execute("SELECT node, outcome FROM evictions ORDER BY id").fetchall()
 
 
 def test_17_7_a_standby_without_the_last_commit_evicts_nothing_until_people_accept_it(
