@@ -4,7 +4,6 @@ With them: the adapters of the daemon against the lab's HTTP API, the ledger in 
 policy, and what the daemon does beside its cycles: assessments and their feedback.
 """
 
-import logging
 import tempfile
 import time
 from collections import Counter
@@ -14,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import structlog
 import yaml
 
 from bench.day_account import Budgets, Day, account
@@ -125,7 +123,6 @@ def thresholds_of(policy: RebalancerPolicy) -> Thresholds:
 def live(seed: int, size: Size, *, acts: bool) -> Course:
     """The day of a seed; `acts`: with cycles."""
     began = time.monotonic()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # assessments are reported
     with Lab.start(make(seed, size), stepped=True, start_time=MIDNIGHT, seed=seed) as lab:
         lab.faults.set(webhooks=(Webhook(pods=GUARDED, code=403, message="ask the owners"),))
         policy = policy_of(lab.prometheus_url)
@@ -201,6 +198,7 @@ def daemon_of(lab: Lab, policy: RebalancerPolicy) -> Iterator[tuple[CycleContext
             ledger=ledger,
             standard=None,  # its episodes are for reports, and no cycle reads them
             clock=lab.clock,
+            quiet=True,  # assessments are in the report
         )
         context = replace(
             context,

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from rebalancer.model import secrets
@@ -17,6 +18,9 @@ MAY_BE_SKIPPED = ("KUBEBUILDER_ASSETS", "the right to mount")
 SLOW_FIRST = ("deploy", "e2e", "store", "stories", "prometheus", "lab")
 """Folders whose files take longest: begun last, one of them would be what all wait for in the end."""
 
+LOG_CLASS = structlog.get_config()["wrapper_class"]
+"""It holds the lowest level that is logged."""
+
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
@@ -29,6 +33,13 @@ def postgres() -> Iterator[PostgresServer]:
 def _no_secrets_of_other_tests() -> None:
     """The register is the process's: a word that one test uses as a password stays readable in the others."""
     secrets._known.clear()
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A level that a test or its fixtures leave behind hides lines from the tests after them."""
+    yield
+    assert structlog.get_config()["wrapper_class"] is LOG_CLASS
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
