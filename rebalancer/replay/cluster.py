@@ -1,13 +1,11 @@
 """The simulated cluster: nodes come and go as recorded, pods run the recorded loads, and kube-scheduler's model places
 every pod that arrives or replaces another one.
 
-Time advances by events. CPU of nodes is integrated exactly, as counters are; every minute the counters are sampled, so
-that means over a rate window can be read at any time.
+Time advances by events. Between two of them the pods are the same, and so are the rates of the nodes' CPU counters.
 """
 
 import heapq
 import math
-from collections import deque
 from collections.abc import Collection, Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
@@ -21,11 +19,11 @@ from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import Bools, Floats
 from rebalancer.model.usage import CPU
 from rebalancer.placement.pending import MADE_AFTERWARDS
+from rebalancer.replay.counters import TICK_SECONDS, Counters
 from rebalancer.replay.loads import Loads, Wide, top_owners
 from rebalancer.replay.scheduling import Scheduling
 from rebalancer.replay.snapshots import Snapshots
 
-TICK_SECONDS = 60.0
 STOP_SECONDS = 10.0
 """From the eviction to the end of its containers, where the grace period isn't shorter."""
 BIND_SECONDS = 1.0
@@ -106,6 +104,8 @@ class SimulatedCluster:
         self.uids: list[str] = []
         self.current = np.full(count, NONE, dtype=np.int64)
         """(loads,) the newest pod of each."""
+        self._terminating: dict[int, None] = {}
+        """Evicted pods that have not left yet."""
         self.replacements = np.zeros(count, dtype=np.int32)
         """(loads,) pods that were made after an eviction or the loss of a node."""
         self.row_of: dict[str, int] = {}
@@ -127,15 +127,11 @@ class SimulatedCluster:
         """Loads that no pod carries until a replacement is Ready."""
         self._service: Wide = top_owners(recording)[recording.pods.owner[loads.pod]]
         self._of_service = _grouped(self._service)
-        self.counter: Floats = np.zeros(nodes)
-        """Millicore-seconds of each node."""
-        self._rate: Floats = np.zeros(nodes)
-        self._stale = True
-        self._accounted = self.now
-        self._samples: deque[tuple[float, Floats]] = deque(
-            maxlen=math.ceil(max(remembered_seconds, STEP_SECONDS) / TICK_SECONDS) + 2
-        )
-        self._step_counter: Floats = self.counter.copy()
+        self._carried: Floats | None = None
+        """(nodes,) millicores of the loads that pods carry, and outside of pods; None = to be summed up again."""
+        self._rate: Floats | None = None
+        """The same with the loads that no pod carries; None = to be added again."""
+        self.counters = Counters(nodes, start=self.now, rate=self._rate_now, remembered_seconds=remembered_seconds)
         self.share: Grid32 = np.full((nodes, recording.steps), np.nan, dtype=np.float32)
         self._next_tick = self.now
         self.snapshots = Snapshots(self)
@@ -151,24 +147,21 @@ class SimulatedCluster:
             at = min(due, self._next_tick)
             if at > until:
                 break
-            self._account(at)
+            self._pass(at)
             if due <= self._next_tick:
                 self._happen(heapq.heappop(self._events))
             else:
                 self._tick()
-        self._account(until)
+        self._pass(until)
 
-    def _account(self, at: float) -> None:
-        if at > self._accounted:
-            self._refresh()
-            self.counter += self._rate * (at - self._accounted)
-            self._accounted = at
+    def _pass(self, at: float) -> None:
+        self.counters.advance(at)
         self.now = max(self.now, at)
 
     def _tick(self) -> None:
         """Every minute: sample the counters; at the end of a step, begin the next one."""
         start, at = self.recording.start, self._next_tick
-        self._samples.append((at, self.counter.copy()))
+        self.counters.sample()
         self._next_tick = at + TICK_SECONDS
         minute = round((at - start) / TICK_SECONDS)
         if minute and minute * TICK_SECONDS % STEP_SECONDS == 0:
@@ -178,29 +171,19 @@ class SimulatedCluster:
 
     def _end_step(self, step: int) -> None:
         done = step - 1
+        mean = self.counters.mean_of_step()
         if done < self.recording.steps:
             capacity = np.maximum(self.recording.nodes.cpu_capacity_millicores, 1.0)
-            mean = (self.counter - self._step_counter) / STEP_SECONDS
             self.share[:, done] = np.where(self.there, mean / capacity, np.nan)
-        if self.past is not None and done < self.recording.steps:
-            self.past.add(self, done)
-        self._step_counter = self.counter.copy()
+            if self.past is not None:
+                self.past.add(self, done)
         self.step = min(step, self.recording.steps - 1)
-        self._stale = True
+        self._carried = self._rate = None
         ready = self.there & self.recording.node_ready[:, self.step]
         cordoned = self.recording.node_unschedulable[:, self.step]
         if not (np.array_equal(ready, self.ready) and np.array_equal(cordoned, self.cordoned)):
             self.ready, self.cordoned = ready, cordoned.copy()
             self._nodes_changed()
-
-    def mean(self, at: float, window: float) -> Floats:
-        """(nodes,) mean millicores over the `window` seconds before a time that is still remembered; of a younger
-        recording, since its start."""
-        begin = max(at - window, self.recording.start)
-        if at - begin < 1e-9:
-            self._refresh()
-            return self._rate.copy()
-        return (self._counter_at(at) - self._counter_at(begin)) / (at - begin)
 
     def steps_between(self, begin: float, end: float) -> list[tuple[int, float, float]]:
         """The steps that a time span touches, each with the part of it that lies in the step."""
@@ -212,32 +195,28 @@ class SimulatedCluster:
             at = last
         return found
 
-    def _counter_at(self, at: float) -> Floats:
-        if at >= self.now:
-            return self.counter
-        later = self.now, self.counter
-        for sampled, counter in reversed(self._samples):
-            if sampled <= at:
-                span = later[0] - sampled
-                return counter if span <= 0 else counter + (later[1] - counter) * ((at - sampled) / span)
-            later = sampled, counter
-        return later[1]
+    def _rate_now(self) -> Floats:
+        """(nodes,) millicores."""
+        if self._carried is None:
+            rows, nodes = self.carrying(), len(self.recording.nodes)
+            usage = self.loads.usage[CPU].at(self.load[rows], self.step)
+            self._carried = np.bincount(self.node[rows], weights=usage, minlength=nodes).astype(np.float64)
+            self._carried += np.where(self.there, self.loads.elsewhere[CPU][:, self.step], 0.0)
+        if self._rate is None:
+            self._rate = self._carried.copy() if self._uncarried else self._carried
+            for load in self._uncarried:
+                siblings = self.siblings(load)
+                if len(siblings):
+                    surplus = self.loads.usage[CPU].of(load, self.step)
+                    self._rate += np.bincount(self.node[siblings], minlength=len(self._rate)) * (
+                        surplus / len(siblings)
+                    )
+        return self._rate
 
-    def _refresh(self) -> None:
-        """What each node uses now."""
-        if not self._stale:
-            return
-        rows = self.carrying()
-        nodes = len(self.recording.nodes)
-        usage = self.loads.usage[CPU].at(self.load[rows], self.step)
-        rate: Floats = np.bincount(self.node[rows], weights=usage, minlength=nodes).astype(np.float64)
-        rate += np.where(self.there, self.loads.elsewhere[CPU][:, self.step], 0.0)
-        for load in self._uncarried:
-            siblings = self.siblings(load)
-            if len(siblings):
-                surplus = float(self.loads.usage[CPU].at(np.array([load]), self.step)[0])
-                rate += np.bincount(self.node[siblings], minlength=nodes) * (surplus / len(siblings))
-        self._rate, self._stale = rate, False
+    def _carries(self, row: int, sign: int) -> None:
+        """A pod begins (1) or ends (-1) to carry its load."""
+        if self._carried is not None:
+            self._carried[self.node[row]] += sign * self.loads.usage[CPU].of(int(self.load[row]), self.step)
 
     # ---- who is there
 
@@ -366,7 +345,9 @@ class SimulatedCluster:
         self.node[row], self.bound[row] = node, self.now
         ready = self.now + float(self.loads.start_up[load])
         if not self.replacements[load]:
-            self.from_at[row] = self.now  # what a replacement does before it is Ready isn't recorded
+            # what a replacement does before it is Ready isn't recorded
+            self.from_at[row] = self.now
+            self._carries(row, 1)
         self._push(ready, Event.READY, row)
         self._pods_changed()
 
@@ -381,14 +362,16 @@ class SimulatedCluster:
         self.ready_at[row] = self.now
         if self.from_at[row] == NEVER:
             self.from_at[row] = self.now
+            self._carries(row, 1)
             self._uncarried.pop(int(self.load[row]), None)
         self._pods_changed()
 
     def _end(self, load: int) -> None:
         """A load ends, with every pod of it."""
-        rows = self.alive()
-        for row in rows[self.load[rows] == load].tolist():
+        for row in [row for row in self._terminating if self.load[row] == load]:
             self._remove(row)
+        if (current := int(self.current[load])) >= 0 and self.gone_at[current] == NEVER:
+            self._remove(current)
         self._uncarried.pop(load, None)
         self.current[load] = NONE
 
@@ -404,7 +387,10 @@ class SimulatedCluster:
             self._uncarried[load] = None
 
     def _remove(self, row: int) -> None:
+        if self.node[row] >= 0 and self.from_at[row] < NEVER:
+            self._carries(row, -1)
         self.gone_at[row] = self.now
+        self._terminating.pop(row, None)
         self.row_of.pop(self.uids[row], None)
         self.waiting.pop(row, None)
         if self.node[row] >= 0:
@@ -421,6 +407,7 @@ class SimulatedCluster:
         """Begin to terminate a pod. Its replacement is made at once, or when it is gone where its owner does so."""
         load = int(self.load[row])
         self.going_at[row] = self.now
+        self._terminating[row] = None
         template = self.recording.pod_templates[int(self.recording.pods.template[self.loads.pod[load]])]
         self._push(self.now + min(template.grace_seconds, STOP_SECONDS), Event.GONE, row)
         if self.kind_of_owner(load) not in MADE_AFTERWARDS:
@@ -471,11 +458,11 @@ class SimulatedCluster:
 
     def _nodes_changed(self) -> None:
         self.nodes_version += 1
-        self._stale = True
+        self._carried = self._rate = None
 
     def _pods_changed(self) -> None:
         self.pods_version += 1
-        self._stale = True
+        self._rate = None
 
 
 def _grouped(service: Wide) -> Mapping[int, Wide]:

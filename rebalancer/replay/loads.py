@@ -46,6 +46,11 @@ class LoadUsage:
         taken = self.values.take(index) if len(self.values) else np.zeros(len(loads), dtype=np.float32)
         return np.where(inside, taken, 0.0).astype(np.float64)
 
+    def of(self, load: int, step: int) -> float:
+        """What one load uses in a step; 0 outside of its time."""
+        inside = self.first[load] <= step <= self.last[load]
+        return float(self.values[self.base[load] + step]) if inside else 0.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loads:

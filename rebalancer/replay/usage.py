@@ -29,7 +29,7 @@ class ReplayedUsage:
         nodes, rows = np.flatnonzero(cluster.there), cluster.alive()
         started = cluster.recording.start
         times = [max(cluster.now - offset, started) for offset in self._offsets]
-        samples = np.array([cluster.mean(at, self._window)[nodes] for at in times])
+        samples = np.array([cluster.counters.mean(at, self._window)[nodes] for at in times])
         cpu = np.where(cluster.ready[nodes], samples[-1], np.nan)
         samples = np.where(cluster.ready[nodes], samples, np.nan)
         memory = self._memory(rows, nodes)

@@ -69,9 +69,9 @@ def test_22_3_a_pod_uses_what_was_recorded_of_the_steps_in_which_it_came_and_end
     found = recording(Recorded(nodes=1, steps=8, pods=pods))
     cluster = simulated(found)
     cluster.run_to(START + 3 * STEP_SECONDS - 60.0)
-    before = cluster.counter.copy()
+    before = cluster.counters.value.copy()
     cluster.run_to(START + 3 * STEP_SECONDS - 1.0)
-    np.testing.assert_allclose((cluster.counter - before) / 59.0, [1500.0])
+    np.testing.assert_allclose((cluster.counters.value - before) / 59.0, [1500.0])
     cluster.run_to(found.end)
     np.testing.assert_allclose(cluster.share, found.usage["cpu"].node / 10_000.0, rtol=1e-4)
 
@@ -85,13 +85,13 @@ def test_22_3_an_evicted_pods_load_goes_along_and_its_siblings_carry_it_meanwhil
     replacement = int(cluster.current[0])
     cluster.run_to(START + 600.0 + 20.0)  # the evicted pod is gone, its replacement isn't Ready
     assert cluster.node[replacement] == 2
-    before = cluster.counter.copy()
+    before = cluster.counters.value.copy()
     cluster.run_to(cluster.now + 5.0)
-    np.testing.assert_allclose((cluster.counter - before) / 5.0, [1500.0, 1500.0, 0.0])
+    np.testing.assert_allclose((cluster.counters.value - before) / 5.0, [1500.0, 1500.0, 0.0])
     cluster.run_to(START + 900.0)
-    before = cluster.counter.copy()
+    before = cluster.counters.value.copy()
     cluster.run_to(START + 960.0)
-    np.testing.assert_allclose((cluster.counter - before) / 60.0, [1000.0, 1000.0, 1000.0])
+    np.testing.assert_allclose((cluster.counters.value - before) / 60.0, [1000.0, 1000.0, 1000.0])
 
 
 def test_22_3_the_rate_window_still_shows_a_pod_that_has_left() -> None:
