@@ -50,11 +50,13 @@ def run_recording(
     high: Mapping[str, float],
     seed: int = 0,
     scheduler: SchedulerConfig | None = None,
+    unsure: Collection[str] | None = None,
     progress: Progress | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> ReplayRun:
     """One run; see `Replay` for what the modes are. `high`: pool -> share over which its nodes count as hot.
-    `scheduler`: the configuration of kube-scheduler, None = read by the policy.
+    `scheduler`: the configuration of kube-scheduler, None = read by the policy. `unsure`: that of the run as recorded
+    with the same seed and configuration, None = found first, which takes as long as that run.
 
     A run that is stopped is as far as it came: `until` says how far.
     """
@@ -62,7 +64,7 @@ def run_recording(
     if scheduler is None:
         scheduler = scheduler_of(policy)
 
-    def simulated(*, as_recorded: bool, unsure: Collection[int] = ()) -> SimulatedCluster:
+    def simulated(*, as_recorded: bool, unsure: Collection[str] = ()) -> SimulatedCluster:
         return SimulatedCluster(
             recording,
             loads_of(recording, joined=not as_recorded),
@@ -76,9 +78,11 @@ def run_recording(
     if mode == "recorded":
         cluster = simulated(as_recorded=True)
     else:
-        recorded = simulated(as_recorded=True)
-        _advance(recorded, recording.end, stopping=stopping)
-        cluster = simulated(as_recorded=False, unsure=frozenset(recorded.scheduling.disagreed))
+        if unsure is None:
+            recorded = simulated(as_recorded=True)
+            _advance(recorded, recording.end, stopping=stopping)
+            unsure = recorded.scheduling.disagreed
+        cluster = simulated(as_recorded=False, unsure=unsure)
     hours = round((recording.end - recording.start) / 3600.0)
 
     def passed(now: float) -> None:
@@ -113,6 +117,7 @@ def run_recording(
         cycles=tuple(cycles),
         most_in_flight=most_in_flight(evictions),
         notes=tuple(notes),
+        unsure=frozenset(cluster.scheduling.disagreed),
     )
 
 

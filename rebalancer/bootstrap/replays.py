@@ -94,14 +94,12 @@ def replay(
     if np.any(recording.pods.replaced >= 0):
         known.append(job("none", WITHOUT, policy))
     of_policies = [job("policy", each.label, each.policy) for each in variants]
-    done: dict[str, ReplayRun] = {}
     if len(recording.nodes) < SPLIT_NODES:
-        workers = min(workers, max(len(known), len(of_policies)))
+        workers = min(workers, max(len(of_policies), 1))
     with executor(workers=workers, scheduler=scheduler) as by:
-        # what the policies are compared with comes first and is quick: an interrupted replay has it
-        for jobs in (known, of_policies):
-            runs = run_jobs(jobs, recording, executor=by, progress=progress, stopping=stopping)
-            done |= {each.label: counted(run) for each, run in zip(jobs, runs, strict=True) if run is not None}
+        jobs = [*known, *of_policies]
+        runs = run_jobs(jobs, recording, executor=by, progress=progress, stopping=stopping)
+        done = {each.label: counted(run) for each, run in zip(jobs, runs, strict=True) if run is not None}
     if AS_RECORDED not in done:
         return None
     as_recorded = done[AS_RECORDED]

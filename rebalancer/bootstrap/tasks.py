@@ -25,6 +25,7 @@ class Job:
     high: Mapping[str, float]
     seed: int = 0
     scheduler: SchedulerConfig | None = None
+    unsure: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,7 @@ def run_task(job: Job, recording: Recording, number: int, channel: Channel) -> R
             high=job.high,
             seed=job.seed,
             scheduler=job.scheduler,
+            unsure=job.unsure,
             progress=_Reporter(channel, number),
             stopping=channel.stopped,
         )

@@ -6,10 +6,13 @@ once for each run: processes of this machine map one file, a Dask cluster keeps 
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 
 from rebalancer.bootstrap.process_pool import ProcessWorkers
+from rebalancer.bootstrap.replay import Mode
 from rebalancer.bootstrap.tasks import InProcess, Job, JobExecutor, Task
 from rebalancer.cycle.context import NullProgress
 from rebalancer.model.ports import Progress
@@ -54,13 +57,52 @@ def run_jobs(
 ) -> list[ReplayRun | None]:
     """(jobs,) the run of each over the recording; None for one that hadn't begun when `stopping` returned true.
 
+    What policies are compared with comes first and is quick, so that an interrupted replay has it: the run as recorded,
+    which finds out what the others have to know of the record, and then the one without rebalancer.
+
     From `split_nodes` on, pools that share no nodes are run apart and merged. Where they went over a limit together,
     the policy is run once more over the whole. Raises what a run raises, and RebalancerError where a worker ended.
     """
+    progress = progress or NullProgress()
     parts: Sequence[Part] = ()
     if len(recording.nodes) >= split_nodes:
-        parts = split(recording, list({id(job.policy): job.policy for job in jobs}.values())).parts
-    progress = progress or NullProgress()
+        made = split(recording, list({id(job.policy): job.policy for job in jobs}.values()))
+        parts = made.parts
+        if made.whole_because:
+            progress.event(f"the whole cluster runs as one part: {made.whole_because}")
+    runs: list[ReplayRun | None] = [None] * len(jobs)
+    as_recorded: list[tuple[Job, ReplayRun]] = []
+    for mode in get_args(Mode):
+        numbers = [number for number, job in enumerate(jobs) if job.mode == mode]
+        if not numbers:
+            continue
+        informed = [_informed(jobs[number], as_recorded) for number in numbers]
+        found = _run_of_one_mode(informed, recording, parts, executor, progress, stopping)
+        for number, run in zip(numbers, found, strict=True):
+            runs[number] = run
+            if mode == "recorded" and run is not None:
+                as_recorded.append((jobs[number], run))
+    return runs
+
+
+def _informed(job: Job, as_recorded: Sequence[tuple[Job, ReplayRun]]) -> Job:
+    """The job with what the run as recorded has found out, where one simulated with the same scheduler and seed."""
+    for other, run in as_recorded:
+        same = (other.seed, other.scheduler) == (job.seed, job.scheduler)
+        if same and (job.scheduler is not None or other.policy is job.policy):
+            return replace(job, unsure=run.unsure)
+    return job
+
+
+def _run_of_one_mode(
+    jobs: Sequence[Job],
+    recording: Recording,
+    parts: Sequence[Part],
+    executor: JobExecutor,
+    progress: Progress,
+    stopping: Callable[[], bool],
+) -> list[ReplayRun | None]:
+    """(jobs,) as `run_jobs`, of one mode."""
     runs = _run_parts(jobs, recording, parts, executor, progress, stopping)
     if len(parts) < 2:
         return [each[0] for each in runs]
@@ -73,7 +115,9 @@ def run_jobs(
     if again and not stopping():
         for what in dict.fromkeys(again.values()):
             progress.event(f"the pools together went over {what}: the whole cluster is run once more")
-        whole = _run_parts([jobs[at] for at in again], recording, (), executor, progress, stopping)
+        # what was found out in parts is not quite that of the whole
+        alone = [replace(jobs[at], unsure=None) for at in again]
+        whole = _run_parts(alone, recording, (), executor, progress, stopping)
         for at, (run,) in zip(again, whole, strict=True):
             merged[at] = run or merged[at]
     return merged
@@ -90,8 +134,8 @@ def _run_parts(
     """(jobs, parts) the runs; without parts those over the whole."""
     recordings = [part.recording for part in parts] if len(parts) > 1 else [recording]
     pairs = [(job, part) for job in range(len(jobs)) for part in range(len(recordings))]
-    # the longest first, so that none is begun last and alone
-    pairs.sort(key=lambda each: (jobs[each[0]].mode != "policy", -len(recordings[each[1]].pods)))
+    # one policy after the other, as one without all of its parts is left out of an interrupted replay
+    pairs.sort(key=lambda each: (each[0], -len(recordings[each[1]].pods)))
     done = np.zeros((len(jobs), len(recordings)))
     hours = round((recording.end - recording.start) / 3600.0)
 

@@ -61,6 +61,9 @@ class ReplayRun:
     most_in_flight: int = 0
     """Evictions in flight at once."""
     notes: tuple[str, ...] = ()
+    unsure: frozenset[str] = frozenset()
+    """UIDs of recorded pods that kube-scheduler's model would have placed elsewhere although everything else was as
+    recorded; of the run as recorded only."""
 
     @property
     def hot_node_minutes(self) -> float:

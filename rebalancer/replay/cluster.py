@@ -81,7 +81,7 @@ class SimulatedCluster:
         scheduler: SchedulerConfig,
         as_recorded: bool = False,
         remembered_seconds: float = 3600.0,
-        unsure: Collection[int] = (),
+        unsure: Collection[str] = (),
     ) -> None:
         """`as_recorded`: every pod goes where it went, with the soft taints that rebalancer set then.
         `remembered_seconds`: how far back CPU of nodes is read. `unsure`: as of `Scheduling`."""

@@ -39,15 +39,15 @@ class Scheduling:
         seed: int,
         config: SchedulerConfig,
         as_recorded: bool,
-        unsure: Collection[int],
+        unsure: Collection[str],
     ) -> None:
-        """`as_recorded`: a pod goes to its recorded node if it fits there. `unsure`: recorded pods for which the model
-        can't tell the node, as it differs from the record where everything else is as recorded. Times are known to
-        a minute only, and taints of that time not at all."""
+        """`as_recorded`: a pod goes to its recorded node if it fits there. `unsure`: UIDs of recorded pods for which
+        the model can't tell the node, as it differs from the record where everything else is as recorded. Times are
+        known to a minute only, and taints of that time not at all."""
         self._follows_record = as_recorded
         self._unsure = unsure
-        self.disagreed: set[int] = set()
-        """Recorded pods that are on their node although the model would have placed them elsewhere."""
+        self.disagreed: set[str] = set()
+        """UIDs of recorded pods that are on their node although the model would have placed them elsewhere."""
         self._cluster = cluster
         self._seed = seed
         self._config = config
@@ -84,21 +84,20 @@ class Scheduling:
     def _drawn(self, row: int, nodes: Rows, shares: Floats) -> int:
         """One of the nodes that may win. The recorded node is one draw of the real scheduler, so a pod that arrives as
         recorded goes there if it may win, or if the model can't tell for this pod."""
-        pod = self._recorded_pod(row)
+        pod, uids = self._recorded_pod(row), self._cluster.recording.pods.uids
         if pod is not None:
             recorded = self._row.get(int(self._cluster.recording.pods.node[pod]), NOWHERE)
             if recorded in nodes:
                 return recorded
             if recorded >= 0 and self._current().feasible(self._kind(int(self._cluster.load[row])))[recorded]:
                 if self._follows_record:
-                    self.disagreed.add(pod)
+                    self.disagreed.add(uids[pod])
                     return recorded
-                if pod in self._unsure:
+                if uids[pod] in self._unsure:
                     return recorded
         load = int(self._cluster.load[row])
         first, number = int(self._cluster.loads.pod[load]), int(self._cluster.replacements[load])
-        pods = self._cluster.recording.pods
-        random = np.random.default_rng((self._seed, zlib.crc32(pods.uids[first].encode()), number))
+        random = np.random.default_rng((self._seed, zlib.crc32(uids[first].encode()), number))
         drawn = int(np.searchsorted(np.cumsum(shares / shares.sum()), random.random()))
         return int(nodes[min(drawn, len(nodes) - 1)])
 

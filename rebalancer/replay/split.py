@@ -66,9 +66,9 @@ def split(recording: Recording, policies: Sequence[RebalancerPolicy]) -> Split:
     )
     found = np.unique(component[in_pool])
     if len(found) < 2:
-        return replace(
-            whole, whole_because="its pools share nodes, pods or budgets" if len(found) else "it has no pool"
-        )
+        several = any(len(each.pools) > 1 for each in pools)
+        because = "its pools share nodes, pods or budgets" if several else "it has no other pool"
+        return replace(whole, whole_because=because)
     pods = recording.pods
     # a pod that was never bound is with those of its template
     home = np.where(pods.node >= 0, pods.node, anchors[pods.template])

@@ -246,7 +246,7 @@ def summary_of(
         notes.insert(0, f"Interrupted: all figures are until {when(same.end)}, not {when(replay.end)}")
     notes += [f"{run.label}: interrupted at {when(run.until)}, left out" for run in early if run.label not in kept]
     missing = [label for label in replay.parts if label not in {run.label for run in replay.runs}]
-    notes += [f"{label}: interrupted before it began, left out" for label in missing]
+    notes += [f"{label}: interrupted before all of it began, left out" for label in missing]
     return same, replace(_summarised(same, goal), interrupted=bool(early or missing), notes=tuple(notes))
 
 

@@ -15,15 +15,17 @@ import pytest
 import structlog
 
 from bench.replay_cluster import make
-from rebalancer.bootstrap import dask_cluster
+from rebalancer.bootstrap import dask_cluster, replay
 from rebalancer.bootstrap.process_pool import ProcessWorkers, read_recording, write_recording
 from rebalancer.bootstrap.tasks import Task
 from rebalancer.bootstrap.workers import Job, executor, run_jobs
 from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import ReplayRun
+from rebalancer.model.scheduler import DEFAULT_SCHEDULER, SchedulerConfig, SchedulerProfile
 from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.replay.cluster import SimulatedCluster
 
 HIGH = {"general": 0.6, "compute": 0.6}
 
@@ -114,14 +116,81 @@ def test_22_6_processes_give_the_same_runs_as_this_process_and_report_their_prog
     assert steps.last == {"without rebalancer": (2, 2), "a policy": (2, 2)}
 
 
+def with_recorded() -> list[Job]:
+    """The same, with a run as recorded."""
+    return [Job(policy=jobs()[0].policy, mode="recorded", label="as recorded", high=HIGH), *jobs()]
+
+
+@pytest.mark.parametrize("split_nodes", [1_000, 1])
+def test_22_6_what_the_run_as_recorded_found_is_handed_to_the_others(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch, split_nodes: int
+) -> None:
+    shared = [replace(each, policy=policy_of(perCycle=100), scheduler=SchedulerConfig()) for each in with_recorded()]
+    with executor(workers=1) as one:
+        expected = [run_jobs([job], recording, executor=one, split_nodes=split_nodes)[0] for job in shared]
+        made: list[bool] = []
+
+        def counted(*args: Any, as_recorded: bool, **more: Any) -> SimulatedCluster:
+            made.append(as_recorded)
+            return SimulatedCluster(*args, as_recorded=as_recorded, **more)
+
+        monkeypatch.setattr(replay, "SimulatedCluster", counted)
+        together = run_jobs(shared, recording, executor=one, split_nodes=split_nodes)
+    parts = 2 if split_nodes == 1 else 1
+    assert made == [True] * parts + [False] * 2 * parts
+    assert together[0] is not None
+    assert together[0].unsure
+    for run, same in zip(together, expected, strict=True):
+        assert_same(run, same)
+
+
+def test_22_6_another_scheduler_is_simulated_as_recorded_for_itself(recording: Recording) -> None:
+    most = SchedulerConfig(profiles={DEFAULT_SCHEDULER: SchedulerProfile(fit_strategy="MostAllocated")})
+    different = replace(jobs()[1], scheduler=most)
+    with executor(workers=1) as one:
+        _, together = run_jobs(
+            [replace(with_recorded()[0], scheduler=SchedulerConfig()), different], recording, executor=one
+        )
+        (alone_,) = run_jobs([different], recording, executor=one)
+    assert_same(together, alone_)
+
+
+def test_22_6_a_large_cluster_that_is_one_part_is_said_with_the_reason(recording: Recording) -> None:
+    steps = Steps()
+    job = Job(policy=policy_of(cluster={"inFlight": "50%"}), mode="policy", label="a share", high=HIGH)
+    with executor(workers=1) as one:
+        run_jobs([job], recording, executor=one, split_nodes=1, progress=steps, stopping=lambda: True)
+    assert steps.events == [
+        "the whole cluster runs as one part: limits.cluster has a percentage of what all parts have"
+    ]
+
+
+def test_22_6_an_interrupted_replay_of_parts_has_the_first_policies(recording: Recording) -> None:
+    policies = [replace(jobs()[1], label=f"policy {number}", unsure=frozenset()) for number in range(2)]
+    steps = Steps()
+
+    with executor(workers=1) as one:
+        runs = run_jobs(
+            policies,
+            recording,
+            executor=one,
+            split_nodes=1,
+            progress=steps,
+            stopping=lambda: "policy 1" in steps.last,
+        )
+    assert runs[0] is not None
+    assert runs[0].until == recording.end
+    assert runs[1] is None
+
+
 def test_22_6_an_order_to_stop_ends_the_runs_where_they_are() -> None:
     days = make(10, 120, 4, 3)  # takes longer than to stop
     steps = Steps()
     # of one process only
     with ProcessWorkers(1) as pool:
         runs = run_jobs(jobs(), days, executor=pool, progress=steps, stopping=lambda: bool(steps.last))
-    done = runs[1]  # policies go first
-    assert runs[0] is None
+    done = runs[0]  # policies go last
+    assert runs[1] is None
     assert done is not None
     assert days.start < done.until < days.end
 

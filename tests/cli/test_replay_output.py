@@ -136,5 +136,5 @@ def test_22_5_a_finished_run_keeps_its_figures_when_a_later_one_is_interrupted()
 def test_22_5_a_replay_that_was_interrupted_at_once_is_still_shown() -> None:
     assert "Nothing evicted" in shown(a_replay(a_run(until=START)))
     text = flat(shown(replace(a_replay(), runs=())))
-    assert "policy.yaml: interrupted before it began, left out" in text
+    assert "policy.yaml: interrupted before all of it began, left out" in text
     assert "as recorded 42 3.1%" in text
