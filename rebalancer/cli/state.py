@@ -41,9 +41,12 @@ class LabFiles:
     """Variables for kubectl and for this program: kubeconfig, and a database and a history of the cluster's own."""
 
     def write_env(self) -> None:
-        """Write `env`, a file with `export` lines for the shell; once everything is ready."""
+        """Write `env`, a file with `export` lines for the shell; once everything is ready. It appears whole, as scripts
+        wait for it."""
         lines = "".join(f"export {name}='{each}'\n" for name, each in self.environment.items())
-        (self.folder / "env").write_text(lines, encoding="utf-8")
+        written = self.folder / "env.new"
+        written.write_text(lines, encoding="utf-8")
+        written.replace(self.folder / "env")
 
 
 @contextmanager
