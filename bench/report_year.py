@@ -177,7 +177,7 @@ def an_eviction(cycle: dict[str, Any], node: int, service: str, at: float) -> di
         "strategy": STRATEGY,
         "cpu_millicores": 500.0,
         "target_nodes": [{"node": "node-00001", "probability": 1.0}],
-        "reason": "relieves it of 0.03",
+        "reason": "relieves the node of 3% cpu",
         "outcome": "evicted",
         "detail": "",
         "dry_run": False,

@@ -138,7 +138,9 @@ def commands_page() -> str:
     """The help of every command."""
     out = "# Commands\n"
     for name, command in _commands(typer.main.get_command(app), "rebalancer"):
-        context = typer.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+        context = typer.Context(
+            command, info_name=name, terminal_width=100, max_content_width=100, help_option_names=["-h", "--help"]
+        )
         out += f"\n## {name}\n\n```\n{command.get_help(context).strip()}\n```\n"
     return out
 

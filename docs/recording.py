@@ -3,6 +3,7 @@
 `python docs/recording.py [FILE]`
 """
 
+import argparse
 import io
 import os
 import re
@@ -57,7 +58,9 @@ def shortened(output: str) -> str:
 
 def main() -> None:
     """See the module."""
-    Path(sys.argv[1] if len(sys.argv) > 1 else PICTURE).write_text(picture(output_of_demo()))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", nargs="?", type=Path, default=PICTURE)
+    parser.parse_args().file.write_text(picture(output_of_demo()))
 
 
 if __name__ == "__main__":

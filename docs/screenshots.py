@@ -5,6 +5,7 @@ The pages are those of the practice cluster `demo` at a fixed time, after cycles
 `python docs/screenshots.py FOLDER` writes to another folder.
 """
 
+import argparse
 import base64
 import logging
 import shutil
@@ -238,4 +239,6 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=IMAGES)
+    sys.exit(main(parser.parse_args().folder))

@@ -113,7 +113,7 @@ def _with_kept_history(
     if not used:
         return context
     if not folder.is_dir():
-        none = f"planned without a forecast: there is no usage history in {folder}; `rebalancer forecast` reads it"
+        none = f"planned without a forecast: no usage history in {folder} (`rebalancer forecast` fills it)"
         return replace(context, forecast_basis=lambda _now: none)
     from rebalancer.bootstrap.history import history_keepers
     from rebalancer.forecasting.loop import ForecastLoop
@@ -144,8 +144,8 @@ def _basis(forecast_loop: "ForecastLoop", folder: Path, now: float) -> str:
     if last is None:
         return ""
     if math.isinf(last.known_until):
-        return f"planned without a forecast: the usage history in {folder} is empty; `rebalancer forecast` reads it"
+        return f"planned without a forecast: the usage history in {folder} is empty (`rebalancer forecast` fills it)"
     ends = f"the usage history in {folder} ends {age((now - last.known_until) // 60 * 60)} ago"
     if forecast_loop.stale(now):
-        return f"planned without a forecast: {ends}; `rebalancer forecast` reads the rest"
+        return f"planned without a forecast: {ends} (`rebalancer forecast` adds the rest)"
     return f"planned with a forecast: {ends}"

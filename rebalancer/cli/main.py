@@ -47,6 +47,17 @@ def root(
     """Rebalances Kubernetes clusters by real and predicted CPU load, and explains every decision."""
 
 
+def _usage(error: Exception) -> str:
+    """What is wrong with the command line, and what to type."""
+    missing = getattr(error, "param", None) if type(error).__name__ == "MissingParameter" else None
+    if missing is None:
+        return f"{error} (see --help)"
+    if missing.name == "policy":
+        return "no policy: type -f FILE or set REBALANCER_POLICY; `rebalancer policy init -f policy.yaml` writes one"
+    named = missing.opts[0] if missing.opts[0].startswith("-") else missing.display_name_raw.upper()
+    return f"{named} is missing (see --help)"
+
+
 def _stop(number: int, frame: FrameType | None) -> None:
     raise Stopped(number)
 
@@ -65,7 +76,7 @@ def main() -> None:
         if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command prints its help
             typer.echo(str(error))
             sys.exit(0)
-        say(f"Error: {error} (see --help)")
+        say(f"Error: {_usage(error)}")
         sys.exit(4)
     except Stopped as stopped:
         say(str(stopped))

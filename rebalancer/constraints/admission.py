@@ -16,12 +16,13 @@ from rebalancer.constraints.backoff import EvictionCooldowns
 from rebalancer.constraints.guards import GuardView, guarded
 from rebalancer.constraints.in_flight import LateEvictions
 from rebalancer.constraints.levels import cost_of, level_of
-from rebalancer.constraints.limits import LimitUsage, clock_time, refusal_for
+from rebalancer.constraints.limits import LimitUsage, refusal_for
 from rebalancer.constraints.quotas import QuotaRoom
 from rebalancer.constraints.scale_up import scale_ups
 from rebalancer.constraints.scopes import LimitRules
 from rebalancer.constraints.windows import ChangeWindows, annotation_of
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.figures import clock_time
 from rebalancer.model.limits import (
     Check,
     Denied,

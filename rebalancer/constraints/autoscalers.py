@@ -5,8 +5,8 @@ Its pods come and go, and what they use is that of a number or a size of replica
 
 import numpy as np
 
-from rebalancer.constraints.limits import clock_time
 from rebalancer.model.autoscaling import VPA_UPDATES
+from rebalancer.model.figures import clock_time
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Ints, Pod
 

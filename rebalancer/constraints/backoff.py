@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from rebalancer.constraints.limits import LimitUsage, clock_time, paused
+from rebalancer.constraints.limits import LimitUsage, paused
 from rebalancer.constraints.scale_up import ScaleUp
 from rebalancer.model import figures
 from rebalancer.model.drains import DrainedNode, InVain, in_vain_in_a_row
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.figures import clock_time
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.limits import EVERY_NODE, EvictionBackoff, Pause, ReplacementLineage
 from rebalancer.model.reason import Reason, Refusal

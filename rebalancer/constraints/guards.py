@@ -306,7 +306,9 @@ def _replicas(pod: Pod, view: GuardView) -> Refusal | None:
     desired, _ = view.snapshot.replicas(int(view.snapshot.pods.owner[pod.index]))
     if desired >= view.guards.min_replicas:
         return None
-    return Refusal.of(Reason.MIN_REPLICAS, f"{pod.service} wants {desired} of at least {view.guards.min_replicas}")
+    return Refusal.of(
+        Reason.MIN_REPLICAS, f"{pod.service} has {desired}, guards.minReplicas is {view.guards.min_replicas}"
+    )
 
 
 def _rollout(pod: Pod, view: GuardView) -> Refusal | None:

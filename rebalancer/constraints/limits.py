@@ -6,12 +6,11 @@ puts the numbers into the refusal.
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from math import isfinite
 
 from rebalancer.constraints.scopes import RULE_OF
 from rebalancer.model.eviction import Eviction
-from rebalancer.model.figures import size
+from rebalancer.model.figures import clock_time, size
 from rebalancer.model.limits import Check, Denied, LedgerEntry, Pause, Scope
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.types import format_duration
@@ -184,8 +183,3 @@ def describe_check(check: Check) -> str:
         "inFlight": f"{check.at_most} in flight",
         "bytes": f"{size(check.at_most)} being pulled",
     }[check.kind]
-
-
-def clock_time(seconds: float) -> str:
-    """`14:05 UTC`, with the date when it isn't near."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

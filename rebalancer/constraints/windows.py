@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rebalancer.model.figures import clock_time
 from rebalancer.model.limits import Scope
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Pod
@@ -26,7 +27,6 @@ from rebalancer.policy.schema.windows import (
     is_open,
     open_spans,
     parse_change_window,
-    show_time,
     state_of_annotation,
 )
 
@@ -114,7 +114,7 @@ class ChangeWindows:
             return None
         name, state = max(closed, key=lambda each: (each[1].broken, each[1].next_open or math.inf))
         code = Reason.WINDOW_INVALID if state.broken else Reason.WINDOW_CLOSED
-        return Refusal.of(code, f"{name}: {describe(state, now=now)}", next_at=state.next_open)
+        return Refusal.of(code, f"{name}: {describe(state)}", next_at=state.next_open)
 
     def sets(self, of: Windowed) -> list[Key]:
         """The sets of windows that must all be open; the service's is its annotation, unparsed."""
@@ -185,11 +185,11 @@ def _read(key: Key) -> tuple[Window, ...]:
     return parse_change_window(key) if isinstance(key, str) else key
 
 
-def describe(state: WindowState, *, now: float) -> str:
-    """A state as text: "closed until Mon 22:00 Europe/Berlin". `now` is in seconds since the epoch."""
+def describe(state: WindowState) -> str:
+    """A state as text: "closed until 2026-01-19 21:00 UTC"."""
     if state.broken:
         return state.because
     word = "open" if state.open else "closed"
     if state.until is None:
         return f"{word}, no change within 400 days"
-    return f"{word} until {show_time(state.until, zone=state.zone, now=now)}"
+    return f"{word} until {clock_time(state.until)}"

@@ -43,7 +43,7 @@ def limit_lines(
 def window_lines(book: ChangeWindows, *, now: float) -> list[tuple[Scope, WindowState, str]]:
     """(scope, state, description) of every scope with windows, widest first."""
     states = ((scope, book.state(scope, now=now)) for scope in book.windows)
-    return [(scope, state, describe(state, now=now)) for scope, state in states]
+    return [(scope, state, describe(state)) for scope, state in states]
 
 
 def service_windows(
@@ -69,4 +69,4 @@ def service_windows(
         if namespace in (None, pod.namespace):
             named.add((service_name(pod), carried[int(pods.template[index])]))
     states = ((name, book.state_of_service(text, now=now)) for name, text in sorted(named))
-    return [(Scope.of("service", name=name), state, describe(state, now=now)) for name, state in states]
+    return [(Scope.of("service", name=name), state, describe(state)) for name, state in states]

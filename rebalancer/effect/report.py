@@ -339,8 +339,8 @@ def _evicted(assessment: Assessment) -> int:
 def _not_assessed(settled: Sequence[Assessment], evictions: int) -> Iterable[str]:
     assessed = sum(_evicted(each) for each in settled)
     if assessed < evictions:
-        all_of_them = counted(evictions, "eviction")
-        yield f"{all_of_them}, {assessed} of them assessed: the rates count these; nodes and services, all"
+        of_all = f"{assessed} of {counted(evictions, 'eviction')}"
+        yield f"rates count only what is assessed, {of_all}; the tables of nodes and services count all"
 
 
 def _notes(
@@ -355,11 +355,14 @@ def _notes(
 ) -> Iterable[str]:
     hot = 0 if total is None else total.counts.hot
     if total is None:
-        yield "no data for this time: no node was hot by the hot-node SLO, or the SLO was not evaluated"
+        if episodes:
+            yield "no rates yet: a hot node is counted once its hot episode has ended"
+        else:
+            yield "no data for this time: no node was hot by the hot-node SLO, or the SLO was not evaluated"
     elif hot < ENOUGH_EPISODES:
         yield f"insufficient data: {counted(hot, 'episode')}, rates need at least {ENOUGH_EPISODES}"
     if now := sum(each.ended_at is None for each in episodes):
-        yield f"{counted(now, 'node')} still hot: their figures may change"
+        yield f"{counted(now, 'node')} still hot when the SLO was last evaluated: their figures may change"
     if waiting := sum(each.assessed_at is None for each in settled):
         yield f"{counted(waiting, 'assessment')} pending"
     if late := sum(each.late for each in settled):

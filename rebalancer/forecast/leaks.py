@@ -11,7 +11,6 @@ Nothing is evicted for a leak: the replacement would grow as well.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from rebalancer.forecast.former_pods import FormerPods, former_pods
 from rebalancer.forecast.memory_growth import Growth, growing
 from rebalancer.forecast.memory_runs import MemoryRuns, memory_runs
+from rebalancer.model.figures import clock_time
 from rebalancer.model.history import HOUR_SECONDS, STEP_SECONDS, DayBlock
 from rebalancer.model.snapshot import ClusterSnapshot
 
@@ -65,10 +65,10 @@ class MemoryLeak:
         """`grows by 60 MiB an hour and has 904 MiB; its limit of 1024 MiB is reached at 2026-02-28 14:05 UTC ...`"""
         what = "the memory of its node is used up" if self.limit_mebibytes is None else "is reached"
         limit = "" if self.limit_mebibytes is None else f"its limit of {self.limit_mebibytes:.0f} MiB "
-        until = "or never" if math.isinf(self.kill_until) else f"at the latest {utc(self.kill_until)}"
+        until = "or never" if math.isinf(self.kill_until) else f"at the latest {clock_time(self.kill_until)}"
         return (
             f"grows by {self.mebibytes_per_hour:.0f} MiB an hour and has {self.mebibytes:.0f} MiB; {limit}{what} at "
-            f"{utc(self.kill_at)} UTC (at the earliest {utc(self.kill_from)}, {until}){self._before}"
+            f"{clock_time(self.kill_at)} (at the earliest {clock_time(self.kill_from)}, {until}){self._before}"
         )
 
     @property
@@ -87,11 +87,6 @@ def leaks_note(leaks: Sequence[MemoryLeak]) -> str | None:
     pods = "1 pod leaks" if len(leaks) == 1 else f"{len(leaks)} pods leak"
     of = "," if len(leaks) == 1 else ", first"
     return f"{pods} memory{of} {first.pod} on {first.node}: it {first.sentence}"
-
-
-def utc(seconds: float) -> str:
-    """`2026-02-28 14:05`"""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
 
 
 def find_leaks(days: Sequence[DayBlock], snapshot: ClusterSnapshot, *, now: float) -> tuple[MemoryLeak, ...]:

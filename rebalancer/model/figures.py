@@ -1,11 +1,16 @@
-"""Figures in texts, alike in messages, tables and pages: `71.2%`, `1850m`, `3.1Gi`, `2m30s`, `2 pods`."""
+"""Figures in texts, alike in messages, tables and pages: `71.2%`, `1850m`, `3.1Gi`, `2m30s`, `2 pods`, times."""
 
 import math
+import re
+from datetime import UTC, datetime
 from typing import Final
 
 NOTHING: Final = "-"
 """Shown for unknown values, and for a rate of zero episodes."""
 BYTE_UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+TIMES: Final = re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d UTC\b")
+"""The times in a message, as `clock_time` writes them. Terminals and pages show them in local time."""
+_TIME: Final = "%Y-%m-%d %H:%M UTC"
 AGE_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
@@ -49,6 +54,16 @@ def age(seconds: float) -> str:
         elif parts:
             break
     return "".join(parts[:2])
+
+
+def clock_time(at: float) -> str:
+    """`2026-11-23 14:05 UTC`, of seconds since the epoch: every time in a message, which may be read days later."""
+    return datetime.fromtimestamp(at, UTC).strftime(_TIME)
+
+
+def seconds_of(clock_time: str) -> float:
+    """The inverse of `clock_time`. Raises ValueError."""
+    return datetime.strptime(clock_time, _TIME).replace(tzinfo=UTC).timestamp()
 
 
 def counted(count: int, one: str) -> str:

@@ -9,16 +9,14 @@ with open windows relieve the node enough.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
-from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.windows import Outlook, Windowed, annotation_of, next_opening
-from rebalancer.model.figures import percent
+from rebalancer.model.figures import clock_time, percent
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import MIN_RELIEF
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
@@ -28,7 +26,7 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, NodeThresholds
 from rebalancer.policy.schema.limits import resolve
 from rebalancer.policy.schema.schedule import DAY_SECONDS, Instants
-from rebalancer.policy.schema.windows import SEARCH_DAYS, Window, show_time
+from rebalancer.policy.schema.windows import SEARCH_DAYS, Window
 
 Floats = NDArray[np.float64]
 
@@ -53,21 +51,19 @@ class PredictedHotNode:
     """The latest start; None where no window opens in time, or no pod that would help may be moved."""
     start_why: str
     """Reason of `start_by`."""
-    zone: str = "UTC"
-    """Time zone of the window that decides `start_by`; UTC where none does."""
     resource: str = CPU
 
     @property
     def why(self) -> str:
-        """One sentence with the numbers, on the wall clock of `zone`."""
+        """One sentence with the numbers."""
         return self.sentence(self.peak_share, self.peak_at, self.hot_from)
 
     def sentence(self, peak_share: float, peak_at: float, hot_from: float) -> str:
         """The same with the figures of a later snapshot."""
-        of, zone = "" if self.resource == CPU else f"{self.resource} ", self.zone
+        of = "" if self.resource == CPU else f"{self.resource} "
         return (
-            f"{of}peak {percent(peak_share)} expected at {_clock(peak_at, zone)} {zone}, "
-            f"over {percent(self.high)} from {_clock(hot_from, zone)}; {self.start_why}"
+            f"{of}peak {percent(peak_share)} expected at {clock_time(peak_at)}, "
+            f"over {percent(self.high)} from {clock_time(hot_from)}; {self.start_why}"
         )
 
     def due(self, now: float, every: float) -> bool:
@@ -123,7 +119,6 @@ def predicted_hot_nodes(
             start_by=start.at,
             resource=resource,
             start_why=start.why,
-            zone=start.zone,
         )
         found.append(each)
     return sorted(found, key=_order)
@@ -156,10 +151,6 @@ def _thresholds(peak_shares: Floats, policy: RebalancerPolicy, node_pools: NodeP
     return node_pools.thresholds(peak_shares, pools)
 
 
-def _clock(at: float, zone: str) -> str:
-    return f"{datetime.fromtimestamp(at, ZoneInfo(zone)):%H:%M}"
-
-
 def _changes(window: Window, *, opens: bool) -> str:
     """Text of a window's opening (or closing) for moves."""
     if window.kind == "Allow":
@@ -171,8 +162,6 @@ def _changes(window: Window, *, opens: bool) -> str:
 class _Start:
     at: float | None
     why: str
-    zone: str = "UTC"
-    """Time zone of the times in the sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,30 +278,30 @@ class _StartSearch:
         at, share = float(times[chosen]), float(offered[chosen]) / excess
         short = "" if share >= 1 - ROUNDING else f"; only {math.floor(share * 100)}% of the excess may be moved then"
         if at >= deadline:
-            return _Start(at=at, why=f"to be relieved by {_clock(at, 'UTC')}{short}")
+            return _Start(at=at, why=f"to be relieved by {clock_time(at)}{short}")
         of = _largest([of for of, _, _, until in groups if at in until], candidates.relief)
         begins, ends = self._outlook.open_spans(of)
         closes = float(ends[np.searchsorted(begins, at, "right") - 1])
         window = self._outlook.decided_by(of, closes, opens=False)
-        zone, ends_it = window.time_zone, _changes(window, opens=False)
-        why = f"to be relieved by {_clock(at, zone)}, before {ends_it} at {_clock(closes, zone)}{short}"
-        return _Start(at=at, why=why, zone=zone)
+        ends_it = _changes(window, opens=False)
+        why = f"to be relieved by {clock_time(at)}, before {ends_it} at {clock_time(closes)}{short}"
+        return _Start(at=at, why=why)
 
     def _afterwards(self, candidates: _Candidates, *, deadline: float, hot_from: float) -> _Start:
         """The first possible start after the deadline; none where the node is hot by then."""
         opening = {of: float(begins[0]) for of in candidates.relief if len(begins := self._outlook.open_spans(of)[0])}
         at = min(opening.values(), default=math.inf)
         if at <= self._now:
-            return _Start(at=at, why=f"late: it should have begun by {_clock(deadline, 'UTC')}")
+            return _Start(at=at, why=f"late: it should have begun by {clock_time(deadline)}")
         if math.isinf(at):
             return self._far_off(candidates)
         of = _largest([of for of, first in opening.items() if first == at], candidates.relief)
         window = self._outlook.decided_by(of, at, opens=True)
         if at >= hot_from:
             return self._too_late(at, window)
-        zone, opens = window.time_zone, _changes(window, opens=True)
-        why = f"late: it should begin by {_clock(deadline, zone)}, but {opens} at {_clock(at, zone)}"
-        return _Start(at=at, why=why, zone=zone)
+        opens = _changes(window, opens=True)
+        why = f"late: it should begin by {clock_time(deadline)}, but {opens} at {clock_time(at)}"
+        return _Start(at=at, why=why)
 
     def _far_off(self, candidates: _Candidates) -> _Start:
         """The result where no window opens for days."""
@@ -327,9 +316,7 @@ class _StartSearch:
         return _Start(at=None, why=f"no window opens in time: those of {candidates.service[of]} {what}")
 
     def _too_late(self, at: float, window: Window) -> _Start:
-        when = show_time(at, zone=window.time_zone, now=self._now)
-        why = f"no window opens in time: {_changes(window, opens=True)} {when}"
-        return _Start(at=None, why=why, zone=window.time_zone)
+        return _Start(at=None, why=f"no window opens in time: {_changes(window, opens=True)} at {clock_time(at)}")
 
 
 def rounds_needed(

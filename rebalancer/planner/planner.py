@@ -675,10 +675,10 @@ def _reason(job: Job, pod: Pod) -> str:
     if headroom is None:
         return finding.reason
     parts = [
-        f"{name} {percent(each / whole)}"
+        f"{percent(each / whole)} {name}"
         for name, each, whole in zip(
             headroom.loads.resources, headroom.loads.relieved[pod.index], headroom.loads.room[finding.node], strict=True
         )
         if math.isfinite(each)
     ]
-    return f"{finding.reason}; relieves it of {', '.join(parts)}"
+    return f"{finding.reason}; relieves the node of {', '.join(parts)}"

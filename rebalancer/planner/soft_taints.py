@@ -73,7 +73,7 @@ class SoftTaintBudget:
         sizes = np.bincount(self.pool_of[self.pool_of >= 0], minlength=len(self.left))
         percent = max(math.ceil(100 * (used[at] + wanted[at]) / sizes[at]) for at in short)
         value = f"{min(percent, 100)}%"
-        message = f"{refusal.message}; {SETTING}: {value} would free it"
+        message = f"{refusal.message}; soft taints on more nodes ({SETTING}: {value}) would allow it"
         return replace(refusal, message=message, setting=SETTING, value=value)
 
     def _is_free(self, node: int) -> bool:

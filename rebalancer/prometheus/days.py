@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.day_grid import DayGrid
+from rebalancer.model.figures import clock_time
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid
 from rebalancer.model.snapshot import ClusterSnapshot, Floats
 from rebalancer.prometheus.decode import Lines, PodLines
@@ -127,10 +128,13 @@ class DayOfSeries:
             notes=tuple(dict.fromkeys((*(old.notes if old else ()), *self._notes(known)))),
         )
 
+    def _clock(self, slot: int) -> str:
+        return clock_time(self._day * DAY_SECONDS + slot * STEP_SECONDS)
+
     def _notes(self, known: NDArray[np.bool_]) -> Iterator[str]:
         if gaps := [gap for gap in _gaps(known, self._first) if gap[1] - gap[0] >= _SHORT_GAP]:
-            text = ", ".join(f"{_clock(start)} to {_clock(stop)}" for start, stop in gaps[:_SHOWN_GAPS])
-            yield f"no samples from {text} UTC" + (f" and {len(gaps) - _SHOWN_GAPS} more" * (len(gaps) > _SHOWN_GAPS))
+            text = ", ".join(f"{self._clock(start)} to {self._clock(stop)}" for start, stop in gaps[:_SHOWN_GAPS])
+            yield f"no samples from {text}" + (f" and {len(gaps) - _SHOWN_GAPS} more" * (len(gaps) > _SHOWN_GAPS))
         if self._odd:
             yield f"{self._odd} figures are left out: negative, not finite, or more than a node has"
         contested = {i: each for i, each in self._claims.items() if each.conflicts.sum() > _HANDOVER}
@@ -218,7 +222,3 @@ def _gaps(known: NDArray[np.bool_], first: int) -> list[tuple[int, int]]:
     missing = np.concatenate(([False], ~known, [False]))
     edges = np.flatnonzero(missing[1:] != missing[:-1]) + first
     return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
-
-
-def _clock(slot: int) -> str:
-    return f"{slot * STEP_SECONDS // 3600:02d}:{slot * STEP_SECONDS % 3600 // 60:02d}"

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.guards import parse_flag
-from rebalancer.constraints.limits import clock_time
 from rebalancer.model.drains import InVain
-from rebalancer.model.figures import percent
+from rebalancer.model.figures import clock_time, percent
 from rebalancer.model.plan import Finding, Goal, LandingRule, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import RUNNING

@@ -9,13 +9,12 @@ peak is found although it is cool now.
 
 from collections.abc import Collection
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.alerts import ThresholdOverride
-from rebalancer.model.figures import percent
+from rebalancer.model.figures import clock_time, percent
 from rebalancer.model.plan import AT_ITS_PEAK, Finding, Loads, ResourceExcess, is_predicted
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.usage import CPU, MEMORY
@@ -182,7 +181,7 @@ def _peak(resource: str) -> str:
 def _clock(view: StrategyView, node: int, resource: str) -> str:
     assert view.peaks is not None
     peaks = view.peaks if resource == CPU else view.peaks.resources[resource]
-    return f"{datetime.fromtimestamp(float(peaks.node_at[node]), UTC):%a %H:%M} UTC"
+    return clock_time(float(peaks.node_at[node]))
 
 
 def _request_loads(view: StrategyView) -> Loads:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from rebalancer.model.effect import Assessment, ChangeBreakdown
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
-from rebalancer.model.figures import cores, counted, millicores, percent
+from rebalancer.model.figures import clock_time, cores, counted, millicores, percent
 from rebalancer.web.svg import picture, tag, titles
 from rebalancer.web.views import Curve, NodeLine, TimelinePage
 
@@ -110,7 +110,7 @@ def timeline(page: TimelinePage) -> Markup:
         ]
         parts += [_relief(each, x, top + 3, row - 6) for each in page.reliefs if each.node == name]
         for at, group in _close([each for each in moves if each.node == name], x):
-            title = "; ".join(f"{_clock(each.planned_at)} UTC {each.full_name}" for each in group)
+            title = "; ".join(f"{clock_time(each.planned_at)} {each.full_name}" for each in group)
             mark = [tag("title", title), tag("path", d=f"M{x(at) - 6:.1f} {top + 6:.1f}h12l-6 9z")]
             if len(group) > 1:
                 mark.append(tag("text", str(len(group)), x=x(at) + 8, y=top + 14))
@@ -365,7 +365,7 @@ def _grouped(frame: _Frame, marks: Sequence[Mark]) -> list[list[Mark]]:
 def _mark(frame: _Frame, group: Sequence[Mark]) -> Markup:
     x = frame.x(group[0].at)
     parts = [
-        tag("title", "; ".join(f"{_clock(each.at)} UTC {each.text}" for each in group)),
+        tag("title", "; ".join(f"{clock_time(each.at)} {each.text}" for each in group)),
         tag("line", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM),
         tag("path", d=f"M{x - 6:.1f} {TOP - 9:.1f}h12l-6 9z"),
     ]
@@ -388,7 +388,7 @@ def _told(of: Curve, line: NodeLine, marks: Sequence[Mark]) -> str:
     if known:
         said.append(f"Measured between {percent(min(known))} and {percent(max(known))}.")
     if line.peak_share is not None and line.peak_at is not None:
-        said.append(f"A peak of {percent(line.peak_share)} is forecast for {_clock(line.peak_at)} UTC.")
+        said.append(f"A peak of {percent(line.peak_share)} is forecast for {clock_time(line.peak_at)}.")
     if line.high is not None:
         said.append(f"Hot above {percent(line.high)}.")
     inside = sum(of.since <= mark.at <= of.until for mark in marks)

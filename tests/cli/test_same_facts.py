@@ -141,7 +141,7 @@ def test_21_1_a_cooled_node_is_not_forecast_to_be_hot_by_the_pods_that_left_it(i
 def test_21_1_a_plan_says_which_forecast_it_was_made_with(it: Commands) -> None:
     folder = it.folder / "history" / "demo"
     [note] = it.document("plan")["cycle"]["notes"]
-    assert note.startswith(f"planned without a forecast: there is no usage history in {folder};")
+    assert note.startswith(f"planned without a forecast: no usage history in {folder} (")
     it.document("forecast")
     planned = it.document("plan")
     ran = it.document("run", "--once", "--no-wait")
@@ -151,4 +151,4 @@ def test_21_1_a_plan_says_which_forecast_it_was_made_with(it: Commands) -> None:
         assert "is expected" in each["findings"][0]["reason"]
     it.lab.clock.sleep(8 * 3600.0)
     [note] = it.document("plan")["cycle"]["notes"]
-    assert re.match(rf"planned without a forecast: the usage history in {folder} ends 8h\w* ago; ", note)
+    assert re.match(rf"planned without a forecast: the usage history in {folder} ends 8h\w* ago ", note)

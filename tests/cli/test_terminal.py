@@ -2,7 +2,9 @@
 
 import io
 import re
+import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -11,19 +13,22 @@ import pytest
 from rich.console import Console
 
 from rebalancer.cli.output.tables import plain_table
+from rebalancer.cli.output.times import localised
 from rebalancer.cli.registry import COMMANDS
 from rebalancer.lab import Lab
 from rebalancer.model.document import DIMENSIONS
+from rebalancer.model.figures import clock_time
 from rebalancer.store import upgrade
 from tests.cli import test_accuracy
 from tests.cli.test_report import WEEK
 from tests.e2e.test_backtest_cli import write_trace
 from tests.evaluation.builders import fill
-from tests.programs.cli import Result, policy_for, write_policy
+from tests.programs.cli import Result, policy_for, rebalancer, write_policy
 from tests.programs.in_process import run_here
 
 ROOT = Path(__file__).parents[2]
 WIDTH = 80
+JST = timezone(timedelta(hours=9))
 OF_CLUSTER = ("--kubeconfig", "{kubeconfig}")
 OF_LEDGER = ("-f", "{policy}", "--database", "{database}")
 OF_BOTH = (*OF_CLUSTER, *OF_LEDGER)
@@ -34,6 +39,7 @@ CALLS = {
     "plan, wide": ("plan", "--all-nodes", *OF_BOTH),
     "explain pod": ("explain", "pod", "{pod}", *OF_BOTH),
     "explain node": ("explain", "node", "gen-2", *OF_BOTH),
+    "explain node, long codes": ("explain", "node", "gen-5", *OF_BOTH),
     "forecast": ("forecast", *OF_BOTH),
     "advise": ("advise", "scheduler", "-o", "table", *OF_BOTH),
     "limits": ("limits", *OF_BOTH),
@@ -67,6 +73,8 @@ SILENT = {
     "replay": "needs days of history; its tables are those of test_replay_output",
 }
 """Commands that print no table of the cluster's names here."""
+GROUPS = ("advise", "db", "explain", "policy", "resolve")
+"""Commands that have commands."""
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +173,48 @@ def test_21_2_every_command_is_tried_at_80_columns() -> None:
 def test_21_2_no_name_is_cut_and_no_row_wrapped_at_80_columns(name: str, names: dict[str, str]) -> None:
     done = call(names, *CALLS[name])
     check(done.out, set(names["pods"].split()))
+
+
+def test_23_1_a_time_in_a_message_is_local_and_has_its_day_unless_that_is_today(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        noon = datetime.now(JST).replace(hour=12, minute=0, second=0, microsecond=0).timestamp()
+        said = localised(f"peak expected at {clock_time(noon)}, over 75% from {clock_time(noon + 86_400)}")
+        tomorrow = datetime.fromtimestamp(noon + 86_400, JST).strftime("%Y-%m-%d")
+        assert said == f"peak expected at 12:00 JST, over 75% from {tomorrow} 12:00 JST"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize("group", ["", *GROUPS])
+def test_21_2_the_list_of_commands_is_not_cut_at_80_columns(group: str) -> None:
+    assert "..." not in run_here([*group.split(), "-h"], columns=WIDTH).out.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_21_2_help_names_values_in_words_of_people(command: str) -> None:
+    assert not re.search(r"-[\w-]+ <(str|int|path|list|float)", run_here([command, "-h"], columns=WIDTH).out)
+
+
+def test_21_3_a_command_without_a_policy_says_what_to_type() -> None:
+    done = rebalancer("plan")
+    assert (done.code, done.out) == (4, "")
+    assert "type -f FILE or set REBALANCER_POLICY" in done.err
+
+
+def test_21_2_the_last_cycle_of_a_database_is_a_sentence(names: dict[str, str]) -> None:
+    last = call(names, "db", "status", "--database", "{week}").out.partition("Last cycle: ")[2]
+    assert last.startswith("cluster ")
+    assert not re.search(r"\d{9}|False|[{}\[\]]", last), "no columns of the table, no seconds since the epoch"
+
+
+def test_21_1_both_ends_of_a_report_have_their_day(names: dict[str, str]) -> None:
+    first = " ".join(call(names, "report", "-f", "{week_policy}", "--database", "{week}").out.splitlines()[:2])
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d \w+ to \d{4}-\d\d-\d\d \d\d:\d\d \w+", first), first
 
 
 def test_21_2_a_wide_table_has_all_columns(names: dict[str, str]) -> None:

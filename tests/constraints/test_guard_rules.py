@@ -145,7 +145,7 @@ def test_a_refusal_carries_the_numbers() -> None:
     assert young is not None
     assert young.message.endswith(": 1m30s of 5m")
     assert few is not None
-    assert few.message.endswith(": shop/web wants 1 of at least 2")
+    assert few.message.endswith(": shop/web has 1, guards.minReplicas is 2")
 
 
 def test_guards_are_asked_in_an_order_that_names_the_hardest_reason_first() -> None:

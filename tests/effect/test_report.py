@@ -152,7 +152,7 @@ def test_21_1_nodes_and_services_count_the_same_evictions_and_the_report_says_wh
         "node-4": 1,
     }
     assert report.total is not None
-    note = "4 evictions, {} of them assessed: the rates count these; nodes and services, all"
+    note = "rates count only what is assessed, {} of 4 evictions; the tables of nodes and services count all"
     assert note.format(report.total.counts.evictions) in report.notes
 
 
@@ -191,8 +191,8 @@ def test_accounts_add_up(report: Report) -> None:
 def test_notes_say_what_makes_the_figures_doubtful(report: Report) -> None:
     assert report.notes == (
         "insufficient data: 5 episodes, rates need at least 20",
-        "1 node still hot: their figures may change",
-        "4 evictions, 3 of them assessed: the rates count these; nodes and services, all",
+        "1 node still hot when the SLO was last evaluated: their figures may change",
+        "rates count only what is assessed, 3 of 4 evictions; the tables of nodes and services count all",
     )
     made = [
         an_assessment(minute=5, late=True, outcome=Outcome.REMAINING_PODS_GREW, breakdown=an_account(unexplained=900)),

@@ -92,7 +92,7 @@ def test_a_refusal_names_the_value_with_which_exactly_the_move_is_planned(size: 
         each for each in a_pool(size, warm, soft_taint=tight).best().plan.planner.refusals() if each.name == "a"
     ]
     assert refusal.setting == "softTaint.maxNodes"
-    assert f"softTaint.maxNodes: {refusal.value} would free it" in refusal.message
+    assert f"soft taints on more nodes (softTaint.maxNodes: {refusal.value}) would allow it" in refusal.message
     percent = int(refusal.value.removesuffix("%"))
     found = a_pool(size, warm, soft_taint={**tight, "maxNodes": refusal.value}).best()
     assert [move.pod for move in found.moves] == ["a"], refusal.value

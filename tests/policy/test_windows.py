@@ -23,7 +23,6 @@ from rebalancer.policy.schema.windows import (
     Windows,
     is_open,
     parse_change_window,
-    show_time,
     state_of_annotation,
 )
 
@@ -154,12 +153,6 @@ def test_the_state_names_the_window_that_decides_and_the_zone_of_the_next_change
     assert is_open((night,), utc("2026-01-15 12:00")).because == "outside every allow window"
     assert is_open((night,), utc("2026-01-15 23:00")).because == "in the allow window allow 0 22 * * * 8h Europe/Berlin"
     assert is_open((freeze,), utc("2026-01-15 23:00")).because == "in no deny window"
-
-
-def test_instants_are_shown_on_the_clock_of_a_zone_with_a_date_when_far() -> None:
-    now = utc("2026-01-15 12:00")
-    assert show_time(utc("2026-01-19 21:00"), zone=BERLIN, now=now) == "Mon 22:00 Europe/Berlin"
-    assert show_time(utc("2026-03-30 20:00"), zone=BERLIN, now=now) == "Mon 2026-03-30 22:00 Europe/Berlin"
 
 
 # --- What is refused when it's read.

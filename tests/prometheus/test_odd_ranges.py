@@ -14,7 +14,7 @@ ODD: list[tuple[str, list[Line], dict[str, dict[int, float]], tuple[str, ...]]] 
         "a gap stays unknown",
         [line("node:cpu", {slot: 1.0 for slot in range(SLOTS) if not 120 <= slot < 150}, node="a")],
         {"a": {119: 1000, 120: np.nan, 149: np.nan, 150: 1000}},
-        ("no samples from 10:00 to 12:30 UTC", "no series of pods"),
+        ("no samples from 2026-09-04 10:00 UTC to 2026-09-04 12:30 UTC", "no series of pods"),
     ),
     (
         "one scrape that failed is no gap worth a word",
@@ -26,14 +26,15 @@ ODD: list[tuple[str, list[Line], dict[str, dict[int, float]], tuple[str, ...]]] 
         "two days of retention begin in the middle of a day",
         [line("node:cpu", 1.0, node="a", first=200)],
         {"a": {199: np.nan, 200: 1000}},
-        ("no samples from 00:00 to 16:40 UTC", "no series of pods"),
+        ("no samples from 2026-09-04 00:00 UTC to 2026-09-04 16:40 UTC", "no series of pods"),
     ),
     (
         "what is no CPU is left out",
         [line("node:cpu", {0: "NaN", 1: "+Inf", 2: "-Inf", 3: -0.5, 4: 1.0, 5: 6.0, 6: 6.1, 7: 1e300}, node="a")],
         {"a": {0: np.nan, 1: np.nan, 2: np.nan, 3: np.nan, 4: 1000, 5: 6000, 6: np.nan, 7: np.nan}},
         (
-            "no samples from 00:00 to 00:20, 00:30 to 24:00 UTC",
+            "no samples from 2026-09-04 00:00 UTC to 2026-09-04 00:20 UTC, "
+            "2026-09-04 00:30 UTC to 2026-09-05 00:00 UTC",
             "5 figures are left out: negative, not finite, or more than a node has",
             "no series of pods",
         ),
@@ -42,7 +43,11 @@ ODD: list[tuple[str, list[Line], dict[str, dict[int, float]], tuple[str, ...]]] 
         "two series of one node that disagree can't be told apart",
         [line("node:cpu", 1.0, node="a", job="x"), line("node:cpu", 2.0, node="a", job="y", end=100)],
         {"a": {0: np.nan, 99: np.nan, 100: 1000}},
-        ("no samples from 00:00 to 08:20 UTC", "the series of a are ambiguous", "no series of pods"),
+        (
+            "no samples from 2026-09-04 00:00 UTC to 2026-09-04 08:20 UTC",
+            "the series of a are ambiguous",
+            "no series of pods",
+        ),
     ),
     (
         "two series of one node that agree are one",

@@ -95,7 +95,7 @@ def test_a_node_that_would_be_hot_at_ten_is_relieved_before_its_window_closes(tm
         assert [each.trigger for each in ahead] == [Trigger.FORECAST]
         assert [name for report in ahead for _, name in report.findings] == ["node-1"]
         assert ahead[0].evictions[0].waits_for == "" != ahead[0].evictions[2].waits_for
-        said = re.compile(r"of (89|90|91)(\.\d)?% expected at Tue 09:55 UTC, over high 75%")
+        said = re.compile(r"of (89|90|91)(\.\d)?% expected at \d{4}-\d\d-\d\d 09:55 UTC, over high 75%")
         assert all(said.search(each.reason) for each in ahead[0].evictions)
 
 

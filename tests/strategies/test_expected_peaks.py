@@ -59,7 +59,7 @@ def seen(
 def test_a_cool_node_is_found_when_it_is_due() -> None:
     found, _ = seen([a_node("n", used=2_000.0)], {"n": 14_560.0}, due=["n"])
     (finding,) = found.findings
-    assert finding.reason == "peak of 91% expected at Thu 10:00 UTC, over high 75%, to be cooled to 65%"
+    assert finding.reason == "peak of 91% expected at 1970-01-01 10:00 UTC, over high 75%, to be cooled to 65%"
     assert (finding.cpu_share, finding.high, finding.target) == (0.91, 0.75, 0.65)
     assert found.loads.over.tolist() == [True]
     assert found.loads.hot.tolist() == [False]
@@ -82,7 +82,7 @@ def test_a_node_that_is_hot_now_is_relieved_of_both() -> None:
     assert found.loads.target[0].tolist() == [10_400.0, 10_400.0]
     (finding,) = found.findings
     assert finding.reason == (
-        "real CPU 81.2% is over high 75%, to be cooled to 65%; a peak of 91% is expected at Thu 10:00 UTC"
+        "real CPU 81.2% is over high 75%, to be cooled to 65%; a peak of 91% is expected at 1970-01-01 10:00 UTC"
     )
     assert finding.cpu_share == 0.8125
 

@@ -97,7 +97,8 @@ def a_move(**fields: Any) -> Eviction:
         "pod": "checkout-6c9f7d5b8-x2x7k",
         "service": "shop/checkout",
         "cpu_millicores": 1650.0,
-        "reason": "real CPU 91.2% is over high 75% (alert NodeHot), to be cooled to 65%; relieves it of cpu 10.3%",
+        "reason": "real CPU 91.2% is over high 75% (alert NodeHot), to be cooled to 65%; "
+        "relieves the node of 10.3% cpu",
         "outcome": EvictionOutcome.EVICTED,
         "target_nodes": (TargetNode("node-7", 0.75), TargetNode("node-9", 0.25)),
         "replacement_pod": "checkout-6c9f7d5b8-9q4mz",
@@ -232,8 +233,8 @@ def _steps(since: float, until: float) -> Iterable[float]:
 def a_node_page(line: NodeLine, **fields: Any) -> views.NodePage:
     given: dict[str, Any] = {
         "at": NOW - 20,
-        "plan": "peak 96% expected at 10:05 UTC, over 75% from 08:40; to be relieved by 05:45, before the window "
-        "'night' closes at 06:00",
+        "plan": "peak 96% expected at 2026-09-23 10:05 UTC, over 75% from 2026-09-23 08:40 UTC; "
+        "to be relieved by 2026-09-23 05:45 UTC, before the window 'night' closes at 2026-09-23 06:00 UTC",
         "curve": a_curve(),
         "evictions": (
             a_move(),

@@ -81,14 +81,17 @@ def test_evictions_at_nearly_the_same_time_are_one_mark_with_their_number() -> N
     svg = drawn(a_curve(), *marks, Mark(at=NOW - HOUR, text="shop/db"), Mark(at=NOW - 3 * DAY, text="shop/old"))
     first, second = svg.all("g", class_="mark")
     assert first.one("text").text == "3"
-    assert first.one("title").text == "10:00 UTC shop/web-0; 10:00 UTC shop/web-1; 10:00 UTC shop/web-2"
-    assert second.one("title").text == "12:00 UTC shop/db"
+    assert (
+        first.one("title").text
+        == "2026-09-22 10:00 UTC shop/web-0; 2026-09-22 10:00 UTC shop/web-1; 2026-09-22 10:00 UTC shop/web-2"
+    )
+    assert second.one("title").text == "2026-09-22 12:00 UTC shop/db"
 
 
 def test_the_curve_is_told_in_words() -> None:
     svg = drawn(a_curve(), Mark(at=NOW - HOUR, text="shop/db"), peak_share=0.9, peak_at=NOW + HOUR)
     assert svg.one("desc").text == (
-        "Now 50% of 16 cores. Measured between 40% and 50%. A peak of 90% is forecast for 14:00 UTC. "
+        "Now 50% of 16 cores. Measured between 40% and 50%. A peak of 90% is forecast for 2026-09-22 14:00 UTC. "
         "Hot above 75%. 1 evictions are marked."
     )
 

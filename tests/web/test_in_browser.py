@@ -70,6 +70,20 @@ def site(browser: Browser) -> Iterator[Site]:
         server.stop(1.0)
 
 
+def test_23_1_a_time_in_a_message_is_local_and_has_its_day_unless_that_is_today(site: Site) -> None:
+    line = a_node("node-1", 0.912)
+    site.views.nodes, site.views.pages = [line], {"node-1": a_node_page(line)}
+    with site.page() as page:
+        page.goto("/")
+        expect(page.get_by_text("peak 96% expected at 17:05, over 75% from 16:40")).to_be_visible()
+        page.goto("/nodes/node-1")
+        expect(page.get_by_text("peak 96% expected at 23 Sept 12:05, over 75% from 23 Sept 10:40")).to_be_visible()
+        assert " UTC" not in page.locator("main").inner_text()
+    with site.page(javascript=False) as page:
+        page.goto("/")
+        expect(page.get_by_text("peak 96% expected at 2026-09-22 15:05 UTC")).to_be_visible()
+
+
 def test_21_5_an_eviction_appears_without_a_reload_and_nothing_else_moves(site: Site) -> None:
     site.views.nodes = [*a_cluster(40), a_node("node-1", 0.912)]
     line = site.views.nodes[-1]

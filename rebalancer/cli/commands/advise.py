@@ -21,8 +21,11 @@ def root() -> None:
 @app.command("scheduler")
 @options(*CLUSTER, *TABLES, output=Output.YAML)
 def scheduler(invocation: Invocation) -> None:
-    """Print a KubeSchedulerConfiguration for this cluster, with the measurements behind each change. With `-o yaml`
-    that is a file for kube-scheduler; the other formats have the advice behind it."""
+    """Print a KubeSchedulerConfiguration for this cluster.
+
+    With the measurements behind each change. With `-o yaml` it is a file for kube-scheduler; the other formats have the
+    advice behind it.
+    """
     from rebalancer.cli.commands.explain import observed_cluster
     from rebalancer.cli.output.advised import advice_document, advised_yaml
     from rebalancer.cli.output.formats import Shown

@@ -25,7 +25,7 @@ def backtest_command(
         typer.Option(
             "--traces",
             envvar="REBALANCER_TRACES",
-            metavar="<path>",
+            metavar="FOLDER",
             help="Folder of CSV files `timestamp,value`: 5-minute steps, CPU in percent of one machine. Repeat it for "
             "several folders; REBALANCER_TRACES separates them by colons.",
             show_default=False,

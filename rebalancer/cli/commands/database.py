@@ -1,6 +1,7 @@
 """`rebalancer db`: upgrade the schema, show the contents, prune what is no longer needed."""
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,7 +19,7 @@ app = typer.Typer(help="Manage the database of cycles, evictions and outcomes.",
 @app.command()
 @options("database")
 def upgrade(invocation: Invocation) -> None:
-    """Create the tables, or migrate them to the schema of this version. No records are lost."""
+    """Create the tables, or migrate them to this version. No records are lost."""
     from rebalancer.bootstrap.database import database_shown, database_upgrade
 
     revision = database_upgrade(invocation.settings)
@@ -39,7 +40,9 @@ def prune(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the records.")] = False,
 ) -> None:
-    """Drop ledger records that no limit counts any more, and old details. The daemon does this once an hour.
+    """Drop records that are no longer needed.
+
+    These are ledger records that no limit counts any more, and old details. The daemon does this once an hour.
 
     Details are cycles with their findings and refusals, hot episodes and assessments; at least three days of them are
     kept. Daily counts are kept for good, evictions and pool hours for 400 days, forecasts and their
@@ -73,8 +76,10 @@ def prune(
 @app.command("accept-restore")
 @options(*CLUSTER)
 def accept_restore(invocation: Invocation) -> None:
-    """Go on with a database that was restored from a backup, or promoted without its last commits; or with a cluster
-    that was rebuilt under its old name.
+    """Accept a database that was restored from a backup.
+
+    Or one that was promoted without its last commits, or that has records of a cluster that was rebuilt under its old
+    name.
 
     The Lease knows how many evictions were reserved; a ledger that has fewer evicts nothing. Missing ones are counted
     again where Events of the cluster or replacements show them. While others are missing, which no limit counts,
@@ -98,7 +103,9 @@ def accept_restore(invocation: Invocation) -> None:
 @app.command()
 @options("database", *TABLES)
 def status(invocation: Invocation) -> None:
-    """Show the schema revision, row counts, the last cycle, and evictions whose outcome is unknown.
+    """Show the schema, rows and last cycle of the database.
+
+    And evictions whose outcome is unknown.
 
     Without a database in this folder, the database of the last demo is shown.
     """
@@ -123,13 +130,29 @@ def status(invocation: Invocation) -> None:
             table.add_row(name, str(rows))
         screen.print(table)
         if found.last_cycle is not None:
-            shown = ", ".join(
-                f"{key} {value}" for key, value in found.last_cycle.items() if value not in (None, "", [])
-            )
-            print_paragraph(screen, "Last cycle:", shown)
+            print_paragraph(screen, "Last cycle:", _cycle_line(found.last_cycle))
         if found.unreconciled:
             evictions = counted(found.unreconciled, "eviction")
             print_paragraph(screen, evictions, "with an unknown outcome; the next run reconciles them.")
 
     document = {"url": found.url_shown, **pick(found, *names), "unreconciled": found.unreconciled}
     invocation.show(lambda: Shown(document=document, draw=draw))
+
+
+def _cycle_line(columns: Mapping[str, Any]) -> str:
+    """`cluster demo, manual, 5m ago (14:05 CET), 12 nodes, 3 hot, 6 evicted; note`"""
+    from rebalancer.cli.output.times import ago, moment
+    from rebalancer.model.figures import counted
+
+    parts = [
+        f"cluster {columns['cluster']}",
+        f"{columns['trigger']}{', dry run' if columns['dry_run'] else ''}",
+        f"{ago(columns['started_at'])} ago ({moment(columns['started_at'])})",
+    ]
+    if columns["nodes"] is not None:
+        parts += [counted(columns["nodes"], "node"), f"{columns['hot_nodes']} hot"]
+    parts += [f"{count} {outcome}" for outcome, count in columns["outcomes"].items()]
+    if columns["finished_at"] is None:
+        parts.append("not finished")
+    said = [each for each in (columns["stopped_message"], *columns["notes"]) if each]
+    return "; ".join([", ".join(parts), *said])

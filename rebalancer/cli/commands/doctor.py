@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @options(*CLUSTER, *TABLES)
 def doctor(invocation: Invocation) -> None:
-    """Check the database, the API server, permissions, the Lease and usage data.
+    """Check database, API server, permissions, Lease and metrics.
 
     The exit code is that of the first failed check. A warning is not a failure.
     """

@@ -28,7 +28,7 @@ class KindGroup(TyperGroup):
 
 
 app = typer.Typer(
-    help="Explain the decisions about a pod or a node, with the scheduler's scores.",
+    help="Explain the decisions about a pod or a node.",
     no_args_is_help=True,
     cls=KindGroup,
 )
@@ -72,8 +72,10 @@ def pod(
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace of the pod.")] = None,
     all_nodes: AllOption = False,
 ) -> None:
-    """Explain a pod: for each node the filter that rejects it or its scores, its target nodes, and whether a run would
-    evict it."""
+    """Explain whether a run would evict a pod, and where to.
+
+    For each node: the filter of kube-scheduler that rejects the pod, or its scores.
+    """
     space, _, short = plain_name(name, ["pod"]).rpartition("/")
     if space and namespace is not None and space != namespace:
         raise ConfigError(f"{name}: expected the namespace once, got also -n {namespace}")
@@ -111,8 +113,10 @@ def node(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the node.")],
     all_pods: AllOption = False,
 ) -> None:
-    """Explain a node: whether and why it is hot, which pods may be evicted and why the others may not, and why pods are
-    scheduled to it."""
+    """Explain why a node is hot, and which of its pods may go.
+
+    For each pod the decision and its reason; for each service why its pods are scheduled to this node.
+    """
     with observed_cluster(invocation) as scene:
         from rebalancer.cli.output.explanations import node_document, print_node
         from rebalancer.cli.output.formats import Shown

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 def lab(
     scenario: Annotated[str, typer.Argument(help="Name of a shipped scenario, or path to a scenario file.")] = "demo",
     port: Annotated[int, typer.Option("--port", help="Port of the API server; 0 selects a free port.")] = 0,
-    speed: Annotated[float, typer.Option("--speed", min=1, help="Speed of the cluster's clock, in real time.")] = 1.0,
+    speed: Annotated[
+        float, typer.Option("--speed", min=1, help="Speed of the cluster's clock, as a multiple of real time.")
+    ] = 1.0,
     kubeconfig: Annotated[
         Path | None,
         typer.Option(
@@ -30,7 +32,7 @@ def lab(
         ),
     ] = None,
 ) -> None:
-    """Serve a practice cluster on the loopback interface until interrupted."""
+    """Serve a practice cluster on loopback until interrupted."""
     with (
         started(scenario, port=port, speed=speed) as running,
         lab_files(running, kubeconfig=kubeconfig) as files,

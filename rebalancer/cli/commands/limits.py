@@ -20,7 +20,7 @@ WATCH_SECONDS = 30.0
 
 @options(*CLUSTER, *WATCHED)
 def limits(invocation: Invocation) -> None:
-    """Show the limits of every scope: used, left, and when the next eviction is possible."""
+    """Show what is used and left of each limit. With the time of the next possible eviction."""
     invocation.show(lambda: _limits(invocation), every=WATCH_SECONDS)
 
 
@@ -78,7 +78,7 @@ def windows(
         bool, typer.Option("--all-namespaces", "-A", help="With --services: services of all namespaces (the default).")
     ] = False,
 ) -> None:
-    """Show the change windows of each scope: open or closed, until when, and the next opening."""
+    """Show the change windows of each scope, open or closed. With the end of each, and the next opening."""
     policy = invocation.policy
     if namespace is not None and all_namespaces:
         raise ConfigError("-n and -A: expected one of them")

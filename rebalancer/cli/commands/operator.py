@@ -26,7 +26,10 @@ def pause(
     scope: ScopeArgument,
     reason: Annotated[str, typer.Option("--reason", help="Reason, shown wherever the pause is.", show_default=False)],
     lasting: Annotated[
-        str | None, typer.Option("--for", help="Duration, for example 2h. Without it the pause lasts until resumed.")
+        str | None,
+        typer.Option(
+            "--for", metavar="DURATION", help="Duration, for example 2h. Without it the pause lasts until resumed."
+        ),
     ] = None,
 ) -> None:
     """Stop evictions in a scope. The pause is stored in the database and holds for all replicas and clusters that share
@@ -64,7 +67,7 @@ def resume(invocation: Invocation, scope: ScopeArgument) -> None:
     say(f"{at}: {counted(ended, 'pause')} ended" if ended else f"{at}: not paused")
 
 
-resolve = typer.Typer(help="End a doubt by hand, with a reason that is recorded.", no_args_is_help=True)
+resolve = typer.Typer(help="Close an eviction in flight by hand.", no_args_is_help=True)
 
 
 @resolve.callback()
@@ -79,8 +82,10 @@ def resolve_eviction(
     record: Annotated[int, typer.Argument(metavar="ID", help="ID of an eviction in flight, as `status` shows it.")],
     reason: Annotated[str, typer.Option("--reason", help="Reason, recorded with the eviction.", show_default=False)],
 ) -> None:
-    """Close an eviction in flight: its replacement is no longer waited for. The eviction stays counted in limits of
-    evictions per time."""
+    """Close an eviction in flight, whose replacement is lost.
+
+    The replacement is no longer waited for. The eviction stays counted in limits of evictions per time.
+    """
     from rebalancer.bootstrap.database import open_ledger
 
     with open_ledger(invocation.policy, invocation.settings) as ledger:

@@ -46,7 +46,7 @@ def plan(
         typer.Option("--server-dry-run", help="Send each eviction to the API server, one at a time, with dryRun=All."),
     ] = False,
 ) -> None:
-    """Show the evictions that a run would make now, and the reason for each decision. Changes nothing."""
+    """Show the evictions that a run would make now, and why. Changes nothing."""
     if namespace is not None and all_namespaces:
         raise ConfigError("-n and -A: expected one of them")
     with invocation.planning(steer=wait) as context:

@@ -44,7 +44,10 @@ def validate(
 @app.command()
 @options("policy", *TABLES)
 def show(invocation: Invocation) -> None:
-    """Show every value of a policy that is in force, and where it comes from: a line of the file, or the default."""
+    """Show every value in force, and where it comes from.
+
+    That is a line of the file, or the default.
+    """
     from rich.text import Text
 
     from rebalancer.cli.output.formats import Shown
@@ -85,8 +88,11 @@ def init(
         Path | None, typer.Option("--file", "-f", help="File to write instead of stdout; it must not exist yet.")
     ] = None,
 ) -> None:
-    """Write a first policy, with comments: the pools of the cluster by their nodes' labels, and the queries that its
-    Prometheus answers. Changes nothing in the cluster."""
+    """Write a first policy for this cluster, with comments.
+
+    It has the pools of the cluster by their nodes' labels, and the queries that its Prometheus answers. Changes
+    nothing in the cluster.
+    """
     if file is not None and file.exists():
         raise ConfigError(f"--file {file}: exists already: expected a new file")
     from rebalancer.bootstrap.proposal import propose
@@ -132,7 +138,7 @@ def _found_server(invocation: Invocation) -> "FoundServer":
 def example(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the example.")] = None,
 ) -> None:
-    """Print a policy that ships with the program; without a name, the names of all."""
+    """Print a policy that ships with the program, or list all."""
     from rebalancer.bootstrap.paths import shipped
     from rebalancer.cli.output.tables import Screen, print_paragraph
 

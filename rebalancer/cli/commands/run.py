@@ -51,8 +51,11 @@ def run(
     namespace: NamespaceOption = None,
     all_nodes: AllNodesOption = False,
 ) -> None:
-    """Run the daemon until stopped: cycles on a timer, on alerts, on forecasts and on request. With --once, run a
-    single cycle: find hot nodes, evict pods, record the decisions and measure the effect."""
+    """Run the daemon until stopped, or with --once a single cycle.
+
+    The daemon runs cycles on a timer, on alerts, on forecasts and on request. A cycle finds hot nodes, evicts pods,
+    records the decisions and measures the effect.
+    """
     settings = invocation.settings
     if not once:
         code = _daemon(invocation.policy_path, settings, dry_run=dry_run, scenario=on_lab)

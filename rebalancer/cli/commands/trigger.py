@@ -57,7 +57,9 @@ def _post(
             return pool.request("POST", url, body=body, headers=headers, timeout=TIMEOUT_SECONDS, retries=False)
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
         why = error.__cause__ or error
-        raise ConnectError(f"{server}: {why}: expected a running daemon there") from None
+        raise ConnectError(
+            f"{server}: {why}: expected a running daemon there; --server names another address"
+        ) from None
 
 
 def _refused(server: str, response: "urllib3.BaseHTTPResponse") -> RebalancerError:

@@ -245,24 +245,22 @@ def _print_pods(console: Console, found: NodeExplanation, *, wide: bool, all_pod
         console.print("No pods.")
         return
     shown = found.pods if all_pods else found.pods[:BEST_SHOWN]
-    title = "Pods that may be evicted"
+    title = "Pods on this node, and whether they would be evicted"
     if len(shown) < len(found.pods):
         title += f" ({len(shown)} of {len(found.pods)}, all with --all)"
     wider = ("SERVICE", "REQUEST") if wide else ()
     resources = [f"OF {name.upper()}" for name in shown[0].resource_shares]
-    columns = ("POD", *wider, "CPU", "OF NODE", *resources, "DECISION", "TARGET NODE", "REASON")
-    table = plain_table(title, *columns, right=(*FIGURES, *resources), legend="DECISION")
+    columns = ("POD", *wider, "CPU", "OF NODE", *resources, "DECISION", "REASON")
+    table = plain_table(title, *columns, right=(*FIGURES, *resources), legend="DECISION", keys=1)
     for pod in shown:
         cpu = millicores(pod.cpu_millicores)
         if pod.target_node is not None:
-            verdict, target, because = Text("evict", style="cyan"), target_text(pod.target_node), ""
+            verdict, because = Text(f"evict, to {target_text(pod.target_node)}", style="cyan"), ""
         else:
-            verdict, target, because = Text(str(pod.code or "keep")), "", pod.message
+            verdict, because = Text(str(pod.code or "keep")), pod.message
         extra = (pod.service or "-", f"{millicores(pod.cpu_request_millicores)}") if wide else ()
         others = map(percent, pod.resource_shares.values())
-        table.add_row(
-            f"{pod.namespace}/{pod.name}", *extra, cpu, percent(pod.cpu_share), *others, verdict, target, because
-        )
+        table.add_row(f"{pod.namespace}/{pod.name}", *extra, cpu, percent(pod.cpu_share), *others, verdict, because)
     console.print(table)
 
 
@@ -270,7 +268,14 @@ def _print_attractions(console: Console, found: NodeExplanation) -> None:
     if not found.attractions:
         return
     table = plain_table(
-        "Services scheduled to this node", "SERVICE", "HERE", "FAIR", "LAST HOUR", "NEXT POD HERE", "", "REASON"
+        "Services scheduled to this node, those with most pods here",
+        "SERVICE",
+        "HERE",
+        "FAIR",
+        "LAST HOUR",
+        "NEXT POD HERE",
+        "",
+        "REASON",
     )
     for each in found.attractions:
         table.add_row(
@@ -294,11 +299,10 @@ def _reason_of(each: PlacementSkew) -> str:
         return each.unknown_reason.message
     decisive = each.decisive
     if decisive is None:
-        return f"no plugin favours it any more ({each.total_lead:+g} points against the median node)"
+        return f"no plugin favours this node; {_lead(each.total_lead)}"
     text = (
-        f"{decisive.plugin}: {decisive.here:g} points here, "
-        f"{decisive.median:g} on the median of {each.feasible} nodes; "
-        f"{each.total_lead:+g} in total"
+        f"{decisive.plugin}: {decisive.here:g} points here, {decisive.median:g} on the median of "
+        f"{each.feasible} nodes; {_lead(each.total_lead)}"
     )
     if decisive.plugin == "ImageLocality":
         here = [image for image in each.images if image.here and image.size_bytes is not None]
@@ -306,6 +310,13 @@ def _reason_of(each: PlacementSkew) -> str:
             f"; {image.name}, {size(image.size_bytes)}, is on {counted(image.nodes_with, 'node')}" for image in here[:2]
         )
     return text
+
+
+def _lead(points: float) -> str:
+    """Of all plugins together."""
+    if not points:
+        return "in total as the median node"
+    return f"in total {abs(points):g} points {'above' if points > 0 else 'below'} the median node"
 
 
 # ---- both

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from rebalancer.cli.output.json import date
 from rebalancer.cli.output.tables import plain_table, print_notes
-from rebalancer.cli.output.times import moment
+from rebalancer.cli.output.times import dated
 from rebalancer.effect.cluster import PoolSummary
 from rebalancer.effect.messages import shown
 from rebalancer.effect.rates import RateLine
@@ -33,7 +33,7 @@ LEFT = frozenset(
 
 def print_report(console: Console, report: Report, *, clusters: list[str]) -> None:
     """All tables of a report; one line when nothing is recorded."""
-    time = f"{moment(report.since)} to {moment(report.until)}"
+    time = f"{dated(report.since)} to {dated(report.until)}"
     of = f"{'cluster' if len(clusters) == 1 else 'clusters'} {', '.join(clusters)}"
     if not (report.total or report.pools or report.services or report.hottest or report.accuracy):
         console.print(f"No records of {of}, {time}.", highlight=False, markup=False)
@@ -54,7 +54,9 @@ def print_report(console: Console, report: Report, *, clusters: list[str]) -> No
         _print_breakdown(console, report.breakdown)
     _print_accuracy(console, report)
     console.print()
-    compared = "no comparison, no hot node was relieved" if report.comparison is None else report.comparison.verdict
+    compared = (
+        "not compared, no eviction of this time is assessed" if report.comparison is None else report.comparison.verdict
+    )
     console.print(Text.assemble(("Compared with the time before:", "bold"), f" {compared}"))
     print_notes(console, report.notes)
 

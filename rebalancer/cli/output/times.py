@@ -2,16 +2,13 @@
 
 import math
 import os
-import re
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
-from rebalancer.model.figures import age
+from rebalancer.model.figures import TIMES, age, seconds_of
 
 UNKNOWN: Final = "-"
-IN_MESSAGES: Final = re.compile(r"\b(\d{4}-\d\d-\d\d|Mon|Tue|Wed|Thu|Fri|Sat|Sun) (\d\d:\d\d) UTC\b")
-"""The times of messages, which are also recorded: a date, or the next day of that name."""
 
 
 def use_utc() -> None:
@@ -26,6 +23,11 @@ def moment(at: float | None) -> str:
         return UNKNOWN
     today = local(at).date() == local(time.time()).date()
     return local(at).strftime("%H:%M %Z" if today else "%Y-%m-%d %H:%M %Z")
+
+
+def dated(at: float) -> str:
+    """`2026-11-23 14:05 CET`"""
+    return local(at).strftime("%Y-%m-%d %H:%M %Z")
 
 
 def local(at: float) -> datetime:
@@ -60,13 +62,4 @@ def until(at: float | None) -> str:
 
 def localised(text: str) -> str:
     """A message with its times in local time."""
-    return IN_MESSAGES.sub(lambda found: _localised(found[1], found[2]), text)
-
-
-def _localised(day: str, clock: str) -> str:
-    if "-" in day:
-        return moment(datetime.strptime(f"{day} {clock}", "%Y-%m-%d %H:%M").replace(tzinfo=UTC).timestamp())
-    hour, minute = clock.split(":")
-    first = datetime.now(UTC).replace(hour=int(hour), minute=int(minute))
-    days = (first + timedelta(days=each) for each in range(7))
-    return next(f"{local(each.timestamp()):%a %H:%M %Z}" for each in days if f"{each:%a}" == day)
+    return TIMES.sub(lambda found: moment(seconds_of(found[0])), text)

@@ -7,9 +7,7 @@ autumn's. No search looks further than 400 days.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Literal
-from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,14 +185,6 @@ def _boundaries(held: Sequence[Spans], now: float, end: float) -> Instants:
     """`now` and all begins and ends in (now, end], sorted."""
     parts = [side[(side > now) & (side <= end)] for pair in held for side in pair]
     return np.unique(np.concatenate([np.array([now]), *parts]))
-
-
-def show_time(at: float, *, zone: str, now: float) -> str:
-    """A time on the wall clock of `zone`: "Mon 22:00 Europe/Berlin", with the date if more than six days from `now`
-    (both in seconds since the epoch)."""
-    wall = datetime.fromtimestamp(at, ZoneInfo(zone))
-    day = "" if abs(at - now) < 6 * DAY_SECONDS else f" {wall:%Y-%m-%d}"
-    return f"{_WEEKDAYS[wall.weekday()]}{day} {wall:%H:%M} {zone}"
 
 
 _LIST: TypeAdapter[tuple[Window, ...]] = TypeAdapter(tuple[Window, ...])

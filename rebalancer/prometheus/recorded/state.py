@@ -3,11 +3,11 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 import numpy as np
 
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.figures import clock_time
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.ports import Progress
 from rebalancer.model.recording import Gap, RecordedAlert, RecordedBudget, RecordedTaint
@@ -154,7 +154,7 @@ def _known_span(reader: WindowReader, cluster: str, gaps: list[Gap], *, url: str
         known[first : first + values.shape[1]] |= np.isfinite(values).any(axis=0)
     if not known.any():
         raise ConfigError(
-            f"usage.prometheus.url: Prometheus at {url} has no {NODE_INFO} since {_time(start)}: expected that it "
+            f"usage.prometheus.url: Prometheus at {url} has no {NODE_INFO} since {clock_time(start)}: expected that it "
             "scrapes kube-state-metrics (kube-prometheus-stack installs it)"
         )
     first, last = int(np.argmax(known)), len(known) - int(np.argmax(known[::-1]))
@@ -162,7 +162,7 @@ def _known_span(reader: WindowReader, cluster: str, gaps: list[Gap], *, url: str
     if first >= _SHORT_GAP:
         gaps.append(
             Gap(
-                f"Prometheus has kube-state-metrics from {_time(began)} on only (is its retention shorter?): the "
+                f"Prometheus has kube-state-metrics from {clock_time(began)} on only (is its retention shorter?): the "
                 "recording begins there",
                 0,
             )
@@ -170,14 +170,13 @@ def _known_span(reader: WindowReader, cluster: str, gaps: list[Gap], *, url: str
     else:
         began = start
     if len(known) - last >= _SHORT_GAP:
-        gaps.append(Gap(f"kube-state-metrics isn't scraped since {_time(ended)}: the recording ends there", 0))
+        gaps.append(Gap(f"kube-state-metrics isn't scraped since {clock_time(ended)}: the recording ends there", 0))
     else:
         ended = end
     holes = [hole for hole in _holes(known[first:last]) if hole[1] - hole[0] >= _SHORT_GAP]
     if holes:
         spans = [
-            f"{_time(start + (first + one) * STEP_SECONDS)} to {_time(start + (first + other) * STEP_SECONDS)}"
-            for one, other in holes[:_SHOWN]
+            " to ".join(clock_time(start + (first + edge) * STEP_SECONDS) for edge in hole) for hole in holes[:_SHOWN]
         ]
         more = f" and {len(holes) - _SHOWN} more times" * (len(holes) > _SHOWN)
         gaps.append(
@@ -190,7 +189,3 @@ def _holes(known: Bools) -> Iterator[tuple[int, int]]:
     missing = np.concatenate(([False], ~known, [False]))
     edges = np.flatnonzero(missing[1:] != missing[:-1])
     yield from ((int(one), int(other)) for one, other in edges.reshape(-1, 2))
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")

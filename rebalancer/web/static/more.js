@@ -76,6 +76,7 @@ const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const FORMS = {
   clock: { hour: "2-digit", minute: "2-digit", second: "2-digit" },
   minute: { hour: "2-digit", minute: "2-digit" },
+  message: { hour: "2-digit", minute: "2-digit" },
   day: { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit" },
   date: { day: "2-digit", month: "short" },
 };
@@ -83,11 +84,13 @@ const written = new Map(
   Object.entries(FORMS).map(([name, form]) => [name, new Intl.DateTimeFormat("en-GB", { ...form, hourCycle: "h23" })]),
 );
 
+const IN_MESSAGES = /\b(\d{4}-\d\d-\d\d) (\d\d:\d\d) UTC\b/g;
+
 // A clock of another day gets its date, and a date that begins at another hour here is a clock.
 function localText(at, form, now) {
   const sameDay = written.get("date").format(at) === written.get("date").format(now);
   const midnight = at.getHours() === 0 && at.getMinutes() === 0;
-  const used = form === "clock" && !sameDay ? "day" : form === "date" && !midnight ? "minute" : form;
+  const used = ["clock", "message"].includes(form) && !sameDay ? "day" : form === "date" && !midnight ? "minute" : form;
   return written.get(used).format(at).replace(",", "");
 }
 
@@ -97,7 +100,18 @@ function localise(within) {
     const at = new Date(each.getAttribute("datetime") ?? each.dataset.at);
     each.textContent = localText(at, each.dataset.form, now);
   }
+  localiseMessages(within, now);
   for (const each of within.querySelectorAll(".zone")) each.textContent = ZONE;
+}
+
+// Messages carry their times as text, which is also recorded. A policy is shown as it is written.
+function localiseMessages(within, now) {
+  const texts = document.createTreeWalker(within.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const text = texts.currentNode;
+    if (!text.nodeValue.includes(" UTC") || text.parentElement.closest("pre, textarea")) continue;
+    text.nodeValue = text.nodeValue.replace(IN_MESSAGES, (_, day, clock) => localText(new Date(`${day}T${clock}:00Z`), "message", now));
+  }
 }
 
 // On a narrow screen a node's chart starts with now in the middle, and the timeline with its newest end.
