@@ -1,5 +1,6 @@
 """What the dashboard shows, from the daemon's memory and its database. Reads; changes nothing, and decides nothing."""
 
+import math
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -329,8 +330,12 @@ class LiveViews:
 
     # -- cycles -------------------------------------------------------------------------------------------------------
 
-    def cycles(self, *, before: float | None, after: float | None, acted: bool) -> views.CyclesPage:
-        rows = self._from.archive.cycles(CYCLES_AT_ONCE + 1, before=before, after=after, acted=acted)
+    def cycles(
+        self, *, before: float | None, after: float | None, acted: bool, behind: float = math.inf
+    ) -> views.CyclesPage:
+        since = self._now - behind
+        recorded = self._from.archive.cycles(CYCLES_AT_ONCE + 1, before=before, after=after, acted=acted)
+        rows = [each for each in recorded if each.started_at >= since]
         more = len(rows) > CYCLES_AT_ONCE
         shown = rows[-CYCLES_AT_ONCE:] if after is not None else rows[:CYCLES_AT_ONCE]
         has_older, has_newer = (bool(shown), more) if after is not None else (more, before is not None and bool(shown))

@@ -6,6 +6,7 @@ threads of their own, so that a slow database delays neither probes nor alerts.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -37,6 +38,9 @@ RANGES = {"1h": HOUR, "6h": 6 * HOUR, "24h": 24 * HOUR, "7d": 7 * 24 * HOUR, "30
 NODE_RANGES = ("6h", "24h", "7d")
 """Those of a node's chart: the day blocks of a week are kept."""
 DEFAULT_RANGE = "24h"
+ANY_TIME = "all"
+CYCLE_RANGES = (*RANGES, ANY_TIME)
+"""Those of the list of cycles, which is in pages."""
 MOST_DAYS = 366
 DAYS = 7
 
@@ -201,12 +205,15 @@ class _Pages:
         return self._page("policy.html", request, every=30, sections=sections)
 
     def cycles(self, request: Request) -> Response:
+        last = _range(request, CYCLE_RANGES, default=ANY_TIME)
         page = self._views.cycles(
             before=_time(request, "before"),
             after=_time(request, "after"),
             acted=request.query_params.get("acted") == "1",
+            behind=RANGES.get(last, math.inf),
         )
-        return self._page("cycles.html", request, page=page)
+        kept = last if last in RANGES else ""
+        return self._page("cycles.html", request, page=page, last=last, kept=kept, ranges=CYCLE_RANGES)
 
     def cycle(self, request: Request) -> Response:
         wanted = request.path_params["id"]
@@ -323,8 +330,8 @@ def _days(request: Request, otherwise: int) -> int:
     return int(text)
 
 
-def _range(request: Request, known: Sequence[str]) -> str:
-    text = request.query_params.get("last", DEFAULT_RANGE)
+def _range(request: Request, known: Sequence[str], *, default: str = DEFAULT_RANGE) -> str:
+    text = request.query_params.get("last", default)
     if text not in known:
         raise _bad("last", ", ".join(known))
     return text

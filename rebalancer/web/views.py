@@ -3,6 +3,7 @@
 Shares are used cores / capacity, times are seconds since the epoch, None is not known.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -413,7 +414,9 @@ class Views(Protocol):
         """None for an unknown node. Its curve goes back `behind` seconds."""
         ...
 
-    def cycles(self, *, before: float | None, after: float | None, acted: bool) -> CyclesPage: ...
+    def cycles(self, *, before: float | None, after: float | None, acted: bool, behind: float = math.inf) -> CyclesPage:
+        """Cycles of the last `behind` seconds."""
+        ...
 
     def cycle(self, cycle: str) -> CyclePage | None: ...
 

@@ -238,6 +238,18 @@ def test_how_long_stages_took_is_known_only_by_who_ran_the_cycle(it: Shown) -> N
     assert page.stages == {}
 
 
+def test_23_4_a_page_of_cycles_ends_where_its_time_range_begins(it: Shown) -> None:
+    now = it.views._now
+    for number in range(5):
+        report = CycleReport(
+            id=f"c{number}", cluster="test", trigger=Trigger.PERIODIC, dry_run=False, started_at=now - 3600.0 * number
+        )
+        it.records.begin(report)
+        it.records.finish(report)
+    page = it.views.cycles(before=None, after=None, acted=False, behind=2.5 * 3600.0)
+    assert ([line.id for line in page.cycles], page.older, page.newer) == (["c0", "c1", "c2"], None, None)
+
+
 def test_cycles_are_paged_both_ways(it: Shown) -> None:
     for number in range(2 * CYCLES_AT_ONCE + 2):
         report = CycleReport(

@@ -1,5 +1,6 @@
 """A dashboard without a daemon: hand-made views, and the application that shows them."""
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,8 +120,10 @@ class HandMade:
             return self.pages[name]
         return next((a_node_page(line, pods=self.pods) for line in self.nodes if line.name == name), None)
 
-    def cycles(self, *, before: float | None, after: float | None, acted: bool) -> views.CyclesPage:
-        self._ask("cycles", before, after, acted)
+    def cycles(
+        self, *, before: float | None, after: float | None, acted: bool, behind: float = math.inf
+    ) -> views.CyclesPage:
+        self._ask("cycles", before, after, acted, *([] if math.isinf(behind) else [behind]))
         return views.CyclesPage(
             cycles=tuple(self.cycle_lines),
             older=self.cycle_lines[-1].started_at if self.cycle_lines else None,

@@ -259,6 +259,7 @@ def test_what_is_not_known_is_a_page_that_says_so(path: str, get: Callable[[str]
         ("/?first=-3", "first: expected a number"),
         ("/nodes?first=9999999999", "first: expected a number"),
         ("/nodes?state=warm", "state: expected hot, expected, cool, unknown"),
+        ("/cycles?last=2h", "last: expected 1h, 6h, 24h, 7d, 30d, all"),
         ("/services?days=0", "days: expected 1 to 366"),
         ("/reports?days=1e3", "days: expected 1 to 366"),
         ("/reports?by=node", "by: expected cluster, pool, strategy, trigger"),
@@ -290,6 +291,15 @@ def test_what_is_asked_reaches_the_views(views: HandMade, get: Callable[[str], A
         ("reports", 7, None),
         ("reports", 30, "trigger"),
     ]
+
+
+def test_23_4_cycles_have_a_time_range_that_their_links_keep(views: HandMade, get: Callable[[str], Answer]) -> None:
+    page = page_of(get("/cycles?last=6h"))
+    assert views.calls == [("cycles", None, None, False, 6 * 3600.0)]
+    assert {"/cycles?last=1h", "/cycles?last=all", "/cycles?acted=1&last=6h"} <= links(page)
+    acted = links(page_of(get("/cycles?last=6h&acted=1")))
+    assert {"/cycles?last=24h&acted=1", "/cycles?last=6h"} <= acted
+    assert views.calls[1:] == [("cycles", None, None, True, 6 * 3600.0)]
 
 
 def test_a_whole_name_in_the_search_field_leads_to_the_node(get: Callable[[str], Answer]) -> None:
