@@ -25,6 +25,8 @@ MOST_ROWS = 200
 """Nodes of a heat map, those with most hot time."""
 NAMED_ROWS = 60
 """With more nodes a heat map names only the pools."""
+LEAST_NAMED = 14.0
+"""Height of a row with a name, so that no name covers the next one."""
 HEAT = 10
 HOT_LEVELS = ((0.25, "hot1"), (0.75, "hot2"), (math.inf, "hot3"))
 """Share of a column's time in which the node was hot, at most, and the class of its colour."""
@@ -98,7 +100,7 @@ def hottest(replay: Replay, runs: Sequence[ReplayRun]) -> list[int]:
 def heat_map(replay: Replay, run: ReplayRun, rows: Sequence[int], *, name: str) -> Markup:
     """CPU of nodes over time, hot time in the colour of alarms. Each colour is one path of horizontal lines."""
     columns = Columns.of(replay)
-    tall = max(min(560.0 / max(len(rows), 1), 16.0), 3.0)
+    tall = max(min(560.0 / max(len(rows), 1), 16.0), LEAST_NAMED if len(rows) <= NAMED_ROWS else 3.0)
     height = TOP + tall * len(rows) + BOTTOM
     classes = _classes(columns, run, rows)
     wide = (WIDTH - LEFT - RIGHT) / columns.count

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 from markupsafe import Markup
 
+from rebalancer.model.figures import percent
 from rebalancer.model.replay import HOUR_MINUTES, Replay, ReplayRun
 from rebalancer.replay.messages import change, error_sentence, gap_sentence, goal_sentence, hours, sentences
 from rebalancer.replay.summary import EvictionLine, ReplaySummary, RunDetails, RunLine, all_runs, summary_of
@@ -17,6 +18,8 @@ MOST_DETAILED = 4
 """Policies with pictures and tables of their own; the others are in the tables of runs and pools."""
 MOST_NODES = 50
 """Rows of the table of nodes."""
+FIRST_SERVICES = 10
+"""Rows of the table of services; the others are below it, folded."""
 MOST_EVICTIONS = 500
 """Rows of the table of evictions."""
 
@@ -67,6 +70,8 @@ def render_replay(replay: Replay, *, now: float, goal: str = "", notes: Sequence
         error=error_sentence(summary),
         goal=goal_sentence(summary),
         gaps=[gap_sentence(each) for each in summary.gaps],
+        highs=sorted({percent(line.high) for line in summary.pools if line.high is not None}),
+        first_services=FIRST_SERVICES,
         hours=hours,
         change=change,
         when=when,

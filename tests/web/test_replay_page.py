@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,29 @@ def test_22_5_the_page_tells_figures_reasons_gaps_and_the_error(text: str) -> No
         "shop/cart-6c9f7d5b8-00001",
     ):
         assert each in said, each
+
+
+def test_23_5_the_page_says_what_it_is_before_its_figures(text: str) -> None:
+    page = read_page(text)
+    said = page.one("main").text
+    lead = page.one("p", class_="lead").text
+    for each in ("if rebalancer had run with policy.yaml", "Nothing was evicted", "one hot node-hour"):
+        assert each in lead
+    assert said.index(lead) < said.index("hot node-hours 42")
+    assert page.all("p", class_="warn") == [], "no warning above the result, unless it was interrupted"
+
+
+def test_23_5_names_of_rows_don_t_cover_each_other() -> None:
+    page = shown(a_replay(a_run(nodes=50, hours=24), nodes=50, hours=24))
+    heat = next(each for each in page.all("svg") if "map" in each.attributes["class"].split())
+    ys = [float(each.attributes["y"]) for each in heat.all("text") if each.text.startswith("node-")]
+    assert len(ys) == 50
+    assert min(lower - upper for upper, lower in pairwise(ys)) >= 13
+
+
+def test_23_5_cpu_of_a_pod_is_in_millicores(text: str) -> None:
+    first = read_page(text).one("div", aria_label="Evictions of policy.yaml").one("tbody").all("tr")[0]
+    assert re.fullmatch(r"\d+m", first.all("td", class_="number")[0].text)
 
 
 def test_22_5_heat_maps_show_each_node_before_and_after(text: str) -> None:
