@@ -272,3 +272,28 @@ def test_21_7_ci_skips_only_what_needs_the_api_servers_binaries() -> None:
     assert {"helm", "actionlint"} <= set(re.findall(r"^built (\S+) ", script, re.M))
     for page in ("test_docs_newcomer.py", "test_image_runs.py"):
         assert "skipif" not in (ROOT / "tests" / "deploy" / page).read_text()
+
+
+def test_23_3_a_page_lists_every_placeholder_of_the_repository() -> None:
+    page = (ROOT / "docs" / "contributing" / "publish.md").read_text()
+    listed = {
+        *(ROOT / name for name in re.findall(r"\| `([\w./-]+)` \|", page) if (ROOT / name).is_file()),
+        ROOT / "docs" / "contributing" / "publish.md",
+        CHART / "README.md",  # made from Chart.yaml
+    }
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    texts = {".md", ".yaml", ".yml", ".toml", ""}
+    named = {
+        ROOT / name
+        for name in tracked
+        if Path(name).suffix in texts
+        and (ROOT / name).is_file()
+        and not name.startswith("tests/")
+        and re.search(r"https://rebalancer\.dev|@rebalancer\.dev|@rebalancer/\w", (ROOT / name).read_text())
+    }
+    assert named <= listed, f"not on the page: {sorted(map(str, named - listed))}"
+    workflow = (ROOT / ".github" / "workflows" / "release.yaml").read_text()
+    settings = set(re.findall(r"\b(?:vars|secrets)\.(\w+)", workflow))
+    assert all(f"`{name}`" in page for name in settings), settings
