@@ -97,7 +97,7 @@ class WebServer:
         if self._tls is not None:
             config.ssl = self._tls.load()
         listening = self._bind()
-        connections.closed = listening.take_reserve
+        connections.closed = listening.take_reserves
         self._port = listening.getsockname()[1]
         server = self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
