@@ -1,7 +1,7 @@
 """What the journal costs: CPU of an entry, bytes of a day, and reading a day, at 5,000 nodes and 150,000 pods.
 
 A hundredth of the pods is replaced in each hour, and the daemon appends every minute: new pods are bound in the next
-entry and Ready in the one after it.
+entry and Ready in the one after it. Every second entry has what a cycle read of CPU.
 """
 
 import argparse
@@ -18,7 +18,9 @@ import numpy as np
 
 from bench.landing import a_cluster
 from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.snapshot import ClusterSnapshot, NodeImages, Owner, Pods
+from rebalancer.model.journal import ReadUsage
+from rebalancer.model.snapshot import ClusterSnapshot, Floats, NodeImages, Owner, Pods
+from rebalancer.model.usage import Usage
 from rebalancer.store.journal import DayJournal, recording_of
 from rebalancer.store.journal.files import MAX_DAY_BYTES
 
@@ -91,14 +93,44 @@ class ChangingCluster:
         self.snapshot = replace(before, taken=now, pods=changed)
 
 
+class ChangingUsage:
+    """What cycles read: nodes and pods that use five per cent more or less from one to the next."""
+
+    def __init__(self, *, seed: int = 2) -> None:
+        self._random = np.random.default_rng(seed)
+        self._base: Floats = np.zeros(0)
+
+    def of(self, snapshot: ClusterSnapshot) -> Usage:
+        """Usage of the snapshot, with seven samples."""
+        if not len(self._base):
+            self._base = self._random.uniform(0.2, 0.8, len(snapshot.nodes)) * snapshot.nodes.cpu_capacity_millicores
+        node = self._base * self._random.normal(1.0, 0.05, len(self._base))
+        samples = node * self._random.normal(1.0, 0.002, (7, len(node)))
+        samples[-1] = node
+        pod = snapshot.pods.cpu_request_millicores * self._random.normal(1.0, 0.05, len(snapshot.pods))
+        return Usage(
+            source="bench",
+            at=snapshot.taken,
+            window_seconds=300.0,
+            node_cpu_millicores=node,
+            pod_cpu_millicores=pod,
+            sample_times=np.full(samples.shape, snapshot.taken),
+            samples=samples,
+            sample_seconds=20.0,
+            departed_millicores=np.zeros(len(node)),
+            problems={},
+        )
+
+
 def day_of(cluster: ChangingCluster, folder: Path, *, entries: int) -> Iterator[tuple[float, int]]:
     """(CPU seconds, bytes) of each entry; the first is the keyframe."""
-    journal, size = DayJournal(folder, cluster="bench"), 0
+    journal, size, usage = DayJournal(folder, cluster="bench"), 0, ChangingUsage()
     for number in range(entries):
         if number:
             cluster.advance(EVERY_SECONDS)
+        read = ReadUsage(cluster.snapshot, usage.of(cluster.snapshot)) if number % 2 == 0 else None
         began = time.process_time()
-        journal.append(cluster.snapshot, evictions=(), alerts=())
+        journal.append(cluster.snapshot, evictions=(), alerts=(), read=read)
         took = time.process_time() - began
         (file,) = (folder / "bench").iterdir()
         yield took, file.stat().st_size - size

@@ -17,6 +17,7 @@ from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.evaluation.loop import EvaluationLoop
 from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.ports import Clock, Ledger, Progress, Records
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import ReplayedCycle, ReplayRun
@@ -28,6 +29,7 @@ from rebalancer.replay.hot_minutes import hot_minutes
 from rebalancer.replay.loads import loads_of
 from rebalancer.replay.merge import most_in_flight
 from rebalancer.replay.ports import ReplayClock, ReplayedCluster, ReplayedEvictor, ReplayedTaints, ReplayLease
+from rebalancer.replay.readings import Errors, errors_of
 from rebalancer.replay.remembered import Remembered
 from rebalancer.replay.run import PolicyRun, high_millicores, recorded_evictions, slowed
 from rebalancer.replay.usage import ReplayedUsage
@@ -75,13 +77,18 @@ def run_recording(
             unsure=unsure,
         )
 
+    errors = None
     if mode == "recorded":
         cluster = simulated(as_recorded=True)
     else:
-        if unsure is None:
+        readings = recording.readings if mode == "policy" else None
+        if unsure is None or readings is not None:
             recorded = simulated(as_recorded=True)
-            _advance(recorded, recording.end, stopping=stopping)
-            unsure = recorded.scheduling.disagreed
+            if readings is not None:
+                errors = errors_of(recorded, readings, loads_of(recording, joined=True), stopping=stopping)
+            if unsure is None:
+                _advance(recorded, recording.end, stopping=stopping)
+                unsure = recorded.scheduling.disagreed
         cluster = simulated(as_recorded=False, unsure=unsure)
     hours = round((recording.end - recording.start) / 3600.0)
 
@@ -90,7 +97,7 @@ def run_recording(
 
     cycles, evictions, notes = list[ReplayedCycle](), list[Eviction](), list[str]()
     if mode == "policy":
-        cycles, evictions = _with_policy(cluster, policy, scheduler, passed, stopping)
+        cycles, evictions = _with_policy(cluster, policy, errors, scheduler, passed, stopping)
     else:
         _advance(cluster, recording.end, stopping=stopping, passed=passed)
     if mode == "recorded":
@@ -137,13 +144,16 @@ def _advance(
 def _with_policy(
     cluster: SimulatedCluster,
     policy: RebalancerPolicy,
+    errors: Errors | None,
     scheduler: SchedulerConfig,
     passed: Callable[[float], None],
     stopping: Callable[[], bool],
 ) -> tuple[list[ReplayedCycle], list[Eviction]]:
-    policy = slowed(policy, forecast_seconds=FORECAST_SECONDS)
+    # usage of steps doesn't change within one
+    often = STEP_SECONDS if cluster.recording.readings is None else 0.0
+    policy = slowed(policy, cycle_seconds=often, forecast_seconds=FORECAST_SECONDS)
     with _database(policy, scheduler, ReplayClock(cluster)) as (context_of, ledger):
-        run = context_of(cluster, policy)
+        run = context_of(cluster, policy, errors)
         run.passed, run.stopping = passed, stopping
         run.run()
         return run.cycles, list(ledger.evicted(cluster.recording.start))
@@ -152,7 +162,7 @@ def _with_policy(
 @contextmanager
 def _database(
     policy: RebalancerPolicy, scheduler: SchedulerConfig, clock: Clock
-) -> Iterator[tuple[Callable[[SimulatedCluster, RebalancerPolicy], PolicyRun], SqlLedger]]:
+) -> Iterator[tuple[Callable[[SimulatedCluster, RebalancerPolicy, Errors | None], PolicyRun], SqlLedger]]:
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
         settings = Settings(database=f"sqlite:///{Path(folder) / 'replay.db'}")
         create_database(settings)
@@ -163,8 +173,8 @@ def _database(
             remembered = Remembered(stored, records)
             ledger = cast("Ledger", remembered)
 
-            def context_of(cluster: SimulatedCluster, policy: RebalancerPolicy) -> PolicyRun:
-                reader, usage = ReplayedCluster(cluster), ReplayedUsage(cluster, policy.usage)
+            def context_of(cluster: SimulatedCluster, policy: RebalancerPolicy, errors: Errors | None) -> PolicyRun:
+                reader, usage = ReplayedCluster(cluster), ReplayedUsage(cluster, policy.usage, errors)
                 evaluation = EvaluationLoop(
                     policy=policy,
                     cluster=reader,

@@ -12,9 +12,10 @@ import structlog
 from rebalancer.model.alerts import AlertEpisode
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.journal import Journal
+from rebalancer.model.journal import Journal, ReadUsage
 from rebalancer.model.ports import Clock, Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import Usage
 
 LOG = structlog.get_logger("rebalancer")
 
@@ -57,15 +58,15 @@ class JournalWriter:
         self._leads = leads
         self._clock = clock
         self._done = threading.Event()
-        self._observed: ClusterSnapshot | None = None
+        self._observed: ReadUsage | None = None
         self._last: float | None = None
         """Time of the last snapshot that was appended."""
         self._tried = float("-inf")
         self._problem = ""
 
-    def observed(self, snapshot: ClusterSnapshot) -> None:
-        """A cycle has read the cluster."""
-        self._observed = snapshot
+    def observed(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
+        """A cycle has read the cluster and its usage."""
+        self._observed = ReadUsage(snapshot, usage)
 
     def cycle_done(self) -> None:
         """It has ended: append soon."""
@@ -101,12 +102,15 @@ class JournalWriter:
         return True
 
     def _append(self) -> None:
-        snapshot, self._observed = self._observed, None
-        if snapshot is None or (self._last is not None and snapshot.taken <= self._last):
+        read, self._observed = self._observed, None
+        if read is not None and (self._last is None or read.snapshot.taken > self._last):
+            snapshot = read.snapshot
+        else:
             snapshot = self._snapshot()
         since = snapshot.taken - DAY_SECONDS if self._last is None else self._last - OVERLAP_SECONDS
         evictions = {each.record: each for each in (*self._ledger.evicted(since), *self._ledger.replaced(since))}
-        self._journal.append(snapshot, evictions=list(evictions.values()), alerts=self._inbox.open_episodes())
+        episodes = self._inbox.open_episodes()
+        self._journal.append(snapshot, evictions=list(evictions.values()), alerts=episodes, read=read)
         self._last = snapshot.taken
         if self._problem:
             self._problem = ""

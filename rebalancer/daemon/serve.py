@@ -247,7 +247,7 @@ class _Threads:
         def record_usage(snapshot: ClusterSnapshot, usage: Usage) -> None:
             active.context.record_usage(snapshot, usage)
             self._views.measured(snapshot, usage)
-            self.journal.observed(snapshot)
+            self.journal.observed(snapshot, usage)
 
         return replace(active, context=replace(active.context, stopping=self._stopping, record_usage=record_usage))
 

@@ -5,7 +5,7 @@ their usage is in steps of five minutes. Times are seconds since the epoch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -86,6 +86,56 @@ class RecordedUsage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedReadings:
+    """CPU as the cycles of that time read it: means over their rate window, where `RecordedUsage` has means of steps.
+
+    Columns of length `readings`, in the order of their times. A cycle has a reading of now, and readings of some nodes
+    over its stabilization window. All millicores are known.
+    """
+
+    at: Floats
+    """End of the rate window. Two readings may have the same."""
+    window_seconds: Floats
+    """Length of the rate window."""
+    cycle: Bools
+    """Whether a cycle began then."""
+    node_start: Offsets
+    """(readings + 1,) index of each reading's first node."""
+    node: Ints
+    """Indices into `Recording.nodes`."""
+    node_millicores: NDArray[np.float32]
+    departed_millicores: NDArray[np.float32]
+    """The part of it that is of pods that had left, where a cycle began; elsewhere 0."""
+    pod_start: Offsets
+    """(readings + 1,) index of each reading's first pod. Not all pods are kept."""
+    pod: Ints
+    """Indices into `RecordedPods`."""
+    pod_millicores: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def only(self, nodes: Ints, pods: Ints) -> "RecordedReadings":
+        """Of some nodes and pods. `nodes`, `pods`: their new indices, -1 for those that are left out."""
+        of_node, of_pod = nodes[self.node] >= 0, pods[self.pod] >= 0
+        return replace(
+            self,
+            node_start=_counted(of_node)[self.node_start],
+            node=nodes[self.node[of_node]],
+            node_millicores=self.node_millicores[of_node],
+            departed_millicores=self.departed_millicores[of_node],
+            pod_start=_counted(of_pod)[self.pod_start],
+            pod=pods[self.pod[of_pod]],
+            pod_millicores=self.pod_millicores[of_pod],
+        )
+
+
+def _counted(chosen: Bools) -> Offsets:
+    """(n + 1,) how many are chosen before each."""
+    return np.concatenate([[0], np.cumsum(chosen)]).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedBudget:
     """A PodDisruptionBudget over the recording."""
 
@@ -158,6 +208,8 @@ class Recording:
     pods: RecordedPods
     usage: Mapping[str, RecordedUsage]
     """Resource -> its usage; CPU is among them."""
+    readings: RecordedReadings | None = None
+    """None where no cycles are recorded."""
     budgets: tuple[RecordedBudget, ...] = ()
     today: ClusterSnapshot
     """What a snapshot has besides nodes, pods, owners and budgets: namespaces' labels, quotas, claims, autoscalers. It

@@ -87,6 +87,8 @@ class Usage:
     """The source's warnings; not empty means the figures are partial."""
     notes: tuple[str, ...] = ()
     """What the source doesn't have, and what is not checked therefore."""
+    sample_seconds: float = 0.0
+    """Between two rows of `samples`; 0 where they are not that regular."""
 
     def of(self, resource: str, nodes: Nodes) -> ResourceUsage | None:
         """Amounts of a resource, CPU too (in millicores); None where the source doesn't have it."""

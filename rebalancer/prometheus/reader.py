@@ -158,6 +158,7 @@ class PrometheusUsage:
             pod_cpu_millicores=pods.pods,
             sample_times=times,
             samples=samples,
+            sample_seconds=next(reversed(stabilization_offsets(self._usage)), 0.0),
             departed_millicores=pods.departed,
             contention=contention,
             resources=resources,

@@ -30,6 +30,8 @@ BIND_SECONDS = 1.0
 """From the creation of a replacement to its first look by the scheduler."""
 LOST_WITH_NODE_SECONDS = 600.0
 """A load that ends so soon after its node has left ended with it."""
+SAME_SECONDS = 60.0
+"""Two replacements of a load that were made so close together are one."""
 STEERED = "recorded"
 """Value of a soft taint of the recording."""
 NONE = -1
@@ -100,6 +102,8 @@ class SimulatedCluster:
         self.created, self.bound, self.ready_at = (np.full(room, NEVER) for _ in range(3))
         self.going_at, self.gone_at, self.from_at = (np.full(room, NEVER) for _ in range(3))
         """Terminating since, gone since, and carrying its load since."""
+        self.recorded = np.full(room, NONE, dtype=np.int64)
+        """The recorded pod that each one is: the first of its load, or the replacement after the same eviction."""
         self.names: list[str] = []
         self.uids: list[str] = []
         self.current = np.full(count, NONE, dtype=np.int64)
@@ -310,9 +314,11 @@ class SimulatedCluster:
         if row == len(self.load):
             self._grow()
         number = int(self.replacements[load])
-        pods, pod = self.recording.pods, int(self.loads.pod[load])
-        name, uid = pods.names[pod], pods.uids[pod]
-        if number:
+        pods, pod = self.recording.pods, self._recorded_pod(load)
+        self.recorded[row] = pod
+        first = int(self.loads.pod[load]) if pod < 0 else pod
+        name, uid = pods.names[first], pods.uids[first]
+        if pod < 0:
             uid = f"{uid}-{number}"
             if self.kind_of_owner(load) != "StatefulSet":
                 name = f"{name.rpartition('-')[0] or name}-r{load:x}-{number}"
@@ -325,12 +331,25 @@ class SimulatedCluster:
         self._pods_changed()
         return row
 
+    def _recorded_pod(self, load: int) -> int:
+        """The recorded pod that a load's next one is, NONE for a replacement that was never there."""
+        if not self.replacements[load]:
+            return int(self.loads.pod[load])
+        pods = self.recording.pods
+        for other in self.loads.replacements.get(load, ()):
+            if abs(float(pods.created[other]) - self.now) <= SAME_SECONDS and pods.uids[other] not in self.row_of:
+                return int(other)
+        return NONE
+
     def _grow(self) -> None:
         for name in ("created", "bound", "ready_at", "going_at", "gone_at", "from_at"):
             column = getattr(self, name)
             setattr(self, name, np.concatenate([column, np.full(len(column), NEVER)]))
         self.load = np.concatenate([self.load, np.zeros_like(self.load)])
-        self.node = np.concatenate([self.node, np.full(len(self.node), NONE, dtype=np.int64)])
+        self.node, self.recorded = (
+            np.concatenate([column, np.full(len(column), NONE, dtype=np.int64)])
+            for column in (self.node, self.recorded)
+        )
 
     def _bind(self, row: int) -> None:
         """Place a pod, or let it wait."""
@@ -348,6 +367,8 @@ class SimulatedCluster:
             # what a replacement does before it is Ready isn't recorded
             self.from_at[row] = self.now
             self._carries(row, 1)
+        elif self.recorded[row] >= 0 and (then := float(self.recording.pods.ready[self.recorded[row]])) < NEVER:
+            ready = max(then, self.now)
         self._push(ready, Event.READY, row)
         self._pods_changed()
 
@@ -400,7 +421,9 @@ class SimulatedCluster:
     def _replace(self, load: int) -> int:
         self.replacements[load] += 1
         row = self._new(load, self.now)
-        self._push(self.now + BIND_SECONDS, Event.BINDS, row)
+        pod = self.recorded[row]
+        bound = float(self.recording.pods.bound[pod]) if pod >= 0 else NEVER
+        self._push(max(bound, self.now) if bound < NEVER else self.now + BIND_SECONDS, Event.BINDS, row)
         return row
 
     def evict(self, row: int) -> None:

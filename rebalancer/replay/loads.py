@@ -22,6 +22,9 @@ START_UP_SECONDS = 30.0
 SHORTEST_SECONDS = 30.0
 """A pod that was there for less of a step counts as there for so long: when it came and ended isn't known so well."""
 
+MOST_OF_BEFORE = 1.5
+"""In the step in which it ends a pod uses at most so much of what it uses in the step before."""
+
 Values = NDArray[np.float32]
 Wide = NDArray[np.int64]
 
@@ -75,6 +78,14 @@ class Loads:
     def __len__(self) -> int:
         return len(self.pod)
 
+    def of_pods(self, count: int) -> Wide:
+        """(count,) load of each recorded pod."""
+        out: Wide = np.zeros(count, dtype=np.int64)
+        out[self.pod] = np.arange(len(self))
+        for load, others in self.replacements.items():
+            out[others] = load
+        return out
+
 
 def loads_of(recording: Recording, *, joined: bool) -> Loads:
     """The loads of a recording; see the module."""
@@ -90,7 +101,7 @@ def loads_of(recording: Recording, *, joined: bool) -> Loads:
     last = np.array([chain[-1] for chain in chains], dtype=np.int64)
     kinds = [each.kind for each in recording.owners]
     fixed_owner = np.array([*(kind in FIXED_KINDS for kind in kinds), False])
-    filled = {name: _filled(usage) for name, usage in recording.usage.items()}
+    demand = {name: _demand(recording, usage) for name, usage in recording.usage.items()}
     return Loads(
         pod=first.astype(np.int32),
         created=pods.created[first],
@@ -101,11 +112,11 @@ def loads_of(recording: Recording, *, joined: bool) -> Loads:
         replacements={
             number: np.array(chain[1:], dtype=np.int32) for number, chain in enumerate(chains) if len(chain) > 1
         },
-        usage={
-            name: _joined(recording.usage[name], _while_there(recording, recording.usage[name], values), chains)
-            for name, values in filled.items()
+        usage={name: _joined(recording.usage[name], values, chains) for name, (values, _) in demand.items()},
+        elsewhere={
+            name: _elsewhere(recording, recording.usage[name], values * there)
+            for name, (values, there) in demand.items()
         },
-        elsewhere={name: _elsewhere(recording, recording.usage[name], values) for name, values in filled.items()},
     )
 
 
@@ -116,33 +127,38 @@ def _chain(pod: int, successor: Wide) -> list[int]:
     return chain
 
 
-def _filled(usage: RecordedUsage) -> Values:
-    """The values with each unknown one replaced by the one before it of the same pod, or 0."""
-    values = usage.pod_values
-    known = np.isfinite(values)
-    if known.all():
-        return values
-    index = np.where(known, np.arange(len(values)), -1)
-    counts = np.diff(usage.pod_start)
-    starts = np.repeat(usage.pod_start[:-1], counts)
-    latest = np.maximum.accumulate(index)
-    return np.where(latest >= starts, values[np.maximum(latest, 0)], 0.0).astype(np.float32)
+def _demand(recording: Recording, usage: RecordedUsage) -> tuple[Values, Values]:
+    """(values,) what each pod used while it was there, and the share of each step in which it was there.
 
-
-def _while_there(recording: Recording, usage: RecordedUsage, values: Values) -> Values:
-    """The values with those of each pod's first and last step as means over the part of the step in which it was there.
-    Recorded are means over whole steps."""
-    counts = np.diff(usage.pod_start)
+    Recorded are means over whole steps. An unknown value is the one before it of the same pod, or 0; after the last
+    known one of a pod whose node is measured it is 0: the pod had gone.
+    """
+    values, starts = usage.pod_values, usage.pod_start
+    counts = np.diff(starts)
     pods = np.flatnonzero(counts)
-    first, last = usage.pod_start[pods], usage.pod_start[pods + 1] - 1
+    known = np.isfinite(values)
+    latest = np.maximum.accumulate(np.where(known, np.arange(len(values)), -1))
+    filled = np.where(latest >= np.repeat(starts[:-1], counts), values[np.maximum(latest, 0)], 0.0)
+    there = np.ones(len(values), dtype=np.float32)
+    first, last = starts[pods], starts[pods + 1] - 1
     begin = recording.start + usage.pod_first[pods] * STEP_SECONDS
     end = begin + counts[pods] * STEP_SECONDS
-    late = np.maximum(recording.pods.bound[pods] - begin, 0.0)
-    early = np.maximum(end - recording.pods.ended[pods], 0.0)
-    there = np.full(len(values), STEP_SECONDS, dtype=np.float32)
-    np.subtract.at(there, first, late)
-    np.subtract.at(there, last, early)
-    return (values * (STEP_SECONDS / np.maximum(there, SHORTEST_SECONDS))).astype(np.float32)
+    np.subtract.at(there, first, np.maximum(recording.pods.bound[pods] - begin, 0.0) / STEP_SECONDS)
+    np.subtract.at(there, last, np.maximum(end - recording.pods.ended[pods], 0.0) / STEP_SECONDS)
+    there = np.maximum(there, SHORTEST_SECONDS / STEP_SECONDS)
+    gone = np.isfinite(recording.pods.ended[pods]) & ~known[last] & (latest[last] >= starts[pods])
+    for pod, final in zip(pods[gone].tolist(), last[gone].tolist(), strict=True):
+        after = np.arange(latest[final] + 1, final + 1)
+        steps = usage.pod_first[pod] + after - starts[pod]
+        measured = np.isfinite(usage.node[recording.pods.node[pod], steps])
+        filled[after[measured]] = 0.0
+    scaled = np.where(known, filled / there, filled)
+    # of a pod that was there in the whole step before, the same and not much more: ends are not known that well
+    several = counts[pods] > 1
+    end, before = last[several], last[several] - 1
+    most = np.where(there[before] == 1.0, np.maximum(MOST_OF_BEFORE * scaled[before], filled[end]), np.inf)
+    scaled[end] = np.minimum(scaled[end], most)
+    return scaled.astype(np.float32), there
 
 
 def _joined(usage: RecordedUsage, values: Values, chains: list[list[int]]) -> LoadUsage:
@@ -179,7 +195,8 @@ def _joined(usage: RecordedUsage, values: Values, chains: list[list[int]]) -> Lo
 
 
 def _elsewhere(recording: Recording, usage: RecordedUsage, values: Values) -> Values:
-    """What the nodes used outside of their pods; an unknown value is the one before it."""
+    """What the nodes used outside of their pods; an unknown value is the one before it. `values`: means over whole
+    steps."""
     counts = np.diff(usage.pod_start)
     steps = np.arange(len(values)) - np.repeat(usage.pod_start[:-1] - usage.pod_first, counts)
     nodes = np.repeat(recording.pods.node.astype(np.int64), counts)

@@ -23,6 +23,7 @@ from rebalancer.replay.alerts import ReplayedAlerts
 from rebalancer.replay.cluster import SimulatedCluster
 from rebalancer.replay.hot_minutes import hot_minutes
 from rebalancer.replay.loads import top_owners
+from rebalancer.replay.readings import CycleTimes
 
 EVALUATION_SECONDS = 300.0
 """Between two passes of the evaluation loop."""
@@ -50,7 +51,8 @@ class PolicyRun:
     def run(self) -> None:
         """Run to the end of the recording, or until `stopping`."""
         cluster, end = self.cluster, self.cluster.recording.end
-        due = {each.name: cluster.now + each.interval for each in self.policy.strategies}
+        times = CycleTimes(cluster.recording)
+        due = {each.name: times.first(each.interval) for each in self.policy.strategies}
         forecast_at = cluster.now if self.forecasts is not None else end
         alerts = ReplayedAlerts(self.cluster.recording.alerts, self.policy)
         while not self.stopping():
@@ -69,7 +71,9 @@ class PolicyRun:
             late = {name for name, next_at in due.items() if next_at <= now}
             if late:
                 request = periodic(late, every=len(late) == len(due))
-                due |= {each.name: now + each.interval for each in self.policy.strategies if each.name in late}
+                due |= {
+                    each.name: times.after(now, each.interval) for each in self.policy.strategies if each.name in late
+                }
             if late or alerts.next_at <= now:
                 request = alerts.asked(self.context, request, now)
             if request is not None:
@@ -136,12 +140,11 @@ def measured(recording: Recording, high: Floats) -> tuple[Grid32, Grid32]:
     return share.astype(np.float32), hot_minutes(share, high / capacity)
 
 
-def slowed(policy: RebalancerPolicy, *, forecast_seconds: float) -> RebalancerPolicy:
-    """The policy with a cycle at most once in a step, as usage doesn't change within one, and forecasts at most this
-    often."""
+def slowed(policy: RebalancerPolicy, *, cycle_seconds: float, forecast_seconds: float) -> RebalancerPolicy:
+    """The policy with cycles and forecasts at most this often."""
     forecast = policy.forecast.model_copy(update={"interval": max(policy.forecast.interval, forecast_seconds)})
     strategies = tuple(
-        each.model_copy(update={"interval": max(each.interval, float(STEP_SECONDS))}) for each in policy.strategies
+        each.model_copy(update={"interval": max(each.interval, cycle_seconds)}) for each in policy.strategies
     )
     return policy.model_copy(update={"forecast": forecast, "strategies": strategies})
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 ENOUGH = 0.9999
 """Nodes are drawn among those that win with this probability together."""
 NOWHERE = -1
-SAME_SECONDS = 60.0
-"""Two replacements of a load that were made so close together are one."""
 
 
 class Scheduling:
@@ -84,8 +82,8 @@ class Scheduling:
     def _drawn(self, row: int, nodes: Rows, shares: Floats) -> int:
         """One of the nodes that may win. The recorded node is one draw of the real scheduler, so a pod that arrives as
         recorded goes there if it may win, or if the model can't tell for this pod."""
-        pod, uids = self._recorded_pod(row), self._cluster.recording.pods.uids
-        if pod is not None:
+        pod, uids = int(self._cluster.recorded[row]), self._cluster.recording.pods.uids
+        if pod >= 0:
             recorded = self._row.get(int(self._cluster.recording.pods.node[pod]), NOWHERE)
             if recorded in nodes:
                 return recorded
@@ -100,19 +98,6 @@ class Scheduling:
         random = np.random.default_rng((self._seed, zlib.crc32(uids[first].encode()), number))
         drawn = int(np.searchsorted(np.cumsum(shares / shares.sum()), random.random()))
         return int(nodes[min(drawn, len(nodes) - 1)])
-
-    def _recorded_pod(self, row: int) -> int | None:
-        """The recorded pod that this one is: the first of its load, or the replacement after the same eviction at the
-        same time. None for a replacement that was never there."""
-        cluster = self._cluster
-        load = int(cluster.load[row])
-        if not cluster.replacements[load]:
-            return int(cluster.loads.pod[load])
-        created = cluster.recording.pods.created
-        for other in cluster.loads.replacements.get(load, ()):
-            if abs(float(created[other]) - cluster.now) <= SAME_SECONDS:
-                return int(other)
-        return None
 
     def may_fit(self, row: int) -> bool:
         """False where nothing has changed since a pod like this one found no node."""

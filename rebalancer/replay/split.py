@@ -310,6 +310,7 @@ def _part(recording: Recording, in_part: Bools, pods: Bools) -> Part:
         pod_templates=recording.pod_templates.only(templates.tolist()),
         pods=kept,
         usage={name: _only_usage(usage, nodes, rows) for name, usage in recording.usage.items()},
+        readings=None if recording.readings is None else recording.readings.only(new_node, new_pod),
         budgets=tuple(budget for budget in recording.budgets if budget.namespace in namespaces),
         before={
             name: tuple(_only_block(block, node_names, full_names) for block in blocks)

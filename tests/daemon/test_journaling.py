@@ -13,8 +13,11 @@ from rebalancer.daemon.journaling import JournalWriter
 from rebalancer.model.alerts import AlertEpisode
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.journal import ReadUsage
 from rebalancer.model.snapshot import ClusterSnapshot
-from tests.builders import NOW, a_node, an_eviction, cluster
+from tests.builders import NOW, a_node, an_eviction, cluster, usage_of
+
+NO_USAGE = usage_of(cluster([a_node("n1")], []), [a_node("n1")], [])
 
 
 @dataclass
@@ -28,12 +31,19 @@ class Around:
     asked: list[float] = field(default_factory=list)
     evictions: list[Eviction] = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    read: list[ReadUsage | None] = field(default_factory=list)
 
     def append(
-        self, snapshot: ClusterSnapshot, *, evictions: Sequence[Eviction], alerts: Sequence[AlertEpisode]
+        self,
+        snapshot: ClusterSnapshot,
+        *,
+        evictions: Sequence[Eviction],
+        alerts: Sequence[AlertEpisode],
+        read: ReadUsage | None = None,
     ) -> None:
         if self.error is not None:
             raise self.error
+        self.read.append(read)
         self.appended.append((snapshot.taken, [each.pod for each in evictions], len(alerts)))
 
     def take_notes(self) -> tuple[str, ...]:
@@ -74,7 +84,7 @@ def test_22_2_it_appends_after_a_cycle_and_every_minute() -> None:
     around.at += 1.0
     assert writer.turn(done=False)
     around.at += 10.0
-    writer.observed(replace(around.snapshot(), taken=around.at - 3.0))
+    writer.observed(replace(around.snapshot(), taken=around.at - 3.0), NO_USAGE)
     assert writer.turn(done=True)
     assert [at for at, _, _ in around.appended] == [NOW, NOW + 60.0, NOW + 67.0]
 
@@ -82,13 +92,28 @@ def test_22_2_it_appends_after_a_cycle_and_every_minute() -> None:
 def test_22_2_a_snapshot_that_is_older_than_the_last_entry_is_read_again() -> None:
     around = Around()
     writer = around.writer()
-    writer.observed(around.snapshot())
+    writer.observed(around.snapshot(), NO_USAGE)
     around.at += 400.0
     assert writer.turn(done=False)
-    writer.observed(replace(around.snapshot(), taken=NOW - 1.0))
+    writer.observed(replace(around.snapshot(), taken=NOW - 1.0), NO_USAGE)
     around.at += 10.0
     assert writer.turn(done=True)
     assert [at for at, _, _ in around.appended] == [NOW, NOW + 410.0]
+
+
+def test_22_2_what_a_cycle_has_read_is_appended_once_also_after_a_newer_entry() -> None:
+    around = Around()
+    writer, before, usage = around.writer(), around.snapshot(), usage_of(around.snapshot(), [a_node("n1")], [])
+    writer.observed(before, usage)
+    assert writer.turn(done=True)
+    around.at += 60.0
+    assert writer.turn(done=False)
+    # a minute's entry was made while the cycle read its usage
+    writer.observed(replace(before, taken=around.at - 5.0), usage)
+    around.at += 60.0
+    assert writer.turn(done=True)
+    assert [each and each.snapshot.taken for each in around.read] == [NOW, None, NOW + 55.0]
+    assert [at for at, _, _ in around.appended] == [NOW, NOW + 60.0, NOW + 120.0]
 
 
 def test_22_2_a_follower_appends_nothing() -> None:

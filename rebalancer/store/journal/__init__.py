@@ -4,6 +4,7 @@
 - `changes` snapshots to entries
 - `files`   names, appending, size and age
 - `reading` entries to a recording; `nodes` their nodes
+- `readings` what cycles read of CPU, to entries and back
 """
 
 from rebalancer.store.journal.files import DayJournal, entry_times, journal_days

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.alerts import AlertEpisode
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.journal import ReadUsage
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, DisruptionBudget, Ints, Nodes, Owner
 from rebalancer.store.journal.entries import (
     FIELDS,
@@ -26,8 +27,10 @@ from rebalancer.store.journal.entries import (
     NewPodsEntry,
     NodeEntry,
     OwnerEntry,
+    ReadingEntry,
     ints,
 )
+from rebalancer.store.journal.readings import ReadingChanges
 
 K = TypeVar("K", bound=Hashable)
 Columns = Mapping[str, NDArray[Any]]
@@ -85,6 +88,7 @@ class Changes:
         self._budgets: dict[tuple[str, str], BudgetEntry] = {}
         self._evictions: set[EvictionEntry] = set()
         self._alerts: set[int] = set()
+        self._readings = ReadingChanges()
 
     def entry(
         self,
@@ -93,6 +97,7 @@ class Changes:
         previous: int | None,
         evictions: Iterable[Eviction] = (),
         alerts: Iterable[AlertEpisode] = (),
+        read: ReadUsage | None = None,
     ) -> Entry:
         """The changes since the last call: the journal must get them, or be begun again with a keyframe."""
         nodes, nodes_left = self._changed_nodes(snapshot.nodes)
@@ -118,7 +123,16 @@ class Changes:
             evictions=self._new_evictions(evictions),
             alerts=alerts_begun,
             alerts_ended=alerts_ended,
+            reading=None if read is None else self._reading(read),
         )
+
+    def _reading(self, read: ReadUsage) -> ReadingEntry:
+        """Of the nodes and pods that are still there."""
+        snapshot = read.snapshot
+        there = {each.name: number for number, each in self._node_entries.items()}
+        nodes = np.array([there.get(name, -1) for name in snapshot.nodes.names], dtype=np.int32)
+        pods = np.append(self._pods.number, np.int32(-1))[_rows_before(self._pods.uids, snapshot.pods.uids)]
+        return self._readings.entry(read, nodes=nodes, pods=pods)
 
     # ---- nodes
 

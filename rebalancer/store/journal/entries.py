@@ -115,6 +115,26 @@ class AlertEntry(msgspec.Struct, frozen=True, array_like=True):
     annotations: dict[str, str]
 
 
+class ReadingEntry(msgspec.Struct, frozen=True, array_like=True):
+    """CPU as a cycle read it: see `readings`. Of nodes and pods it has their count and their numbers."""
+
+    at: float
+    window_seconds: float
+    sample_seconds: float
+    """Between two rows of samples."""
+    nodes: tuple[int, bytes]
+    millicores: bytes
+    departed: bytes
+    """Of pods that had left, by node."""
+    hottest: tuple[int, bytes]
+    rows: int
+    """Samples before now."""
+    samples: bytes
+    """(rows, hottest) rise until the next one."""
+    pods: tuple[int, bytes]
+    pod_millicores: bytes
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Changes since the entry before it. In a keyframe everything is new."""
 
@@ -148,6 +168,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     alerts: tuple[AlertEntry, ...] = ()
     """Those that have begun to fire."""
     alerts_ended: tuple[int, ...] = ()
+    reading: ReadingEntry | None = None
+    """Where a cycle has made the snapshot."""
 
 
 _decoder = msgspec.msgpack.Decoder(Entry)

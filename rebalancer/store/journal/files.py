@@ -14,6 +14,7 @@ from rebalancer.model.alerts import AlertEpisode
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.history import date_of, slot_of
+from rebalancer.model.journal import ReadUsage
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.store.journal.changes import Changes
 from rebalancer.store.journal.entries import Entry, Read, decoded, encoded
@@ -42,7 +43,12 @@ class DayJournal:
         self._notes: list[str] = []
 
     def append(
-        self, snapshot: ClusterSnapshot, *, evictions: Sequence[Eviction], alerts: Sequence[AlertEpisode]
+        self,
+        snapshot: ClusterSnapshot,
+        *,
+        evictions: Sequence[Eviction],
+        alerts: Sequence[AlertEpisode],
+        read: ReadUsage | None = None,
     ) -> None:
         """See `Journal`."""
         day, _ = slot_of(snapshot.taken)
@@ -58,7 +64,7 @@ class DayJournal:
                 # another day, another process has written, or the file is gone
                 self._begin_day(day)
                 previous = None
-            entry = self._changes.entry(snapshot, previous=previous, evictions=evictions, alerts=alerts)
+            entry = self._changes.entry(snapshot, previous=previous, evictions=evictions, alerts=alerts, read=read)
             data, checksum = encoded(entry)
             if size + len(data) > self._max_bytes - _RESERVE_BYTES:
                 data, checksum = encoded(Entry(at=snapshot.taken, previous=previous, cut=True))

@@ -48,6 +48,7 @@ from rebalancer.store.journal.entries import (
 )
 from rebalancer.store.journal.files import continuous, journal_days, read_day
 from rebalancer.store.journal.nodes import NodeTimes, has_soft_taint, is_closed, node_columns, without_ours
+from rebalancer.store.journal.readings import Readings
 
 K = TypeVar("K", bound=Hashable)
 
@@ -199,6 +200,7 @@ class _State:
         self._budgets: dict[tuple[str, str], _Budget] = {}
         self._evictions: dict[tuple[str, float], EvictionEntry] = {}
         self._alerts: dict[int, tuple[AlertEntry, float]] = {}
+        self._readings = Readings()
 
     def note(self, text: str, pods: int = 0) -> None:
         """Something that the journal doesn't say."""
@@ -213,6 +215,7 @@ class _State:
         keyframe = entry.previous is None
         if keyframe:
             self._tables = _Tables()
+            self._readings.restart()
         tables = self._tables
         tables.namespace += [self._namespaces[name] for name in entry.namespaces]
         for each in entry.owners:
@@ -223,6 +226,8 @@ class _State:
         touched = self._apply_pods(entry, before, keyframe=keyframe)
         self._apply_budgets(entry, keyframe=keyframe)
         self._apply_alerts(entry, keyframe=keyframe)
+        if entry.reading is not None:
+            self._readings.apply(entry.reading, nodes=self._node_of(), pods=tables.pod.rows)
         for eviction in entry.evictions:
             self._evictions[eviction.uid, eviction.at] = eviction
         if max(before, self.start) + GAP_SECONDS < entry.at:
@@ -273,6 +278,13 @@ class _State:
         if entry.images is not None:
             self._images = entry.images, {number: node.name for number, node in entry.nodes.items()}
 
+    def _node_of(self) -> Ints:
+        """Number -> index of each node; the last element is -1, for none."""
+        numbers = self._tables.node
+        out = np.full(max(numbers, default=-1) + 2, -1, dtype=np.int32)
+        out[list(numbers)] = list(numbers.values())
+        return out
+
     def _note_taint(self, index: int, at: float, *, is_set: bool) -> None:
         """A cycle sets and removes soft taints after the entry of its snapshot, so before the one that shows it."""
         before = self.times[-1] if self.times else at
@@ -305,9 +317,7 @@ class _State:
         if not len(rows):
             return len(ended)
         now = {name: np.frombuffer(entry.columns[name], dtype=type_) for name, type_ in FIELDS.items()}
-        numbers = self._tables
-        node_of = np.full(max(numbers.node, default=-1) + 2, -1, dtype=np.int32)
-        node_of[list(numbers.node)] = list(numbers.node.values())
+        numbers, node_of = self._tables, self._node_of()
         pods["owner"][rows] = np.array([*numbers.owner, -1], dtype=np.int32)[now["owner"]]
         pods["template"][rows] = np.array([*numbers.template, -1], dtype=np.int32)[now["template"]]
         # the earliest that something can have happened; of pods of the first entry, when they were created
@@ -430,6 +440,7 @@ class _State:
             pod_templates=PodTemplateTable(list(self._templates), msgspec.json.Decoder(PodTemplate).decode),
             pods=pods,
             usage=recorded,
+            readings=self._readings.recorded(start=self.start, end=end, nodes=node_of, pods=index_of),
             budgets=tuple(each.recorded() for each in self._budgets.values() if each.until > self.start),
             today=today,
             before={resource: days_before(blocks, self.start, most=_DAYS_BEFORE) for resource, blocks in usage.items()},

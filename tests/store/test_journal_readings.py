@@ -1,0 +1,146 @@
+"""What cycles read of CPU, from the journal."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.journal import ReadUsage
+from rebalancer.model.recording import RecordedReadings, Recording
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import Usage
+from rebalancer.store.journal import DayJournal, readings, recording_of
+from rebalancer.store.journal.readings import packed, unpacked
+from tests.builders import NOW, a_node, a_pod, cluster
+
+MIDNIGHT = NOW - NOW % DAY_SECONDS
+START = MIDNIGHT + 10 * 3600.0
+NODES, PODS, SAMPLES = 4, 12, 3
+
+
+def snapshot_at(at: float, *, pods: int = PODS) -> ClusterSnapshot:
+    rows = [a_pod(f"p{row}", f"n{row % NODES}", owner="web", ready=True, age=9_000.0) for row in range(pods)]
+    return replace(cluster([a_node(f"n{row}") for row in range(NODES)], rows), taken=at)
+
+
+def usage_at(snapshot: ClusterSnapshot, random: np.random.Generator) -> Usage:
+    node = random.uniform(1_000.0, 9_000.0, NODES)
+    samples = node + random.normal(0.0, 20.0, (SAMPLES, NODES))
+    samples[-1] = node
+    return Usage(
+        source="test",
+        at=snapshot.taken,
+        window_seconds=300.0,
+        node_cpu_millicores=node,
+        pod_cpu_millicores=random.uniform(0.0, 800.0, len(snapshot.pods)),
+        sample_times=np.full((SAMPLES, NODES), snapshot.taken),
+        samples=samples,
+        sample_seconds=20.0,
+        departed_millicores=np.where(np.arange(NODES) == 2, 300.25, 0.0),
+        problems={},
+    )
+
+
+def recorded(folder: Path) -> Recording:
+    end = START + 3600.0
+    return recording_of(folder, cluster="one", start=START, end=end, today=snapshot_at(end), usage={})
+
+
+def one(of: RecordedReadings, reading: int) -> tuple[dict[int, float], dict[int, float]]:
+    """Nodes and pods of a reading, with their millicores."""
+    nodes = slice(int(of.node_start[reading]), int(of.node_start[reading + 1]))
+    pods = slice(int(of.pod_start[reading]), int(of.pod_start[reading + 1]))
+    return (
+        dict(zip(of.node[nodes].tolist(), of.node_millicores[nodes].tolist(), strict=True)),
+        dict(zip(of.pod[pods].tolist(), of.pod_millicores[pods].tolist(), strict=True)),
+    )
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_22_2_what_cycles_read_comes_back_to_a_tenth_of_a_millicore(tmp_path: Path, restarted: bool) -> None:
+    random, journal, read = np.random.default_rng(1), DayJournal(tmp_path, cluster="one"), []
+    for cycle in range(4):
+        if restarted:
+            journal = DayJournal(tmp_path, cluster="one")
+        snapshot = snapshot_at(START + 120.0 * cycle + 60.0, pods=PODS - cycle)
+        read.append((snapshot, usage_at(snapshot, random)))
+        journal.append(snapshot, evictions=(), alerts=(), read=ReadUsage(*read[-1]))
+        journal.append(snapshot_at(snapshot.taken + 60.0, pods=PODS - cycle), evictions=(), alerts=())
+    found = recorded(tmp_path)
+    back = found.readings
+    assert back is not None
+    assert back.at[back.cycle].tolist() == [usage.at for _, usage in read]
+    assert len(back) == 4 * SAMPLES
+    for cycle, (snapshot, usage) in enumerate(read):
+        last = cycle * SAMPLES + SAMPLES - 1
+        nodes, pods = one(back, last)
+        assert nodes == pytest.approx(dict(enumerate(usage.node_cpu_millicores.tolist())), abs=0.051)
+        named = {found.pods.names[row]: value for row, value in pods.items()}
+        shown = dict(zip(snapshot.pods.names, usage.pod_cpu_millicores.tolist(), strict=True))
+        assert named == pytest.approx(shown, abs=0.051)
+        for row in range(SAMPLES - 1):
+            assert back.at[last - SAMPLES + 1 + row] == usage.at - 20.0 * (SAMPLES - 1 - row)
+            earlier, none = one(back, last - SAMPLES + 1 + row)
+            assert earlier == pytest.approx(dict(enumerate(usage.samples[row].tolist())), abs=0.051)
+            assert not none
+        of_nodes = slice(int(back.node_start[last]), int(back.node_start[last + 1]))
+        np.testing.assert_allclose(back.departed_millicores[of_nodes], [0.0, 0.0, 300.25, 0.0], atol=0.051)
+
+
+def test_22_2_of_a_large_cluster_pods_and_samples_of_the_hottest_nodes_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readings, "MOST_PODS", 2 * PODS // NODES)
+    snapshot = snapshot_at(START + 60.0)
+    usage = usage_at(snapshot, np.random.default_rng(2))
+    DayJournal(tmp_path, cluster="one").append(snapshot, evictions=(), alerts=(), read=ReadUsage(snapshot, usage))
+    found = recorded(tmp_path)
+    assert found.readings is not None
+    hottest = set(np.argsort(-usage.node_cpu_millicores)[:2].tolist())
+    nodes, pods = one(found.readings, SAMPLES - 1)
+    assert set(nodes) == set(range(NODES))
+    assert {int(found.pods.node[row]) for row in pods} == hottest
+    assert set(one(found.readings, 0)[0]) == hottest
+
+
+def test_22_2_what_a_cycle_could_not_read_is_left_out(tmp_path: Path) -> None:
+    snapshot = snapshot_at(START + 60.0)
+    usage = usage_at(snapshot, np.random.default_rng(3))
+    usage.node_cpu_millicores[1] = usage.samples[:, 1] = usage.pod_cpu_millicores[0] = np.nan
+    DayJournal(tmp_path, cluster="one").append(snapshot, evictions=(), alerts=(), read=ReadUsage(snapshot, usage))
+    found = recorded(tmp_path)
+    assert found.readings is not None
+    nodes, pods = one(found.readings, SAMPLES - 1)
+    assert set(nodes) == {0, 2, 3}
+    assert {found.pods.names[row] for row in pods} == {f"p{row}" for row in range(1, PODS) if row % NODES != 1}
+
+
+def test_22_2_a_cycle_that_read_before_the_last_entry_is_kept_with_what_is_still_there(tmp_path: Path) -> None:
+    journal, before = DayJournal(tmp_path, cluster="one"), snapshot_at(START + 60.0)
+    journal.append(snapshot_at(START + 120.0, pods=PODS - 2), evictions=(), alerts=())
+    now = snapshot_at(START + 150.0, pods=PODS - 2)
+    read = ReadUsage(before, usage_at(before, np.random.default_rng(4)))
+    journal.append(now, evictions=(), alerts=(), read=read)
+    found = recorded(tmp_path)
+    assert found.readings is not None
+    assert found.readings.at[-1] == START + 60.0
+    nodes, pods = one(found.readings, SAMPLES - 1)
+    assert set(nodes) == set(range(NODES))
+    assert {found.pods.names[row] for row in pods} == {f"p{row}" for row in range(PODS - 2)}
+
+
+def test_22_2_a_journal_without_cycles_has_no_readings(tmp_path: Path) -> None:
+    DayJournal(tmp_path, cluster="one").append(snapshot_at(START + 60.0), evictions=(), alerts=())
+    assert recorded(tmp_path).readings is None
+
+
+@pytest.mark.parametrize("numbers", [[], [0], [0, -1, 1, 127, -128, 128], [2**40, -(2**40), 3]])
+def test_22_2_whole_numbers_are_packed_and_unpacked(numbers: list[int]) -> None:
+    given = np.array(numbers, dtype=np.int64)
+    assert unpacked(packed(given), len(given)).tolist() == numbers
+
+
+def test_22_2_small_numbers_take_a_byte() -> None:
+    assert len(packed(np.arange(-100, 100, dtype=np.int64))) == 200
