@@ -176,6 +176,13 @@ def a_refusal(pod: str, message: str, *, code: Reason = Reason.LIMIT_SERVICE, **
 FOUND = [(build_finding(), "hot")]
 
 
+def test_23_1_a_node_that_does_not_reach_its_target_is_not_counted_as_cooled() -> None:
+    lines = [replace(a_line("one"), cpu_planned=0.7), replace(a_line("two"), cpu_planned=0.724)]
+    findings = [(build_finding(node=number), line.name) for number, line in enumerate(lines)]
+    report = a_report(nodes=lines, findings=findings, evictions=[an_eviction(node="one"), an_eviction(node="two")])
+    assert tables(report)[0] == "2 evictions cool 1 of 2 hot nodes; two reaches 72.4%, not its target of 70%"
+
+
 def test_21_1_reasons_are_announced_only_where_they_follow() -> None:
     alone, line = tables(a_report(findings=FOUND)), a_line("hot")
     assert "No useful eviction is allowed." in alone

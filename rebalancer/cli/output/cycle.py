@@ -25,7 +25,7 @@ from rebalancer.cli.output.json import SCHEMA_VERSION, at, pick
 from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph, refusal_text
 from rebalancer.model.eviction import COLUMNS, DID_NOT_HAPPEN, DOCUMENT_FIELDS, Eviction, Outcome
 from rebalancer.model.figures import age, counted, millicores, percent
-from rebalancer.model.plan import CycleReport, Goal, NodeLine
+from rebalancer.model.plan import CycleReport, Finding, Goal, NodeLine
 from rebalancer.model.reason import Reason, particulars
 from rebalancer.model.usage import CPU
 from rebalancer.policy.schema.strategies import LowNodeUtilization
@@ -34,6 +34,8 @@ MOST_FINDINGS = 30
 """Rows of a table of findings without --all-nodes."""
 MOST_STAYING = 3
 """Nodes of the summary that stay hot."""
+ROUNDING, SAME_SHARE = 0.0005, 0.02
+"""Shares of a node that differ by less are the same figure to a reader, and of the same measurement."""
 MOST_NODES = 10
 """Nodes named in one line; a refusal on more nodes has one row for all of them."""
 OUTCOME_STYLE = {
@@ -121,12 +123,21 @@ def _print_nodes_in_a_line(console: Console, title: str, nodes: list[str], *, ea
 
 def _print_summary(console: Console, report: CycleReport) -> None:
     """`6 evictions cool 2 of 3 hot nodes; gen-5 stays at 84.0%: ...`"""
-    targets = {node: finding.target for finding, node in report.findings if finding.goal is Goal.COOL}
+    findings = {node: finding for finding, node in report.findings if finding.goal is Goal.COOL}
+    targets = {node: finding.target for node, finding in findings.items()}
     if not targets:
         return
     moves = sum(each.outcome not in DID_NOT_HAPPEN for each in report.evictions)
     after = {line.name: line.cpu_after for line in report.nodes if line.cpu_after is not None}
-    planned = {each.name: f"stays at {percent(each.share_planned)}: {each.message}" for each in report.remaining}
+    planned = {
+        line.name: f"reaches {percent(line.cpu_planned)}, not its target of {percent(targets[line.name])}"
+        for line in report.nodes
+        if line.name in targets
+        and line.cpu_planned is not None
+        and line.cpu_planned > targets[line.name] + ROUNDING
+        and _by_real_cpu(findings[line.name], line)
+    }
+    planned |= {each.name: f"stays at {percent(each.share_planned)}: {each.message}" for each in report.remaining}
     stay = {
         node: f"is at {percent(after[node])}" if node in after else planned[node]
         for node, target in targets.items()
@@ -137,6 +148,12 @@ def _print_summary(console: Console, report: CycleReport) -> None:
     shown = [f"{node} {why}" for node, why in list(stay.items())[:MOST_STAYING]]
     more = [f"{len(stay) - len(shown)} more stay hot"] if len(stay) > len(shown) else []
     print_paragraph(console, begins + (";" if stay else ""), "; ".join([*shown, *more]))
+
+
+def _by_real_cpu(finding: Finding, line: NodeLine) -> bool:
+    """Whether the finding's target is one of measured CPU, and not of requests or of a peak."""
+    before = line.cpu_before
+    return finding.resource == CPU and before is not None and abs(finding.cpu_share - before) < SAME_SHARE
 
 
 def of_namespace(report: CycleReport, namespace: str) -> CycleReport:
