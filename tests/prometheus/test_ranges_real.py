@@ -179,7 +179,8 @@ def test_a_gap_stays_unknown_and_is_said(server: PrometheusServer, snapshot: Clu
     with history_of(server) as history:
         block = day_of(history, GAP_DAY, snapshot)
     (note,) = block.notes
-    assert note.startswith("no samples from 10:0")
+    day = time.strftime("%Y-%m-%d", time.gmtime(GAP_DAY * DAY_SECONDS))
+    assert note.startswith(f"no samples from {day} 10:0")
     known = np.isfinite(block.node_millicores).all(axis=0)
     assert not known[GAP[0] + 1 : GAP[1]].any()
     assert known[: GAP[0]].all()
