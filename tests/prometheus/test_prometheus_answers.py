@@ -195,6 +195,7 @@ def test_samples_over_the_debounce_are_asked_once_and_end_with_now() -> None:
         usage = read(fake.url, a_cluster(NODES), **OWN, **fields)
     np.testing.assert_allclose(usage.samples[:, 0], [400, np.nan, np.nan, 1200, 2000])
     np.testing.assert_allclose(usage.sample_times[[0, 4], 0], [now - 70, now - 4])
+    assert usage.sample_seconds == 15.0
     assert np.isnan(usage.samples[:-1, 1]).all()
     (ask, _) = [asked.params for asked in fake.asked if asked.path.endswith("query_range")]
     assert (float(ask["end"]), float(ask["step"])) == (pytest.approx(now - 15, abs=1e-3), 15.0)

@@ -3,7 +3,7 @@
 - `entries` what a file is made of
 - `changes` snapshots to entries
 - `files`   names, appending, size and age
-- `reading` entries to a recording; `nodes` their nodes
+- `reading` entries to a recording; `nodes` their nodes, `budgets` their budgets, `tables` its columns
 - `readings` what cycles read of CPU, to entries and back
 """
 

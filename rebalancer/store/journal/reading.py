@@ -4,11 +4,9 @@ Entries are a minute apart, so a time that no object has (Ready, end) is taken t
 entries that it lies between. Pods are columns here too: seven days of 150,000 pods are half a million.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,7 +22,6 @@ from rebalancer.model.recording import (
     CAME_BACK,
     Gap,
     RecordedAlert,
-    RecordedBudget,
     RecordedPods,
     RecordedTaint,
     RecordedUsage,
@@ -32,12 +29,12 @@ from rebalancer.model.recording import (
 )
 from rebalancer.model.snapshot import Bools, ClusterSnapshot, Ints, Owner, PodTemplateTable
 from rebalancer.model.usage import CPU
+from rebalancer.store.journal.budgets import Budgets
 from rebalancer.store.journal.entries import (
     FIELDS,
     FINISHED,
     READY,
     AlertEntry,
-    BudgetEntry,
     Entry,
     EvictionEntry,
     ImagesEntry,
@@ -49,28 +46,13 @@ from rebalancer.store.journal.entries import (
 from rebalancer.store.journal.files import continuous, journal_days, read_day
 from rebalancer.store.journal.nodes import NodeTimes, has_soft_taint, is_closed, node_columns, without_ours
 from rebalancer.store.journal.readings import Readings
-
-K = TypeVar("K", bound=Hashable)
+from rebalancer.store.journal.tables import POD, Growing, Indexed, Tables
 
 GAP_SECONDS = 600.0
 """Entries further apart are a gap: the daemon appends one every minute."""
 
 _DAYS_BEFORE = 8
 """Days before the recording, for forecasts."""
-
-_POD = np.dtype(
-    [
-        ("namespace", np.int32),
-        ("owner", np.int32),
-        ("template", np.int32),
-        ("node", np.int32),
-        ("created", np.float64),
-        ("bound", np.float64),
-        ("ready", np.float64),
-        ("ended", np.float64),
-        ("priority", np.int64),
-    ]
-)
 
 
 def recording_of(
@@ -108,67 +90,6 @@ def recording_of(
     return state.recording(cluster=cluster, today=today, usage=usage)
 
 
-@dataclass(slots=True)
-class _Tables:
-    """Number in the journal, since the last keyframe -> index in the recording."""
-
-    namespace: list[int] = field(default_factory=list)
-    owner: list[int] = field(default_factory=list)
-    template: list[int] = field(default_factory=list)
-    node: dict[int, int] = field(default_factory=dict)
-    pod: "_Growing" = field(default_factory=lambda: _Growing(np.dtype(np.int64)))
-
-
-class _Growing:
-    """An array that is appended to."""
-
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self._all = np.empty(1024, dtype=dtype)
-        self._count = 0
-
-    @property
-    def rows(self) -> NDArray[Any]:
-        """A view of what there is."""
-        return self._all[: self._count]
-
-    def extend(self, rows: NDArray[Any]) -> None:
-        count = self._count + len(rows)
-        if count > len(self._all):
-            self._all = np.concatenate([self.rows, np.empty(max(count, len(self._all)), dtype=self._all.dtype)])
-        self._all[self._count : count] = rows
-        self._count = count
-
-
-class _Indexed(dict[K, int]):
-    """Keys in the order of their arrival."""
-
-    def __missing__(self, key: K) -> int:
-        number = self[key] = len(self)
-        return number
-
-
-@dataclass(slots=True)
-class _Budget:
-    """A budget over the recording."""
-
-    entry: BudgetEntry
-    desired: Ints
-    since: float
-    until: float = np.inf
-
-    def recorded(self) -> RecordedBudget:
-        """As a recording has it."""
-        return RecordedBudget(
-            namespace=self.entry.namespace,
-            name=self.entry.name,
-            selector=self.entry.selector,
-            desired_healthy=self.desired,
-            since=self.since,
-            until=self.until,
-            evicts_unhealthy=self.entry.evicts_unhealthy,
-        )
-
-
 class _State:
     """The recording so far."""
 
@@ -176,11 +97,11 @@ class _State:
         self.start, self.steps = start, steps
         self.times: list[float] = []
         self._gaps: list[Gap] = []
-        self._tables = _Tables()
-        self._namespaces: _Indexed[str] = _Indexed()
-        self._owners: _Indexed[OwnerEntry] = _Indexed()
-        self._templates: _Indexed[bytes] = _Indexed()
-        self._nodes: _Indexed[str] = _Indexed()
+        self._tables = Tables()
+        self._namespaces: Indexed[str] = Indexed()
+        self._owners: Indexed[OwnerEntry] = Indexed()
+        self._templates: Indexed[bytes] = Indexed()
+        self._nodes: Indexed[str] = Indexed()
         self._node_entries: list[NodeEntry] = []
         self._node_times: list[NodeTimes] = []
         self._node_joined: list[float] = []
@@ -194,10 +115,10 @@ class _State:
         """Node, since when it had our soft taint, and until when."""
         self._images: tuple[ImagesEntry, dict[int, str]] | None = None
         """Of the last keyframe, and the name of each of its nodes."""
-        self._pods = _Growing(_POD)
+        self._pods = Growing(POD)
         self._names: list[str] = []
         self._uids: dict[str, int] = {}
-        self._budgets: dict[tuple[str, str], _Budget] = {}
+        self._budgets = Budgets(steps)
         self._evictions: dict[tuple[str, float], EvictionEntry] = {}
         self._alerts: dict[int, tuple[AlertEntry, float]] = {}
         self._readings = Readings()
@@ -214,7 +135,7 @@ class _State:
         before = self.times[-1] if self.times else -np.inf
         keyframe = entry.previous is None
         if keyframe:
-            self._tables = _Tables()
+            self._tables = Tables()
             self._readings.restart()
         tables = self._tables
         tables.namespace += [self._namespaces[name] for name in entry.namespaces]
@@ -224,7 +145,7 @@ class _State:
         tables.template += [self._templates[blob] for blob in entry.templates]
         self._apply_nodes(entry, keyframe=keyframe)
         touched = self._apply_pods(entry, before, keyframe=keyframe)
-        self._apply_budgets(entry, keyframe=keyframe)
+        self._budgets.apply(entry, step=self._step(entry.at), first=not self.times)
         self._apply_alerts(entry, keyframe=keyframe)
         if entry.reading is not None:
             self._readings.apply(entry.reading, nodes=self._node_of(), pods=tables.pod.rows)
@@ -346,7 +267,7 @@ class _State:
             (self._uids.setdefault(uid, len(self._uids)) for uid in uids), dtype=np.int64, count=new.count
         )
         unknown = np.flatnonzero(index >= first)
-        rows = np.empty(len(unknown), dtype=_POD)
+        rows = np.empty(len(unknown), dtype=POD)
         rows["namespace"] = np.array(self._tables.namespace, dtype=np.int32)[from_ints(new.namespace)][unknown]
         rows["created"] = np.frombuffer(new.created, dtype="<f8")[unknown]
         rows["priority"] = np.frombuffer(new.priority, dtype="<i8")[unknown]
@@ -357,24 +278,7 @@ class _State:
         self._tables.pod.extend(index)
         return index
 
-    # ---- budgets and alerts
-
-    def _apply_budgets(self, entry: Entry, *, keyframe: bool) -> None:
-        step = self._step(entry.at)
-        for each in entry.budgets:
-            key = each.namespace, each.name
-            known = self._budgets.get(key)
-            if known is None:
-                since = entry.at if self.times else -np.inf
-                known = _Budget(each, np.full(self.steps, each.desired_healthy, dtype=np.int32), since)
-                self._budgets[key] = known
-            known.entry, known.until = each, np.inf
-            known.desired[step:] = each.desired_healthy
-        gone: Iterable[tuple[str, str]] = entry.budgets_ended
-        if keyframe:
-            gone = self._budgets.keys() - {(each.namespace, each.name) for each in entry.budgets}
-        for key in gone:
-            self._budgets[key].until = min(self._budgets[key].until, entry.at)
+    # ---- alerts
 
     def _apply_alerts(self, entry: Entry, *, keyframe: bool) -> None:
         over: Iterable[int] = entry.alerts_ended
@@ -441,7 +345,7 @@ class _State:
             pods=pods,
             usage=recorded,
             readings=self._readings.recorded(start=self.start, end=end, nodes=node_of, pods=index_of),
-            budgets=tuple(each.recorded() for each in self._budgets.values() if each.until > self.start),
+            budgets=self._budgets.recorded(self.start),
             today=today,
             before={resource: days_before(blocks, self.start, most=_DAYS_BEFORE) for resource, blocks in usage.items()},
             alerts=tuple(
