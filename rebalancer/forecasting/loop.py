@@ -275,11 +275,11 @@ class ForecastLoop:
 
     def _start_up(self) -> Callable[[str], float]:
         otherwise = self.policy.safety.in_flight.start_up
+        known = cache(self.ledger.start_ups_by_service) if self.ledger is not None else dict
 
         @cache
         def of(service: str) -> float:
-            known = self.ledger.start_ups(service) if self.ledger is not None else ()
-            return typical_start_up(known, otherwise=otherwise)
+            return typical_start_up(known().get(service, ()), otherwise=otherwise)
 
         return of
 

@@ -282,6 +282,10 @@ class Ledger(Protocol):
         """Seconds that the newest replacements of `namespace/name` took from their predecessor's end to Ready."""
         ...
 
+    def start_ups_by_service(self) -> Mapping[str, Sequence[float]]:
+        """The same of each service that has any."""
+        ...
+
     def reconcile_outcomes(self, reader: ClusterReader) -> Sequence[Eviction]:
         """Reconcile evictions without an outcome with the API server's state; those whose outcome is known now."""
         ...

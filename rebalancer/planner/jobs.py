@@ -9,6 +9,7 @@ priority, QoS or age. The last tie-break is the name.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,8 @@ class Job:
     """Those of `barred` that the plan counts on: other candidates only take what these leave."""
     sorted: bool = False
     """Whether `left` is in order."""
+    order: tuple[tuple[bytes, int], dict[int, int]] = ((b"", 0), {})
+    """The excess and the fewest moves that `left` was last ordered by, and pod -> place."""
     turn: float = 0.0
     """Once it is sorted: nodes with a smaller one come first."""
     spared: list[int] = field(default_factory=list)
@@ -75,7 +78,7 @@ def excess(job: Job) -> Floats:
     assert headroom is not None
     over = headroom.excess(job.finding.node)
     for pod in job.awaited:
-        over = over - np.nan_to_num(headroom.loads.relieved[pod.index])
+        over = over - headroom.relief[pod.index]
     return over
 
 
@@ -120,13 +123,23 @@ def in_order(job: Job, admission: EvictionAdmission) -> list[Pod]:
     headroom = job.cooled
     if headroom is None or job.finding.in_order:
         return job.left
-    relief, overshoot = reliefs(headroom.loads.relieved[[pod.index for pod in job.left]], excess(job))
-    part = 1.0 / max(fewest(job, job.left, excess(job)), 1)
+    over = excess(job)
+    moves = max(fewest(job, job.left, over), 1)
+    by, places = job.order
+    if by == (over.tobytes(), moves):
+        # a candidate has left, which changes the order of the others only with the fewest moves
+        found = [places.get(pod.index, -1) for pod in job.left]
+        if found and found[0] >= 0 and all(earlier < later for earlier, later in pairwise(found)):
+            return job.left
+    relief, overshoot = reliefs(headroom.loads.relieved[[pod.index for pod in job.left]], over)
+    part = 1.0 / moves
     keys = [
         order_key(pod, share, over, part, admission.traits(pod).cost)
         for pod, share, over in zip(job.left, relief.tolist(), overshoot.tolist(), strict=True)
     ]
-    return [job.left[at] for _, at in sorted((key, at) for at, key in enumerate(keys))]
+    ordered = [job.left[at] for _, at in sorted((key, at) for at, key in enumerate(keys))]
+    job.order = (over.tobytes(), moves), {pod.index: place for place, pod in enumerate(ordered)}
+    return ordered
 
 
 def fewest(job: Job, pods: Sequence[Pod], load: Floats | None = None) -> int:
@@ -140,7 +153,11 @@ def fewest(job: Job, pods: Sequence[Pod], load: Floats | None = None) -> int:
         return 0
     if not pods:
         return 1
-    loads = np.nan_to_num(headroom.loads.relieved[[pod.index for pod in pods]])[:, over] / there[over]
+    loads = headroom.relief[[pod.index for pod in pods]][:, over] / there[over]
+    if loads.shape[1] == 1:
+        # the largest first
+        reached = np.cumsum(np.sort(loads[:, 0])[::-1]) >= 1.0
+        return int(reached.argmax()) + 1 if reached.any() else len(pods) + 1
     order = np.argsort(-np.minimum(loads, 1.0).mean(axis=1), kind="stable")
     enough = (np.cumsum(loads[order], axis=0) >= 1.0).all(axis=1)
     return int(np.argmax(enough)) + 1 if enough.any() else len(pods) + 1

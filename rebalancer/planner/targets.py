@@ -34,7 +34,7 @@ class TargetHeadroom:
         self.balances = bool(np.isfinite(loads.high).any())
         """Whether a node can be hot by these loads. If not, thresholds hold for the strategy's own moves alone."""
         self._load: Floats = np.nan_to_num(self.coming)
-        self._relief: Floats = np.nan_to_num(loads.relieved)
+        self.relief: Floats = np.nan_to_num(loads.relieved)
         """Both (pods, resources); what isn't known counts 0 once a move is made."""
         self._sure = loads.node.copy()
         self._drawn: Floats = np.zeros((0, loads.node.shape[1]))
@@ -116,7 +116,7 @@ class TargetHeadroom:
 
     def shift(self, pod: int, source: int, placed: Placed) -> None:
         """Count a move."""
-        self._sure[source] -= self._relief[pod]
+        self._sure[source] -= self.relief[pod]
         pod_load = self._load[pod]
         if placed.node >= 0:
             self._sure[placed.node] += pod_load

@@ -10,7 +10,7 @@ from typing import Any
 from rebalancer.model.plan import CycleReport
 from rebalancer.model.ports import Ledger, Records
 
-SAME = frozenset({"open_evictions", "pauses", "nodes_elsewhere", "start_ups"})
+SAME = frozenset({"open_evictions", "pauses", "nodes_elsewhere", "start_ups", "start_ups_by_service"})
 """Reads that have the same answer until something is written."""
 EMPTY = frozenset(
     {

@@ -112,6 +112,7 @@ def test_start_ups_are_what_the_newest_replacements_of_a_service_took(blue, gree
     # the last one was Ready before its predecessor's grace period was over
     assert blue.ledger.start_ups("shop/web") == [-10.0, 20.0, 40.0]
     assert blue.ledger.start_ups("shop/none") == []
+    assert blue.ledger.start_ups_by_service() == {"shop/web": [-10.0, 20.0, 40.0], "shop/db": [60.0]}
 
 
 def test_a_landing_that_nobody_looked_for_in_time_tells_no_start_up(blue, clock):
@@ -128,7 +129,9 @@ def test_a_landing_that_nobody_looked_for_in_time_tells_no_start_up(blue, clock)
 def test_start_ups_are_of_the_last_twenty(blue, clock):
     for number in range(25):
         landed(blue, clock, after=30.0 + number, deadline_at=clock.now() + 600)
-    assert blue.ledger.start_ups("shop/web") == [float(number) for number in range(24, 4, -1)]
+    newest = [float(number) for number in range(24, 4, -1)]
+    assert blue.ledger.start_ups("shop/web") == newest
+    assert blue.ledger.start_ups_by_service() == {"shop/web": newest}
 
 
 def test_replacements_are_told_by_when_they_were_seen(blue, green, clock):

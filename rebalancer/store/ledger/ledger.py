@@ -13,7 +13,22 @@ until `reconcile_outcomes` at the next start.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Double, Engine, false, func, literal, or_, select, true, tuple_, union_all, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Double,
+    Engine,
+    Select,
+    false,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+    tuple_,
+    union_all,
+    update,
+)
 
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome
 from rebalancer.model.limits import (
@@ -351,20 +366,33 @@ class SqlLedger(OperatorState):
         Without replacements that were not observed before the deadline: their start-up time is unknown.
         """
         rows = EVICTIONS.c
-        query = (
-            select(rows.replaced_at, rows.planned_at, rows.grace_seconds)
-            .where(
-                rows.service == service,
-                rows.cluster == self._cluster,
-                rows.replacement_uid.is_not(None),
-                rows.grace_seconds.is_not(None),
-                or_(rows.replaced_at <= rows.deadline_at, rows.late == true()),
-            )
-            .order_by(rows.planned_at.desc(), rows.id.desc())
-            .limit(START_UPS_READ)
-        )
+        query = self._started(rows.replaced_at, rows.planned_at, rows.grace_seconds).where(rows.service == service)
+        query = query.order_by(rows.planned_at.desc(), rows.id.desc()).limit(START_UPS_READ)
         found = read(self._engine, lambda connection: connection.execute(query).all())
         return [row.replaced_at - row.planned_at - row.grace_seconds for row in found]
+
+    def start_ups_by_service(self) -> dict[str, list[float]]:
+        """`namespace/name` of each service with any -> the same, in one query."""
+        rows = EVICTIONS.c
+        newest = (rows.planned_at.desc(), rows.id.desc())
+        place = func.row_number().over(partition_by=rows.service, order_by=newest).label("place")
+        columns = (rows.service, rows.replaced_at, rows.planned_at, rows.grace_seconds, place)
+        started = self._started(*columns).subquery()
+        query = select(started).where(started.c.place <= START_UPS_READ).order_by(started.c.service, started.c.place)
+        out: dict[str, list[float]] = {}
+        for row in read(self._engine, lambda connection: connection.execute(query).all()):
+            out.setdefault(row.service, []).append(row.replaced_at - row.planned_at - row.grace_seconds)
+        return out
+
+    def _started(self, *columns: ColumnElement[Any]) -> Select[Any]:
+        """Columns of this cluster's evictions whose replacement's start-up time is known."""
+        rows = EVICTIONS.c
+        return select(*columns).where(
+            rows.cluster == self._cluster,
+            rows.replacement_uid.is_not(None),
+            rows.grace_seconds.is_not(None),
+            or_(rows.replaced_at <= rows.deadline_at, rows.late == true()),
+        )
 
     def landed(self, record: int, *, at: float, pod: str = "", uid: str = "", node: str = "") -> None:
         """Write that the eviction has landed at `at` (seconds since the epoch), and its replacement.
