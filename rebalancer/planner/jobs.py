@@ -9,7 +9,6 @@ priority, QoS or age. The last tie-break is the name.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Ints, Pod
 from rebalancer.planner.targets import TargetHeadroom
 
+Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 OVERSHOOT_STEP = 0.25
@@ -43,8 +43,8 @@ class Job:
     """Those of `barred` that the plan counts on: other candidates only take what these leave."""
     sorted: bool = False
     """Whether `left` is in order."""
-    order: tuple[tuple[bytes, int], dict[int, int]] = ((b"", 0), {})
-    """The excess and the fewest moves that `left` was last ordered by, and pod -> place."""
+    ties: dict[int, int] = field(default_factory=dict)
+    """Candidate -> its place among those of equal relief."""
     turn: float = 0.0
     """Once it is sorted: nodes with a smaller one come first."""
     spared: list[int] = field(default_factory=list)
@@ -123,23 +123,14 @@ def in_order(job: Job, admission: EvictionAdmission) -> list[Pod]:
     headroom = job.cooled
     if headroom is None or job.finding.in_order:
         return job.left
+    if any(pod.index not in job.ties for pod in job.left):
+        by_tie = sorted(job.left, key=lambda pod: tie_key(pod, admission.traits(pod).cost))
+        job.ties = {pod.index: place for place, pod in enumerate(by_tie)}
     over = excess(job)
-    moves = max(fewest(job, job.left, over), 1)
-    by, places = job.order
-    if by == (over.tobytes(), moves):
-        # a candidate has left, which changes the order of the others only with the fewest moves
-        found = [places.get(pod.index, -1) for pod in job.left]
-        if found and found[0] >= 0 and all(earlier < later for earlier, later in pairwise(found)):
-            return job.left
     relief, overshoot = reliefs(headroom.loads.relieved[[pod.index for pod in job.left]], over)
-    part = 1.0 / moves
-    keys = [
-        order_key(pod, share, over, part, admission.traits(pod).cost)
-        for pod, share, over in zip(job.left, relief.tolist(), overshoot.tolist(), strict=True)
-    ]
-    ordered = [job.left[at] for _, at in sorted((key, at) for at, key in enumerate(keys))]
-    job.order = (over.tobytes(), moves), {pod.index: place for place, pod in enumerate(ordered)}
-    return ordered
+    group, step = relief_steps(relief, overshoot, 1.0 / max(fewest(job, job.left, over), 1))
+    order = np.lexsort((np.array([job.ties[pod.index] for pod in job.left]), step, group))
+    return [job.left[at] for at in order.tolist()]
 
 
 def fewest(job: Job, pods: Sequence[Pod], load: Floats | None = None) -> int:
@@ -185,17 +176,17 @@ def reliefs(loads: Floats, excess: Floats) -> tuple[Floats, Floats]:
     return np.minimum(ratio, 1.0).mean(axis=1), ratio.max(axis=1) - 1.0
 
 
-def order_key(
-    pod: Pod, share: float, overshoot: float, part: float, cost: float
-) -> tuple[int, int, float, int, int, float, str, str]:
-    """Smaller is better. `part`: the share of the excess that the smallest pod of choice takes. `cost` is that of the
-    service level."""
-    if share >= part * (1 - 1e-9):
-        over = overshoot if part >= 1.0 else (share - part) / part
-        step = (0, math.floor(over / OVERSHOOT_STEP))
-    else:
-        step = (1, -math.ceil(share * RELIEF_STEPS))
-    return (*step, cost, pod.priority, QOS_RANK.get(pod.template.qos, 2), -pod.created, pod.namespace, pod.name)
+def relief_steps(share: Floats, overshoot: Floats, part: float) -> tuple[Bools, Floats]:
+    """(pods,) whether each takes less than `part`, and the step of its relief; smaller is better. `part`: the share of
+    the excess that the smallest pod of choice takes; `share`, `overshoot` as of `reliefs`."""
+    less: Bools = share < part * (1 - 1e-9)
+    over = overshoot if part >= 1.0 else (share - part) / part
+    return less, np.where(less, -np.ceil(share * RELIEF_STEPS), np.floor(over / OVERSHOOT_STEP))
+
+
+def tie_key(pod: Pod, cost: float) -> tuple[float, int, int, float, str, str]:
+    """Smaller is better, between pods of equal relief. `cost` is that of the service level."""
+    return cost, pod.priority, QOS_RANK.get(pod.template.qos, 2), -pod.created, pod.namespace, pod.name
 
 
 def largest_first(pods: list[Pod], snapshot: ClusterSnapshot) -> list[Pod]:

@@ -75,7 +75,7 @@ def _no_share(parts: int) -> Callable[[], bool]:
 class Planner:
     """See the module. Not thread-safe; one for each plan."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - the state of a plan
         self,
         *,
         snapshot: ClusterSnapshot,
@@ -167,6 +167,10 @@ class Planner:
         self.fewest = 0
         """Fewest evictions that could do what the findings ask for, whatever their landings."""
         self._job: Job | None = None
+        self._barred: Eviction | None = None
+        """The move of the candidate that was judged last, where the limits refuse it whatever its landing."""
+        self._noise: dict[str, float] = {}
+        """Name of a pod -> random factor of its size."""
         self._repeat()
         self._batches = self._each_batch(found)
         self._batch: list[Job] = next(self._batches, [])
@@ -477,8 +481,13 @@ class Planner:
             return first
         share = size(job)
         if self._choice.noise:
-            share *= math.exp(float(seeded(self._choice.noise, job.left[0].name).normal(0.0, NOISE)))
+            share *= self._noise_of(job.left[0].name)
         return first - share
+
+    def _noise_of(self, name: str) -> float:
+        if name not in self._noise:
+            self._noise[name] = math.exp(float(seeded(self._choice.noise, name).normal(0.0, NOISE)))
+        return self._noise[name]
 
     def _end(self, job: Job, refusal: Refusal) -> None:
         """The goal is reached: no other candidate has to leave."""
@@ -489,7 +498,9 @@ class Planner:
     def _empty(self, job: Job, *, among: int) -> None:
         """Empty the node as a whole, or not at all."""
         refusal = self._drainer.begin(
-            job, among=among, may_go_now=lambda pod: self._admission_refusal(pod, self._move(job, pod))
+            job,
+            among=among,
+            may_go_now=lambda pod: None if isinstance(found := self._leaves(job, pod), Eviction) else found,
         )
         if refusal is not None:
             if refusal.code is Reason.PLANNING_TIMEOUT:
@@ -584,10 +595,7 @@ class Planner:
             return False
         if refusal.code is Reason.BUDGET_EXHAUSTED:
             return self._budgets.refuses(pod, alone=True) is None
-        move = self._move(job, pod)
-        return self._budgets.refuses(pod) is None and (
-            self.admission.refuses(move) is not None and self.admission.passes(move, within=self._patience)
-        )
+        return self._barred is not None and self.admission.passes(self._barred, within=self._patience)
 
     def _saves_evictions(self, job: Job, pod: Pod) -> bool:
         """Whether waiting for this candidate, too, takes fewer evictions than going on without it."""
@@ -609,10 +617,12 @@ class Planner:
         if even is not None and planned is None:
             enough = self._landings.even.enough(even, finding.node)
             if enough is not None:
+                self._leaves(job, pod)
                 return enough
-        move = self._move(job, pod)
-        if (refusal := self._admission_refusal(pod, move)) is not None:
-            return refusal
+        move = self._leaves(job, pod)
+        if isinstance(move, Refusal):
+            return move
+        move.reason = _reason(job, pod)
         if pod.phase in (SUCCEEDED, FAILED):
             return move
         judged: Judged | Refusal
@@ -635,12 +645,19 @@ class Planner:
         # again, with the target node known: limits of replacements may refuse it
         return self.admission.refuses(move) or move
 
-    def _admission_refusal(self, pod: Pod, move: Eviction) -> Refusal | None:
-        """Why the pod may not leave now, whatever its target node."""
-        return self._budgets.refuses(pod) or self.admission.refuses(move)
+    def _leaves(self, job: Job, pod: Pod) -> Eviction | Refusal:
+        """The move of a candidate, or why the pod may not leave now, whatever its target node."""
+        self._barred = None
+        if (refusal := self._budgets.refuses(pod)) is not None:
+            return refusal
+        move = self._move(job, pod)
+        if (refusal := self.admission.refuses(move)) is not None:
+            self._barred = move
+            return refusal
+        return move
 
     def _move(self, job: Job, pod: Pod) -> Eviction:
-        """The move of a candidate, without its target nodes."""
+        """The move of a candidate, without its reason and its target nodes."""
         finding, snapshot = job.finding, self._snapshot
         owner = int(snapshot.pods.owner[pod.index])
         service = snapshot.service_of(owner)
@@ -655,7 +672,7 @@ class Planner:
                 pool=finding.pool,
                 service=service,
                 strategy=finding.strategy,
-                reason=_reason(job, pod),
+                reason="",
                 cpu_millicores=float(self._cpu[pod.index]),
                 resource=job.resource,
                 service_identity=traits.identity,
