@@ -15,6 +15,8 @@ from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError
 from rebalancer.model.replay import ReplayRun
 
 CONNECT_SECONDS = 10.0
+WITHOUT_WORKERS_SECONDS = 60.0
+"""Workers that have left may come back for so long."""
 MESSAGE_SECONDS = 1.0
 """A task sends its progress, and looks for the order to stop, so often at most."""
 
@@ -81,6 +83,7 @@ class DaskMonitor:
 
         self.name = f"rebalancer-replay-{uuid.uuid4().hex}"
         self._client, self._fractions = client, [0.0] * tasks
+        self._workers_at = self._counted_at = time.monotonic()
         self._stop = Event(self.name, client=client)
         client.subscribe_topic(self.name, self._hear)
 
@@ -89,7 +92,17 @@ class DaskMonitor:
         self._fractions[task] = done
 
     def fractions(self) -> list[float]:
-        """See Monitor."""
+        """See Monitor. Raises ConnectError when there have been no workers for a time."""
+        now = time.monotonic()
+        if now - self._counted_at >= MESSAGE_SECONDS:
+            self._counted_at = now
+            if self._client.scheduler_info()["workers"]:
+                self._workers_at = now
+            elif now - self._workers_at >= WITHOUT_WORKERS_SECONDS:
+                raise ConnectError(
+                    f"the Dask scheduler has had no workers for {now - self._workers_at:.0f} s: the replay ends; run "
+                    "`dask worker SCHEDULER --nthreads 1` and the replay again"
+                )
         return list(self._fractions)
 
     def stop(self) -> None:

@@ -1,5 +1,6 @@
 """Runs over a recording: the simulated cluster behind the ports of a cycle, with a database of its own."""
 
+import math
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -185,6 +186,7 @@ def _database(
                     standard=None,
                     clock=clock,
                     quiet=True,
+                    slo=False,
                 )
                 forecasts = None
                 if policy.forecast.mode == "Act":
@@ -204,6 +206,7 @@ def _database(
                     soft_taint_controller=SoftTaintController(taints=ReplayedTaints(cluster)),
                     effect=records.effect(),
                     feedback=lambda: evaluation.feedback,
+                    planning_seconds=math.inf,
                 )
                 if forecasts is not None:
                     context = replace(

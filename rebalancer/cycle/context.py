@@ -28,6 +28,10 @@ class SystemClock:
         time.sleep(seconds)
 
 
+MAX_PLANNING_SECONDS = 20.0
+"""Planning time of a cycle, the simulation's included. What is undecided by then is left to the next cycle."""
+
+
 class NullProgress:
     """`model.ports.Progress` without output."""
 
@@ -102,5 +106,7 @@ class CycleContext:
     """Whether the process is stopping: then no new eviction begins."""
     max_calls: int = 1
     """The most eviction calls in flight together."""
+    planning_seconds: float = MAX_PLANNING_SECONDS
+    """Limit on the planning time, by the machine's clock; infinite where the result must not depend on the machine."""
     own_pod: tuple[str, str] | None = None
     """(namespace, name) of the pod of this process."""

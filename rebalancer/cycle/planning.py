@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission, KnownStays
-from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.context import MAX_PLANNING_SECONDS, CycleContext
 from rebalancer.cycle.cordons import mask
 from rebalancer.cycle.observation import Observation
 from rebalancer.placement.landing import PlacementModel
@@ -20,9 +20,6 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
 
 Bools = NDArray[np.bool_]
-
-MAX_PLANNING_SECONDS = 20.0
-"""Planning time of a cycle, the simulation's included. What is undecided by then is left to the next cycle."""
 
 
 class TimeLimit:

@@ -16,7 +16,7 @@ from rebalancer.cycle.execution import Execution, make_call
 from rebalancer.cycle.isolation import isolated
 from rebalancer.cycle.ledger_state import closed_note
 from rebalancer.cycle.observation import ANY, Observation, find, high_thresholds, observe, unsafe
-from rebalancer.cycle.planning import PlanningSession
+from rebalancer.cycle.planning import PlanningSession, TimeLimit
 from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.resource_notes import resource_notes
 from rebalancer.cycle.scheduled_assessments import schedule_assessments
@@ -102,7 +102,8 @@ def execute_cycle(
         found = [] if report.stopped else find(seen, policy, request)
     if not (report.dry_run or report.stopped):
         record_drains(context, seen, found)
-    session = PlanningSession(context=context, observation=seen, found=found, policy=policy)
+    limit = TimeLimit(context.planning_seconds)
+    session = PlanningSession(context=context, observation=seen, found=found, policy=policy, limit=limit)
     with timed(report, "steer"):
         taints = apply_taints(session, report)
     with timed(report, "relieve"):

@@ -15,7 +15,7 @@ from rebalancer.effect.account import PodNow, account, outcome_of
 from rebalancer.effect.feedback import Feedback, feedback
 from rebalancer.evaluation.pool_growth import LONGEST_CYCLE_SECONDS, pool_growth
 from rebalancer.forecast.pod_cpu import MissingReplica, pod_cpu
-from rebalancer.model.effect import Assessment, EffectRecords
+from rebalancer.model.effect import Assessment, EffectRecords, Step
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.ports import Ledger
@@ -202,7 +202,7 @@ def derive_feedback(
     since = now - FEEDBACK_WINDOW_SECONDS
     return feedback(
         made,
-        effect.assessments(since, now),
+        effect.assessments(since, now, step=Step.SETTLED),
         moved=effect.moved(since, now) if made else (),
         breaker=policy.safety.circuit_breaker.effect,
         now=now,

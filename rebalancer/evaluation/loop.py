@@ -44,6 +44,8 @@ class EvaluationLoop:
     stopping: Callable[[], bool] = lambda: False
     quiet: bool = False
     """Whether nothing is logged."""
+    slo: bool = True
+    """Whether the hot-node SLO is evaluated. No cycle depends on it."""
     feedback: Feedback | None = None
     """The latest feedback; None before the first."""
     _learned_at: float = float("-inf")
@@ -60,7 +62,7 @@ class EvaluationLoop:
                 self.feedback = learned = derive_feedback(self.effect, self.policy, made=made, now=now)
                 remember(self.ledger, learned, self.policy)
                 self._learned_at = now
-            if now - self._read_at >= SLO_EVERY_SECONDS:
+            if self.slo and now - self._read_at >= SLO_EVERY_SECONDS:
                 self._read_at = now
                 self._evaluate_slo(now)
         except RebalancerError as error:

@@ -24,6 +24,8 @@ Bools = NDArray[np.bool_]
 
 SCORED_DEFAULT_CPU_MILLICORES = 100.0
 SCORED_DEFAULT_MEMORY_BYTES = 200.0 * 1024 * 1024
+OWNER_LEVELS = 8
+"""More owners above each other than there are in any cluster."""
 
 
 class NodeImages:
@@ -445,6 +447,13 @@ class ClusterSnapshot:
     def top_owner(self) -> Ints:
         """(owners,) index of each owner's top owner (itself at the top)."""
         top = np.arange(len(self.owners), dtype=np.int32)
+        parents = np.fromiter((each.parent for each in self.owners), dtype=np.int32, count=len(top))
+        for _ in range(OWNER_LEVELS):
+            above = np.where(parents[top] >= 0, parents[top], top)
+            if np.array_equal(above, top):
+                return top
+            top = above
+        # a cycle
         for index in range(len(self.owners)):
             seen, at = {index}, index
             while (parent := self.owners[at].parent) >= 0 and parent not in seen:

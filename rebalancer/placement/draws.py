@@ -10,6 +10,7 @@ For one more pod the probability of each node is exact within a draw, and the me
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -173,6 +174,12 @@ class Outlook:
         """Whether the nodes left out are negligible."""
         if self.total:
             self._rate_all()
+
+    def among(self, state: Draws) -> "Outlook":
+        """The same with the landings of another plan, which are the same up to here."""
+        out = copy(self)
+        out._state = state
+        return out
 
     def _rate_all(self) -> None:
         view, state = self._view, self._state

@@ -35,6 +35,8 @@ than LARGE, at least so many."""
 LEAST = float(np.finfo(np.float64).min)
 MARGIN = 16
 """Nodes that are searched beyond those that a sample needs, at first; in some draws the best ones are taken."""
+KEPT = 200_000
+"""Nodes x landings that are kept for the next plans of a search."""
 YOUNG_SECONDS = 300.0
 """A younger node is still filling up."""
 
@@ -130,7 +132,13 @@ class PlacementModel:
         self._young: Bools = snapshot.taken - nodes.created < young_seconds
         self._pressed = under_memory_pressure(nodes)
         self._unfit: Bools = self._leaving | self._young | self._pressed | ~nodes.ready
-        self._begin(cordoned, closed, out_of_time)
+        self._states: dict[tuple[int, object], int] = {}
+        """State of the model and a change -> number of the state after it."""
+        self._landings: dict[tuple[int, frozenset[int], int], Landing | Refusal] = {}
+        """State, nodes with our soft taint, pod -> its landing. The plans of a search have much in common."""
+        self._kept = KEPT // max(len(nodes), 1)
+        self._tentative = False
+        self._begin(soft_tainted, cordoned, closed, out_of_time)
 
     def start_over(
         self,
@@ -143,16 +151,28 @@ class PlacementModel:
         """Undo everything that was counted, tainted or cordoned: the model equals a new one with these arguments."""
         self._board.start_over(soft_tainted=soft_tainted, cordoned=cordoned)
         self._engine.start_over()
-        self._begin(cordoned, closed, out_of_time)
+        self._begin(soft_tainted, cordoned, closed, out_of_time)
 
     def without_pending(self) -> Engine:
         """The scheduler over the snapshot alone, with no pending pod placed. Undoes everything that was counted."""
         self._board.start_over()
         self._engine.start_over()
+        self._kept = 0
+        self._landings.clear()
         return self._engine
 
-    def _begin(self, cordoned: Bools | None, closed: Bools | None, out_of_time: Callable[[], bool]) -> None:
+    def _begin(
+        self,
+        soft_tainted: Bools | None,
+        cordoned: Bools | None,
+        closed: Bools | None,
+        out_of_time: Callable[[], bool],
+    ) -> None:
         self._draws = Draws(len(self._snapshot.nodes))
+        self._state = 0
+        self._changed(None if cordoned is None else cordoned.tobytes())
+        self._changed("own soft taints" if soft_tainted is None else "")
+        self._steered: frozenset[int] = frozenset(() if soft_tainted is None else np.flatnonzero(soft_tainted).tolist())
         self._pending = PendingPods(self._snapshot, self._board, self._engine)
         self._late = self._pending.place(out_of_time)
         self.cordoned = ours_cordoned(self._snapshot) if cordoned is None else cordoned
@@ -197,8 +217,21 @@ class PlacementModel:
 
     def landings(self, pod: Pod) -> Landing | Refusal:
         """Where the replacement lands, or why that is nowhere or unknown."""
+        if self._late is not None:
+            return self._late
+        key = self._state, self._steered, pod.index
+        if self._tentative or (found := self._landings.get(key)) is None:
+            found = self._landing(pod)
+            if not self._tentative and len(self._landings) < self._kept:
+                self._landings[key] = found
+        elif isinstance(found, Landing):
+            # of an earlier plan, whose draws went on since
+            found = replace(found, outlooks=[(each.among(self._draws), mine) for each, mine in found.outlooks])
+        return found
+
+    def _landing(self, pod: Pod) -> Landing | Refusal:
         kind = self._replacement(pod)
-        if (refusal := self._late or self._engine.knows(kind)) is not None:
+        if (refusal := self._engine.knows(kind)) is not None:
             return refusal
         scenes = self._scenes(pod)
         outlooks: list[tuple[Outlook, Rows, float]] = []
@@ -341,6 +374,7 @@ class PlacementModel:
 
     def commit(self, pod: Pod, winners: Rows) -> Placed:
         """Count an eviction whose replacement lands on these nodes (draws,)."""
+        self._changed((pod.index, winners.tobytes()))
         kind = self._replacement(pod)
         self._board.take_out(self._board.kind_of(pod.index), pod.node, terminating=pod.terminating)
         if (winners == winners[0]).all():
@@ -360,22 +394,30 @@ class PlacementModel:
 
     def steer(self, nodes: Sequence[int], *, away: bool = True) -> None:
         """See these nodes with our soft taint from now on, or without it."""
+        self._steered = self._steered.union(nodes) if away else self._steered.difference(nodes)
         self._engine.steer(nodes, away=away)
 
     def cordon(self, node: int) -> None:
         """See this node as cordoned from now on."""
+        self._changed(("cordon", node))
         self._engine.cordon(node)
         self.closed[node] = True
 
     @contextmanager
     def as_if_cordoned(self, node: int) -> Iterator[None]:
         """See the node as cordoned inside, and undo at the end what is committed there."""
-        before = self._engine.cordon(node)
+        before, state = self._engine.cordon(node), self._state
+        self._tentative = True
         try:
             with self._board.tentatively(), self._draws.tentatively(self._board.stamp):
                 yield
         finally:
             self._engine.cordon(node, cordoned=before)
+            self._state, self._tentative = state, False
+
+    def _changed(self, change: object) -> None:
+        """Enter the state after a change."""
+        self._state = self._states.setdefault((self._state, change), len(self._states) + 1)
 
     # ---- scenes
 

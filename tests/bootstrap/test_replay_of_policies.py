@@ -1,11 +1,14 @@
 """Whole replays: what the runs are compared with, and by one mark."""
 
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rebalancer.bootstrap.replays import AS_RECORDED, WITHOUT, replay
+from rebalancer.cycle import planning
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.recording import Recording
 from rebalancer.policy import RebalancerPolicy
@@ -82,3 +85,14 @@ def test_22_6_the_scheduler_s_configuration_is_read_before_the_runs(tmp_path: Pa
     missing = policy(scheduler={"configFile": str(tmp_path / "scheduler.yaml")})
     with pytest.raises(ConfigError, match="to be readable"):
         replay(cooled_then(), missing, [variant("this", missing)])
+
+
+def test_22_3_a_replay_plans_the_same_on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = replay(cooled_then(), under("general"), [variant("this", under("general"))])
+    seconds = count(step=1000.0)
+    monkeypatch.setattr(planning, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    slow = replay(cooled_then(), under("general"), [variant("this", under("general"))])
+    assert usual is not None
+    assert slow is not None
+    assert slow.runs[0].evictions
+    assert slow.runs[0].cycles == usual.runs[0].cycles

@@ -316,6 +316,27 @@ def test_22_6_two_workers_of_a_dask_cluster_give_the_same_runs(
     assert steps.last == {"without rebalancer": (2, 2), "a policy": (2, 2)}
 
 
+class Deserted:
+    """A connected client of a Dask scheduler that all workers have left."""
+
+    def subscribe_topic(self, name: str, handler: Any) -> None:
+        """Nothing is ever sent."""
+
+    def scheduler_info(self) -> dict[str, Any]:
+        return {"workers": {}}
+
+
+def test_22_6_a_dask_cluster_without_workers_is_waited_for_a_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("distributed", reason="the extra distributed is not installed")
+    monkeypatch.setattr(distributed, "Event", lambda *_, **__: None)
+    monkeypatch.setattr(dask_cluster, "MESSAGE_SECONDS", 0.0)
+    monitor = dask_cluster.DaskMonitor(Deserted(), 2)
+    assert monitor.fractions() == [0.0, 0.0]
+    monkeypatch.setattr(dask_cluster, "WITHOUT_WORKERS_SECONDS", 0.0)
+    with pytest.raises(ConnectError, match=r"^the Dask scheduler has had no workers for 0 s: the replay ends"):
+        monitor.fractions()
+
+
 def test_22_6_an_order_to_stop_reaches_the_workers_of_a_dask_cluster(scheduler: str) -> None:
     days = make(10, 120, 4, 3)
     steps = Steps()

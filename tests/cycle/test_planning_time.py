@@ -9,8 +9,9 @@ import pytest
 from rebalancer.constraints import admission
 from rebalancer.constraints.admission import LedgerState
 from rebalancer.cycle import planning
+from rebalancer.cycle.context import MAX_PLANNING_SECONDS
 from rebalancer.cycle.observation import Observation
-from rebalancer.cycle.planning import MAX_PLANNING_SECONDS, PlanningSession
+from rebalancer.cycle.planning import PlanningSession
 from rebalancer.cycle.simulation import apply_taints
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.model.plan import CycleReport, Trigger

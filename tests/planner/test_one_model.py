@@ -17,6 +17,7 @@ from tests.placement.test_quick_plans import told
 from tests.planner.builders.findings import Plan
 from tests.planner.test_goal_properties import a_random
 
+landing = PlacementModel._landing
 WORLDS = [(8, 2), (8, 9), (8, 21), (15, 0), (15, 1), (15, 2), (15, 10), (15, 14), (15, 20), (40, 3), (120, 2)]
 
 
@@ -49,6 +50,22 @@ def test_after_a_simulation_the_plan_is_that_of_a_new_model(size: int, seed: int
         groups = list(shared._board._selected.values())
         assert state_of(shared, groups) == state_of(fresh, groups)
         assert repr(story(shared)) == repr(story(fresh))
+
+
+def test_a_second_plan_in_the_same_order_has_the_landings_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    size, seed = WORLDS[0]
+    world = crowded_world(seed, size)
+    usage = usage_of(world.snapshot, world.nodes, world.pods)
+    model = PlacementModel(world.snapshot, config=world.config)
+    found: list[object] = []
+    monkeypatch.setattr(PlacementModel, "_landing", lambda self, pod: found.append(pod) or landing(self, pod))
+    stories = []
+    for _ in range(2):
+        model.start_over()
+        stories.append(repr(told(planner_for(world.snapshot, usage, world.policy, placement=model), world)))
+        judged, found[:] = len(found), []
+        assert bool(judged) == (len(stories) == 1)
+    assert stories[0] == stories[1]
 
 
 @pytest.mark.parametrize("number", range(40))
