@@ -35,8 +35,8 @@ than LARGE, at least so many."""
 LEAST = float(np.finfo(np.float64).min)
 MARGIN = 16
 """Nodes that are searched beyond those that a sample needs, at first; in some draws the best ones are taken."""
-KEPT = 200_000
-"""Nodes x landings that are kept for the next plans of a search."""
+KEPT = 256
+"""Landings that are kept for the next plans of a search: a few hundred KiB each."""
 YOUNG_SECONDS = 300.0
 """A younger node is still filling up."""
 
@@ -136,7 +136,7 @@ class PlacementModel:
         """State of the model and a change -> number of the state after it."""
         self._landings: dict[tuple[int, frozenset[int], int], Landing | Refusal] = {}
         """State, nodes with our soft taint, pod -> its landing. The plans of a search have much in common."""
-        self._kept = KEPT // max(len(nodes), 1)
+        self._kept = KEPT
         self._tentative = False
         self._begin(soft_tainted, cordoned, closed, out_of_time)
 
