@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 CHART = Path(__file__).parent.parent / "deploy" / "helm" / "rebalancer"
-TYPES = {bool: "bool", int: "int", float: "float", str: "string", list: "list", dict: "object"}
+TYPES = {type(None): "object", bool: "bool", int: "int", float: "float", str: "string", list: "list", dict: "object"}
 
 HEAD = """# {name}
 

@@ -69,6 +69,17 @@ def test_the_policy_is_passed_on_as_it_was_written() -> None:
     assert held.strip() == given["schedulerConfiguration"].strip()
 
 
+@pytest.mark.parametrize("form", ["a file", "a map"])
+def test_23_1_a_policy_is_taken_without_a_warning(form: str, tmp_path: Path) -> None:
+    file, values = CHART.parents[2] / "policies" / "conservative.yaml", tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"policy": yaml.safe_load(file.read_text())}))
+    flags = ["--values", str(values)] if form == "a map" else ["--set-file", f"policy={file}"]
+    image = ["--set", "image.repository=registry.example/rebalancer", "--kube-version", OLDEST_KUBERNETES]
+    command = [helm(), "template", "rebalancer", str(CHART), *image, *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # ---- the overlays are the same
 
 

@@ -166,7 +166,7 @@ def test_21_6_the_charts_page_has_a_row_for_every_value_as_helm_docs_writes_it()
         for part in key.split("."):
             value = value[part]
         assert json.loads(default) == value, key
-        names = {bool: "bool", int: "int", str: "string", list: "list", dict: "object"}
+        names = {bool: "bool", int: "int", str: "string", list: "list", dict: "object", type(None): "object"}
         assert names[type(value)] == kind, key
         assert description.endswith("."), key
 

@@ -6,6 +6,7 @@ from typing import Any
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
+    "null": (type(None),),
     "array": (list,),
     "string": (str,),
     "boolean": (bool,),
