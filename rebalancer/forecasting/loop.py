@@ -101,15 +101,19 @@ class ForecastLoop:
     def next_at(self) -> float:
         """Time of the next run, seconds since the epoch.
 
-        A change window that opens before the next interval ends gets a run at its opening. While relief is due, runs
-        are more frequent, since limits may have admitted a part of it only.
+        While relief is due, runs are more frequent, since limits may have admitted a part of it only.
         """
-        last, every = self.last, self.policy.forecast.interval
-        if last is None:
+        renewal = self.renewal_at()
+        return min(renewal, self.last.at + RETRIGGER_SECONDS) if self.last is not None and self.last.due else renewal
+
+    def renewal_at(self) -> float:
+        """Time at which the last forecast says too little, seconds since the epoch: after an interval, or before when
+        relief becomes due or a change window opens."""
+        if self.last is None:
             return 0.0
-        usual = last.at + (min(every, RETRIGGER_SECONDS) if last.due else every)
+        last = self.last
         starts = [each.start_by for each in last.coming if each.start_by is not None and each.start_by > last.at]
-        return min([usual, *starts])
+        return min([last.at + self.policy.forecast.interval, *starts])
 
     def look(self, snapshot: ClusterSnapshot) -> ForecastRun:
         """Renew the forecast; reads missing history within its time budget."""

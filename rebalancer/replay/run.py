@@ -93,7 +93,10 @@ class PolicyRun:
             self.cycles.append(summary_of(report, at))
 
     def _forecast(self, loop: ForecastLoop) -> CycleRequest | None:
-        """Renew the forecast; the cycle that it asks for."""
+        """The cycle that the forecast asks for. While relief is due it asks again without being renewed, as a renewal
+        costs as much as many cycles."""
+        if loop.last is not None and self.cluster.now < loop.renewal_at():
+            return loop.last.request()
         try:
             return loop.look(self.context.cluster.snapshot()).request()
         except RebalancerError:
