@@ -27,7 +27,7 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.cluster import SimulatedCluster
 from rebalancer.replay.history import keepers_of
 from rebalancer.replay.hot_minutes import hot_minutes
-from rebalancer.replay.loads import loads_of
+from rebalancer.replay.loads import Loads, loads_of
 from rebalancer.replay.merge import most_in_flight
 from rebalancer.replay.ports import ReplayClock, ReplayedCluster, ReplayedEvictor, ReplayedTaints, ReplayLease
 from rebalancer.replay.readings import Errors, errors_of
@@ -67,30 +67,36 @@ def run_recording(
     if scheduler is None:
         scheduler = scheduler_of(policy)
 
-    def simulated(*, as_recorded: bool, unsure: Collection[str] = ()) -> SimulatedCluster:
+    remembered = policy.usage.rate_window + policy.usage.stabilization_window.duration
+    if recording.readings is not None:
+        # the recorded cycles may have read longer windows than those of this policy
+        remembered = max(remembered, float(recording.readings.window_seconds.max(initial=0.0)))
+
+    def simulated(loads: Loads, *, as_recorded: bool, unsure: Collection[str] = ()) -> SimulatedCluster:
         return SimulatedCluster(
             recording,
-            loads_of(recording, joined=not as_recorded),
+            loads,
             seed=seed,
             scheduler=scheduler,
             as_recorded=as_recorded,
-            remembered_seconds=policy.usage.rate_window + policy.usage.stabilization_window.duration,
+            remembered_seconds=remembered,
             unsure=unsure,
         )
 
     errors = None
     if mode == "recorded":
-        cluster = simulated(as_recorded=True)
+        cluster = simulated(loads_of(recording, joined=False), as_recorded=True)
     else:
-        readings = recording.readings if mode == "policy" else None
+        readings, loads = recording.readings if mode == "policy" else None, loads_of(recording, joined=True)
         if unsure is None or readings is not None:
-            recorded = simulated(as_recorded=True)
+            recorded = simulated(loads_of(recording, joined=False), as_recorded=True)
             if readings is not None:
-                errors = errors_of(recorded, readings, loads_of(recording, joined=True), stopping=stopping)
+                errors = errors_of(recorded, readings, loads, stopping=stopping)
             if unsure is None:
                 _advance(recorded, recording.end, stopping=stopping)
                 unsure = recorded.scheduling.disagreed
-        cluster = simulated(as_recorded=False, unsure=unsure)
+            del recorded  # it is as large as the run
+        cluster = simulated(loads, as_recorded=False, unsure=unsure)
     hours = round((recording.end - recording.start) / 3600.0)
 
     def passed(now: float) -> None:

@@ -334,6 +334,8 @@ class LiveViews:
         self, *, before: float | None, after: float | None, acted: bool, behind: float = math.inf
     ) -> views.CyclesPage:
         since = self._now - behind
+        # the first page of the range, where the page that asks was opened before
+        after = None if after is None else max(after, since)
         recorded = self._from.archive.cycles(CYCLES_AT_ONCE + 1, before=before, after=after, acted=acted)
         rows = [each for each in recorded if each.started_at >= since]
         more = len(rows) > CYCLES_AT_ONCE

@@ -35,8 +35,9 @@ than LARGE, at least so many."""
 LEAST = float(np.finfo(np.float64).min)
 MARGIN = 16
 """Nodes that are searched beyond those that a sample needs, at first; in some draws the best ones are taken."""
-KEPT = 256
-"""Landings that are kept for the next plans of a search: a few hundred KiB each."""
+KEPT, KEPT_NODES = 256, 100_000
+"""The most landings that are kept for the next plans of a search, and the most nodes of all of them together: about
+half a KiB each."""
 YOUNG_SECONDS = 300.0
 """A younger node is still filling up."""
 
@@ -136,7 +137,7 @@ class PlacementModel:
         """State of the model and a change -> number of the state after it."""
         self._landings: dict[tuple[int, frozenset[int], int], Landing | Refusal] = {}
         """State, nodes with our soft taint, pod -> its landing. The plans of a search have much in common."""
-        self._kept = KEPT
+        self._kept = min(KEPT, KEPT_NODES // max(len(nodes), 1))
         self._tentative = False
         self._begin(soft_tainted, cordoned, closed, out_of_time)
 
@@ -171,7 +172,8 @@ class PlacementModel:
         self._draws = Draws(len(self._snapshot.nodes))
         self._state = 0
         self._changed(None if cordoned is None else cordoned.tobytes())
-        self._changed("own soft taints" if soft_tainted is None else "")
+        # pending pods are placed under these; later taints leave them there
+        self._changed(None if soft_tainted is None else soft_tainted.tobytes())
         self._steered: frozenset[int] = frozenset(() if soft_tainted is None else np.flatnonzero(soft_tainted).tolist())
         self._pending = PendingPods(self._snapshot, self._board, self._engine)
         self._late = self._pending.place(out_of_time)

@@ -59,24 +59,31 @@ class Errors:
 
     def of_nodes(self, at: float, *, now: float, count: int) -> Floats:
         """(nodes,) error at a time, of the nearest reading until now; 0 where none is near."""
-        return self._nearest(self.readings.node_start, self.readings.node, self.node, at=at, now=now, count=count)
+        starts, index = self.readings.node_start, self.readings.node
+        return self._nearest(self._all, starts, index, self.node, at=at, now=now, count=count)
 
     def of_departed(self, *, now: float, count: int) -> Floats:
         """(nodes,) error of what is measured of pods that have left, now."""
         starts, index = self.readings.node_start, self.readings.node
-        return self._nearest(starts, index, self.departed, at=now, now=now, count=count)
+        # samples between cycles say nothing of them
+        cycles = np.flatnonzero(self.readings.cycle)
+        return self._nearest(cycles, starts, index, self.departed, at=now, now=now, count=count)
 
     def of_loads(self, *, now: float, count: int) -> Floats:
         """(loads,) the same of loads now."""
-        return self._nearest(self.readings.pod_start, self.load, self.pod, at=now, now=now, count=count)
+        return self._nearest(self._all, self.readings.pod_start, self.load, self.pod, at=now, now=now, count=count)
+
+    @property
+    def _all(self) -> Wide:
+        return np.arange(len(self.readings.at))
 
     def _nearest(
-        self, starts: Wide, index: Wide | Ints, errors: Values, *, at: float, now: float, count: int
+        self, among: Wide, starts: Wide, index: Wide | Ints, errors: Values, *, at: float, now: float, count: int
     ) -> Floats:
-        times, out = self.readings.at, np.zeros(count)
+        times, out = self.readings.at[among], np.zeros(count)
         low = np.searchsorted(times, at - NEAR_SECONDS)
         high = np.searchsorted(times, min(at + NEAR_SECONDS, now), "right")
-        near = np.arange(low, high)
+        near = among[low:high]
         # the nearest is written last
         for each in near[np.argsort(-np.abs(times[low:high] - at), kind="stable")].tolist():
             part = slice(int(starts[each]), int(starts[each + 1]))

@@ -85,7 +85,7 @@ def test_a_snapshot_stays_as_it_was_when_the_cluster_changes() -> None:
         then = said(before)
         new = a_pod("another", node="n2", namespace="new", metadata=owned_by("ReplicaSet", "web-2"))
         moved = a_pod("bare", node="n1", cpu="3", status={"phase": "Failed"})
-        until(lambda: bool(watched.server.watches(watched.api.asked, "pods")))
+        until(lambda: watched.server.opened("pods") == 1)
         watched.server.send(
             "pods", line("ADDED", new, 8), line("MODIFIED", moved, 9), line("DELETED", a_pod("web-0"), 10)
         )
@@ -179,7 +179,7 @@ def test_volumes_are_followed_from_when_a_pod_uses_a_claim() -> None:
         until(watched.cluster.synced)
         assert watched.cluster.snapshot().local_claims == {("shop", "data")}
         assert said(watched.cluster.snapshot()) == said(watched.live().snapshot())
-        until(lambda: bool(watched.server.watches(watched.api.asked, "persistentvolumes")))
+        until(lambda: watched.server.opened("persistentvolumes") == 1)
         watched.server.send("persistentvolumes", line("DELETED", VOLUME, 9))
         until(lambda: watched.cluster.stats()["persistentvolumes"].events == 1)
         assert watched.cluster.snapshot().local_claims == frozenset()
@@ -207,7 +207,7 @@ def test_16_b10_limits_and_quotas_follow_their_watches() -> None:
         assert before.volume_limits is not None
         assert before.volume_limits["disk"].tolist()[0] == 5.0
         assert [each.free for each in before.quotas] == [{"pods": 5.0}]
-        until(lambda: bool(watched.server.watches(watched.api.asked, "resourcequotas")))
+        until(lambda: watched.server.opened("resourcequotas") == 1)
         watched.server.send("resourcequotas", line("DELETED", quota, 9))
         until(lambda: watched.cluster.stats()["resourcequotas"].events == 1)
         assert watched.cluster.snapshot().quotas == ()
@@ -230,7 +230,7 @@ def test_16_d15_autoscalers_follow_their_watch_and_stop_nothing_where_they_can_n
     with watching(a_shop(horizontalpodautoscalers=[scaler])) as watched:
         until(watched.cluster.synced)
         assert [each.is_scaling for each in watched.cluster.snapshot().autoscalers] == [True]
-        until(lambda: bool(watched.server.watches(watched.api.asked, "horizontalpodautoscalers")))
+        until(lambda: watched.server.opened("horizontalpodautoscalers") == 1)
         watched.server.send("horizontalpodautoscalers", line("DELETED", scaler, 9))
         until(lambda: watched.cluster.stats()["horizontalpodautoscalers"].events == 1)
         assert watched.cluster.snapshot().autoscalers == ()

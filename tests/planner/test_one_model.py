@@ -11,7 +11,8 @@ from rebalancer.model.snapshot import PENDING
 from rebalancer.placement.board import Group
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner.soft_taints import SoftTaintBudget
-from tests.builders import planner_for, usage_of
+from tests.builders import a_node, a_pod, a_policy, carry_out, cluster, planner_for, usage_of
+from tests.placement.builders import waiting
 from tests.placement.scenarios import crowded_world
 from tests.placement.test_quick_plans import told
 from tests.planner.builders.findings import Plan
@@ -50,6 +51,43 @@ def test_after_a_simulation_the_plan_is_that_of_a_new_model(size: int, seed: int
         groups = list(shared._board._selected.values())
         assert state_of(shared, groups) == state_of(fresh, groups)
         assert repr(story(shared)) == repr(story(fresh))
+
+
+@pytest.mark.parametrize(("size", "seed"), [(8, seed) for seed in range(16)])
+def test_a_plan_that_begins_with_the_soft_taints_of_the_simulation_is_that_of_a_new_model(size: int, seed: int) -> None:
+    world = crowded_world(seed, size)
+    usage = usage_of(world.snapshot, world.nodes, world.pods)
+    none, budget = np.zeros(size, dtype=np.bool_), world.steering()
+    shared = PlacementModel(world.snapshot, config=world.config, soft_tainted=none, cordoned=none)
+    told(planner_for(world.snapshot, usage, world.policy, placement=shared, steering=budget), world)
+    view = {"soft_tainted": budget.mask, "cordoned": none}
+    shared.start_over(**view)
+    fresh = PlacementModel(world.snapshot, config=world.config, **view)
+    plans = [
+        repr(told(planner_for(world.snapshot, usage, world.policy, placement=model), world))
+        for model in (shared, fresh)
+    ]
+    assert plans[0] == plans[1]
+
+
+def test_pending_pods_that_avoid_a_soft_tainted_node_change_the_landings() -> None:
+    nodes = [a_node("hot", used=13_000.0), a_node("warm", used=9_000.0), a_node("cold", used=1_000.0)]
+    pods = [
+        a_pod("a", "hot", cpu=5_000, used=3_000.0, owner="web"),
+        a_pod("full", "hot", cpu=11_000, used=9_000.0, owner="system", owner_kind="DaemonSet"),
+        a_pod("c", "cold", cpu=10_000, used=500.0, owner="other"),
+        waiting("w", cpu=4_000),  # on warm, and on cold once warm is tainted
+    ]
+    snapshot, policy = cluster(nodes, pods), a_policy(guards={"minReplicas": 1})
+    usage, none = usage_of(snapshot, nodes, pods), np.zeros(3, dtype=np.bool_)
+    budget = SoftTaintBudget(pool_of=np.zeros(3, np.int32), left=[2], hot=np.array([True, False, False]))
+    model = PlacementModel(snapshot, soft_tainted=none, cordoned=none)
+    carry_out(planner_for(snapshot, usage, policy, placement=model, steering=budget), snapshot)
+    assert budget.mask.tolist() == [False, True, False]
+    model.start_over(soft_tainted=budget.mask, cordoned=none)
+    plan = carry_out(planner_for(snapshot, usage, policy, placement=model), snapshot)
+    assert plan.moves == []
+    assert plan.refusals["a"] == Reason.NO_NODE_WITH_HEADROOM
 
 
 def test_a_second_plan_in_the_same_order_has_the_landings_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,6 @@ MOST_IN_ANNOTATION = 32
 MOST_SPANS_A_DAY = 96
 """All windows of one annotation together. Any user may write one, so its cost in a cycle is bounded."""
 _SHOWN_CHARS = 80
-_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 Spans = tuple[Instants, Instants]
 """(begins, ends) of disjoint half-open time spans, in order."""
@@ -90,8 +89,6 @@ class WindowState:
     """If closed, time of the next opening in seconds since the epoch; None: none within 400 days."""
     because: str
     """The deciding window, or the error of an invalid one."""
-    zone: str = "UTC"
-    """Time zone of the window that makes the next change."""
     broken: bool = False
     """The windows are invalid and count as closed."""
 
@@ -113,13 +110,11 @@ def is_open(windows: tuple[Window, ...], now: float) -> WindowState:
     at = float(times[changes[0]]) if changes.size else None
     paired = list(zip(windows, held, strict=True))
     holding = [window for window, each in paired if _holds(each, times[:1])[0]]
-    changing = [window for window, (begins, ends) in paired if at is not None and (at in begins or at in ends)]
     return WindowState(
         open=bool(opened[0]),
         until=at,
         next_open=None if opened[0] else at,
         because=_because(holding, has_allow),
-        zone=(*changing, *windows)[0].time_zone,
     )
 
 
