@@ -402,7 +402,7 @@ def test_22_2_a_full_day_is_cut_and_the_next_one_is_whole(tmp_path: Path) -> Non
     assert note == f"journal-{date_of(slot_of(START)[0])}.rbj is full (0 MB): the rest of the day is left out"
     assert journal.take_notes() == ()
     texts = [gap.text for gap in read(tmp_path, world, start=at - 3000.0, end=MIDNIGHT + DAY_SECONDS).gaps]
-    assert any("was full at" in text for text in texts)
+    assert any("was full at 2027-01-15 23:" in text and " UTC" in text for text in texts)
     tomorrow = MIDNIGHT + DAY_SECONDS
     append(journal, world.snapshot(tomorrow + 10.0))
     assert len(read(tmp_path, world, start=tomorrow, end=tomorrow + 300.0).pods) == 200
@@ -425,13 +425,15 @@ def test_22_2_gaps_say_from_when_to_when_and_how_many_pods(tmp_path: Path) -> No
     world.add("d", "n1", at=START + 3000.0)
     append(DayJournal(tmp_path, cluster="one"), world.snapshot(START + 3600.0))
     (gap, tail) = read(tmp_path, world, end=START + 7200.0).gaps[:2]
-    assert gap.text.endswith("10:00 to 2027-01-15 11:00, so placements are carried on")
+    assert gap.text.endswith("2027-01-15 10:00 UTC to 2027-01-15 11:00 UTC, so placements are carried on")
     assert gap.pods == 2
-    assert "11:00 to 2027-01-15 12:00" in tail.text
+    assert "2027-01-15 11:00 UTC to 2027-01-15 12:00 UTC" in tail.text
 
 
 def test_22_2_without_a_journal_the_error_says_what_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no journal from 2027-01-15 10:00 to .*REBALANCER_HISTORY_DIR"):
+    with pytest.raises(
+        ConfigError, match=r"no journal from 2027-01-15 10:00 UTC to 2027-01-15 10:05 UTC: .*REBALANCER_HISTORY_DIR"
+    ):
         read(tmp_path, World(), end=START + 300.0)
 
 

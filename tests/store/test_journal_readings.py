@@ -12,6 +12,7 @@ from rebalancer.model.recording import RecordedReadings, Recording
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.store.journal import DayJournal, readings, recording_of
+from rebalancer.store.journal.files import READINGS_SHARE
 from rebalancer.store.journal.readings import packed, unpacked
 from tests.builders import NOW, a_node, a_pod, cluster
 
@@ -144,3 +145,62 @@ def test_22_2_whole_numbers_are_packed_and_unpacked(numbers: list[int]) -> None:
 
 def test_22_2_small_numbers_take_a_byte() -> None:
     assert len(packed(np.arange(-100, 100, dtype=np.int64))) == 200
+
+
+def test_22_2_of_cycles_seconds_apart_a_reading_a_minute_is_kept(tmp_path: Path) -> None:
+    random, journal, read = np.random.default_rng(5), DayJournal(tmp_path, cluster="one"), []
+    for cycle in range(31):
+        snapshot = snapshot_at(START + 10.0 * cycle)
+        read.append(usage_at(snapshot, random))
+        journal.append(snapshot, evictions=(), alerts=(), read=ReadUsage(snapshot, read[-1]))
+    back = recorded(tmp_path).readings
+    assert back is not None
+    kept = np.flatnonzero(back.cycle)
+    assert back.at[kept].tolist() == [START + 50.0 * each for each in range(7)]
+    for at, each in zip(range(0, 31, 5), kept.tolist(), strict=True):
+        nodes, pods = one(back, each)
+        # differences are from the last reading that was kept
+        assert nodes == pytest.approx(dict(enumerate(read[at].node_cpu_millicores.tolist())), abs=0.051)
+        assert sorted(pods.values()) == pytest.approx(sorted(read[at].pod_cpu_millicores.tolist()), abs=0.051)
+
+
+def test_22_2_a_clock_that_was_set_back_ends_no_readings(tmp_path: Path) -> None:
+    random, journal = np.random.default_rng(6), DayJournal(tmp_path, cluster="one")
+    for at in (START + 1800.0, START + 600.0, START + 660.0):
+        snapshot = snapshot_at(at)
+        journal.append(snapshot, evictions=(), alerts=(), read=ReadUsage(snapshot, usage_at(snapshot, random)))
+    back = recorded(tmp_path).readings
+    assert back is not None
+    assert back.at[back.cycle].tolist() == [START + 600.0, START + 660.0, START + 1800.0]
+
+
+def test_22_2_readings_leave_room_for_the_changes_of_the_rest_of_the_day(tmp_path: Path) -> None:
+    random, most = np.random.default_rng(7), 30_000
+    journal = DayJournal(tmp_path, cluster="one", max_day_bytes=most)
+    sizes, last = [], START
+    for minute in range(59):
+        last = START + 60.0 * minute
+        snapshot = snapshot_at(last)
+        many = replace(usage_at(snapshot, random), samples=random.uniform(0.0, 9_000.0, (60, NODES)))
+        journal.append(snapshot, evictions=(), alerts=(), read=ReadUsage(snapshot, many))
+        sizes.append(next((tmp_path / "one").iterdir()).stat().st_size)
+    journal.append(snapshot_at(last + 30.0, pods=PODS - 2), evictions=(), alerts=())
+    found = recorded(tmp_path)
+    assert found.readings is not None
+    over = np.flatnonzero(np.array(sizes) > READINGS_SHARE * most)
+    assert 10 < over[0] < 50
+    assert np.count_nonzero(found.readings.cycle) == over[0] + 1
+    assert max(sizes) < 0.7 * most
+    assert np.isfinite(found.pods.ended).sum() == 2
+    (note,) = journal.take_notes()
+    assert note.endswith(".rbj is 60% full: the CPU that cycles read is left out for the rest of the day")
+
+
+def test_22_2_a_reading_without_a_sample_interval_has_no_samples(tmp_path: Path) -> None:
+    snapshot = snapshot_at(START + 60.0)
+    usage = replace(usage_at(snapshot, np.random.default_rng(8)), sample_seconds=0.0)
+    DayJournal(tmp_path, cluster="one").append(snapshot, evictions=(), alerts=(), read=ReadUsage(snapshot, usage))
+    back = recorded(tmp_path).readings
+    assert back is not None
+    assert back.at.tolist() == [START + 60.0]
+    assert back.cycle.all()

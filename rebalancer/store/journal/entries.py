@@ -169,7 +169,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Those that have begun to fire."""
     alerts_ended: tuple[int, ...] = ()
     reading: ReadingEntry | None = None
-    """Where a cycle has made the snapshot."""
+    """What a cycle has read since the entry before."""
 
 
 _decoder = msgspec.msgpack.Decoder(Entry)

@@ -13,6 +13,7 @@ from pathlib import Path
 from rebalancer.model.alerts import AlertEpisode
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.figures import percent
 from rebalancer.model.history import date_of, slot_of
 from rebalancer.model.journal import ReadUsage
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -24,6 +25,14 @@ KEPT_DAYS = 16
 
 MAX_DAY_BYTES = 50_000_000
 """Largest file. The rest of such a day is left out."""
+
+READINGS_SHARE = 0.6
+"""Of MAX_DAY_BYTES: over it, what cycles read is left out, so that changes have room for the rest of the day. Without
+changes a replay of that time isn't possible; without readings it is less exact."""
+
+READING_SECONDS = 50.0
+"""Least distance of two readings. Each strategy and pool has cycles of its own, so that they may be seconds apart,
+while their rate windows are minutes long. A strategy with an interval of a minute, less its jitter, has them all."""
 
 _PREFIX, _SUFFIX = "journal-", ".rbj"
 _RESERVE_BYTES = 200
@@ -40,6 +49,9 @@ class DayJournal:
         self._end: tuple[Path, int, int] | None = None
         """File, size and checksum of the last entry as this process left them; None: the next one is a keyframe."""
         self._cut: Path | None = None
+        self._read_at = float("-inf")
+        """Time of the last reading that was appended."""
+        self._without_readings: Path | None = None
         self._notes: list[str] = []
 
     def append(
@@ -64,7 +76,8 @@ class DayJournal:
                 # another day, another process has written, or the file is gone
                 self._begin_day(day)
                 previous = None
-            entry = self._changes.entry(snapshot, previous=previous, evictions=evictions, alerts=alerts, read=read)
+            kept = read if read is not None and self._keeps(read, path, size) else None
+            entry = self._changes.entry(snapshot, previous=previous, evictions=evictions, alerts=alerts, read=kept)
             data, checksum = encoded(entry)
             if size + len(data) > self._max_bytes - _RESERVE_BYTES:
                 data, checksum = encoded(Entry(at=snapshot.taken, previous=previous, cut=True))
@@ -78,11 +91,26 @@ class DayJournal:
                 f"{path}: {error.strerror or error}: expected a folder that history can be kept in"
             ) from None
         self._end = path, size + len(data), checksum
+        if kept is not None:
+            self._read_at = kept.usage.at
 
     def take_notes(self) -> tuple[str, ...]:
         """See `Journal`."""
         notes, self._notes = tuple(self._notes), []
         return notes
+
+    def _keeps(self, read: ReadUsage, path: Path, size: int) -> bool:
+        """Whether a reading is stored, in a file of this size."""
+        if size > READINGS_SHARE * self._max_bytes:
+            if path != self._without_readings:
+                self._without_readings = path
+                self._notes.append(
+                    f"{path.name} is {percent(READINGS_SHARE)} full: the CPU that cycles read is left out for the rest "
+                    "of the day"
+                )
+            return False
+        # the clock may have been set back
+        return not 0.0 <= read.usage.at - self._read_at < READING_SECONDS
 
     def _begin_day(self, day: int) -> None:
         self._changes, self._cut = Changes(), None

@@ -5,7 +5,6 @@ entries that it lies between. Pods are columns here too: seven days of 150,000 p
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.eviction import Outcome
-from rebalancer.model.figures import counted
+from rebalancer.model.figures import clock_time, counted
 from rebalancer.model.history import STEP_SECONDS, DayBlock, date_of, slot_of
 from rebalancer.model.objects import PodTemplate
 from rebalancer.model.recorded_usage import days_before, recorded_usage
@@ -83,8 +82,8 @@ def recording_of(
             state.note(f"{skipped} bytes of the journal of {date_of(day)} can't be read and are left out")
     if not state.times:
         raise ConfigError(
-            f"{directory / cluster}: no journal from {_time(start)} to {_time(end)}: expected the folder of a daemon "
-            "that ran then (REBALANCER_HISTORY_DIR)"
+            f"{directory / cluster}: no journal from {clock_time(start)} to {clock_time(end)}: expected the folder "
+            "of a daemon that ran then (REBALANCER_HISTORY_DIR)"
         )
     state.finish(end)
     return state.recording(cluster=cluster, today=today, usage=usage)
@@ -130,7 +129,7 @@ class _State:
     def apply(self, entry: Entry) -> None:
         """The next entry."""
         if entry.cut:
-            self.note(f"the journal of {date_of(slot_of(entry.at)[0])} was full at {_time(entry.at)}")
+            self.note(f"the journal of {date_of(slot_of(entry.at)[0])} was full at {clock_time(entry.at)}")
             return
         before = self.times[-1] if self.times else -np.inf
         keyframe = entry.previous is None
@@ -161,7 +160,10 @@ class _State:
             self._missing(max(self.times[-1], self.start), end, 0)
 
     def _missing(self, since: float, until: float, pods: int) -> None:
-        self.note(f"the journal has nothing from {_time(since)} to {_time(until)}, so placements are carried on", pods)
+        self.note(
+            f"the journal has nothing from {clock_time(since)} to {clock_time(until)}, so placements are carried on",
+            pods,
+        )
 
     # ---- nodes
 
@@ -432,7 +434,3 @@ def _inverse(chosen: Sequence[int] | NDArray[np.intp], count: int) -> Ints:
 
 def _stacked(rows: Sequence[Bools], steps: int) -> Bools:
     return np.stack(rows) if rows else np.zeros((0, steps), dtype=np.bool_)
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")

@@ -78,7 +78,7 @@ class ReadingChanges:
             packed(self._nodes.differences(nodes[known], now)),
             packed(_figures(np.nan_to_num(gone))),
             _numbers(nodes[hottest]),
-            len(samples) - 1,
+            len(samples) - 1 if usage.sample_seconds else 0,
             packed(np.diff(samples, axis=0).ravel()),
             _numbers(pods[of_hottest]),
             packed(self._pods.differences(pods[of_hottest], _figures(usage.pod_cpu_millicores[of_hottest]))),
