@@ -188,9 +188,9 @@ def test_22_6_an_order_to_stop_ends_the_runs_where_they_are() -> None:
     steps = Steps()
     # of one process only
     with ProcessWorkers(1) as pool:
-        runs = run_jobs(jobs(), days, executor=pool, progress=steps, stopping=lambda: bool(steps.last))
-    done = runs[0]  # policies go last
-    assert runs[1] is None
+        two = [replace(jobs()[1], label=label) for label in ("a policy", "another one")]
+        done, not_begun = run_jobs(two, days, executor=pool, progress=steps, stopping=lambda: bool(steps.last))
+    assert not_begun is None
     assert done is not None
     assert days.start < done.until < days.end
 
