@@ -6,6 +6,7 @@ their usage is in steps of five minutes. Times are seconds since the epoch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -120,19 +121,20 @@ class RecordedReadings:
         of_node, of_pod = nodes[self.node] >= 0, pods[self.pod] >= 0
         return replace(
             self,
-            node_start=_counted(of_node)[self.node_start],
+            node_start=_starts(of_node, self.node_start),
             node=nodes[self.node[of_node]],
             node_millicores=self.node_millicores[of_node],
             departed_millicores=self.departed_millicores[of_node],
-            pod_start=_counted(of_pod)[self.pod_start],
+            pod_start=_starts(of_pod, self.pod_start),
             pod=pods[self.pod[of_pod]],
             pod_millicores=self.pod_millicores[of_pod],
         )
 
 
-def _counted(chosen: Bools) -> Offsets:
-    """(n + 1,) how many are chosen before each."""
-    return np.concatenate([[0], np.cumsum(chosen)]).astype(np.int64)
+def _starts(chosen: Bools, starts: Offsets) -> Offsets:
+    """Of the chosen values. A sum over all values would take several times as much memory as they do."""
+    counts = [np.count_nonzero(chosen[first:end]) for first, end in pairwise(starts.tolist())]
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,7 +120,7 @@ class _State:
         self._budgets = Budgets(steps)
         self._evictions: dict[tuple[str, float], EvictionEntry] = {}
         self._alerts: dict[int, tuple[AlertEntry, float]] = {}
-        self._readings = Readings()
+        self._readings = Readings(start=start, end=start + steps * STEP_SECONDS)
 
     def note(self, text: str, pods: int = 0) -> None:
         """Something that the journal doesn't say."""
@@ -346,7 +346,7 @@ class _State:
             pod_templates=PodTemplateTable(list(self._templates), msgspec.json.Decoder(PodTemplate).decode),
             pods=pods,
             usage=recorded,
-            readings=self._readings.recorded(start=self.start, end=end, nodes=node_of, pods=index_of),
+            readings=self._readings.recorded(nodes=node_of, pods=index_of),
             budgets=self._budgets.recorded(self.start),
             today=today,
             before={resource: days_before(blocks, self.start, most=_DAYS_BEFORE) for resource, blocks in usage.items()},

@@ -4,8 +4,7 @@ All nodes are kept, and of the hottest ones their samples and pods. Figures are 
 from the last ones of the same node or pod.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,9 @@ MOST_PODS = 5_000
 
 _UNITS = 10.0
 """In a millicore."""
+
+_SPARE = 1 << 18
+"""Values by which a column grows."""
 
 Wide = NDArray[np.int64]
 
@@ -99,25 +101,47 @@ def _hottest(read: ReadUsage, nodes_there: Bools, pods_there: Bools) -> tuple[Wi
     return np.sort(nodes), np.flatnonzero(measured & chosen[snapshot.pods.node])
 
 
-class _Reading(NamedTuple):
-    """One reading; indices are those of the state that reads the journal."""
+class _Column:
+    """An array that is appended to. It isn't copied while it grows: of a week it takes a hundred megabytes."""
 
-    at: float
-    window_seconds: float
-    cycle: bool
-    node: Ints
-    millicores: Floats
-    departed: Floats
-    pod: Wide
-    pod_millicores: Floats
+    def __init__(self, type_: type[np.generic]) -> None:
+        self._all: NDArray[Any] = np.empty(0, dtype=type_)
+        self._count = 0
+
+    def extend(self, values: NDArray[Any]) -> None:
+        """Append values."""
+        count = self._count + len(values)
+        if count > len(self._all):
+            # there is no view of it, so it may move
+            self._all.resize(count + _SPARE, refcheck=False)
+        self._all[self._count : count] = values
+        self._count = count
+
+    def taken(self) -> NDArray[Any]:
+        """All values. Nothing may be appended after it."""
+        self._all.resize(self._count, refcheck=False)
+        return self._all
+
+    def clear(self) -> None:
+        """Forget all values."""
+        self._all, self._count = self._all[:0].copy(), 0
 
 
 class Readings:
     """Entries to the readings of a recording."""
 
-    def __init__(self) -> None:
-        self._found: list[_Reading] = []
+    def __init__(self, *, start: float, end: float) -> None:
+        """Those of [start, end) are kept."""
+        self._start, self._end = start, end
         self._nodes, self._pods = _Last(), _Last()
+        self._at: list[float] = []
+        self._window: list[float] = []
+        self._cycle: list[bool] = []
+        self._node_counts: list[int] = []
+        self._pod_counts: list[int] = []
+        # indices are those of the state that reads the journal
+        self._node, self._pod = _Column(np.int32), _Column(np.int32)
+        self._millicores, self._departed, self._pod_millicores = (_Column(np.float32) for _ in range(3))
 
     def restart(self) -> None:
         """A keyframe follows."""
@@ -130,33 +154,85 @@ class Readings:
         of_pods = self._pods.values(pod, unpacked(entry.pod_millicores, len(pod)))
         rises = unpacked(entry.samples, entry.rows * len(hottest)).reshape(entry.rows, len(hottest))
         samples = self._nodes.last(hottest) - np.cumsum(rises[::-1], axis=0)[::-1]
-        at, window, none = entry.at, entry.window_seconds, np.zeros(0, dtype=np.int64)
+        nothing = np.zeros(len(hottest))
         for back, sample in zip(range(entry.rows, 0, -1), samples, strict=True):
-            earlier = at - back * entry.sample_seconds
-            nothing = np.zeros(len(hottest))
-            self._found.append(
-                _Reading(earlier, window, False, nodes[hottest], sample / _UNITS, nothing, none, np.zeros(0))
-            )
-        gone = unpacked(entry.departed, len(number)) / _UNITS
-        self._found.append(_Reading(at, window, True, nodes[number], now / _UNITS, gone, pods[pod], of_pods / _UNITS))
+            if self._begin(entry, back=back):
+                self._add_nodes(nodes[hottest], sample / _UNITS, nothing)
+                self._pod_counts.append(0)
+        if self._begin(entry, back=0):
+            self._add_nodes(nodes[number], now / _UNITS, unpacked(entry.departed, len(number)) / _UNITS)
+            self._pod.extend(pods[pod])
+            self._pod_millicores.extend(of_pods / _UNITS)
+            self._pod_counts.append(len(pod))
 
-    def recorded(self, *, start: float, end: float, nodes: Ints, pods: Ints) -> RecordedReadings | None:
-        """Those of [start, end), None without any. `nodes`, `pods`: index -> index in the recording, -1 for none."""
-        found = sorted((each for each in self._found if start <= each.at < end), key=lambda each: (each.at, each.cycle))
-        if not found:
+    def _begin(self, entry: ReadingEntry, *, back: int) -> bool:
+        """Whether the reading of so many samples before now is kept."""
+        at = entry.at - back * entry.sample_seconds
+        if not self._start <= at < self._end:
+            return False
+        self._at.append(at)
+        self._window.append(entry.window_seconds)
+        self._cycle.append(not back)
+        return True
+
+    def _add_nodes(self, nodes: Ints, millicores: Floats, departed: Floats) -> None:
+        self._node.extend(nodes)
+        self._millicores.extend(millicores)
+        self._departed.extend(departed)
+        self._node_counts.append(len(nodes))
+
+    def recorded(self, *, nodes: Ints, pods: Ints) -> RecordedReadings | None:
+        """Those that are kept, None without any. `nodes`, `pods`: index -> index in the recording, -1 for none.
+        Nothing may be applied after it."""
+        if not self._at:
             return None
-        return RecordedReadings(
-            at=np.array([each.at for each in found]),
-            window_seconds=np.array([each.window_seconds for each in found]),
-            cycle=np.array([each.cycle for each in found]),
-            node_start=_starts([each.node for each in found]),
-            node=_joined([each.node for each in found], np.int32),
-            node_millicores=_joined([each.millicores for each in found], np.float32),
-            departed_millicores=_joined([each.departed for each in found], np.float32),
-            pod_start=_starts([each.pod for each in found]),
-            pod=_joined([each.pod for each in found], np.int32),
-            pod_millicores=_joined([each.pod_millicores for each in found], np.float32),
-        ).only(nodes, pods)
+        at, cycle = np.array(self._at), np.array(self._cycle)
+        order = np.lexsort((cycle, at))
+        of_node, of_pod = np.array(self._node_counts), np.array(self._pod_counts)
+        _replace(self._node.taken(), nodes)
+        _replace(self._pod.taken(), pods)
+        found = RecordedReadings(
+            at=at[order],
+            window_seconds=np.array(self._window)[order],
+            cycle=cycle[order],
+            node_start=_starts(of_node[order]),
+            node=_ordered(self._node, of_node, order),
+            node_millicores=_ordered(self._millicores, of_node, order),
+            departed_millicores=_ordered(self._departed, of_node, order),
+            pod_start=_starts(of_pod[order]),
+            pod=_ordered(self._pod, of_pod, order),
+            pod_millicores=_ordered(self._pod_millicores, of_pod, order),
+        )
+        if min(found.node.min(initial=0), found.pod.min(initial=0)) < 0:
+            return found.only(_themselves(nodes), _themselves(pods))
+        return found
+
+
+def _replace(indices: NDArray[Any], by: Ints) -> None:
+    """Replace each index in place, part by part."""
+    for first in range(0, len(indices), _SPARE):
+        part = slice(first, first + _SPARE)
+        indices[part] = by[indices[part]]
+
+
+def _themselves(indices: Ints) -> Ints:
+    """Each index, and -1 for -1."""
+    return np.append(np.arange(len(indices), dtype=np.int32), np.int32(-1))
+
+
+def _ordered(column: _Column, counts: Wide, order: NDArray[np.intp]) -> NDArray[Any]:
+    """The column with its readings in this order; `counts` are theirs in the order of their arrival."""
+    values, starts = column.taken(), _starts(counts)
+    shown = order[counts[order] > 0]
+    if (np.diff(shown) > 0).all():
+        return values
+    out, end = np.empty_like(values), 0
+    for each in shown.tolist():
+        part = values[starts[each] : starts[each + 1]]
+        out[end : end + len(part)] = part
+        end += len(part)
+    column.clear()
+    return out
 
 
 def packed(numbers: Wide) -> bytes:
@@ -189,9 +265,5 @@ def _figures(millicores: Floats) -> Wide:
     return np.rint(millicores * _UNITS).astype(np.int64)
 
 
-def _starts(columns: Sequence[NDArray[Any]]) -> Wide:
-    return np.concatenate([[0], np.cumsum([len(each) for each in columns])]).astype(np.int64)
-
-
-def _joined(columns: Sequence[NDArray[Any]], type_: type[np.generic]) -> NDArray[Any]:
-    return np.concatenate(columns).astype(type_)
+def _starts(counts: Wide) -> Wide:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
