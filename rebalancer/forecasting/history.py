@@ -198,7 +198,9 @@ class HistoryKeeper:
         notes += self._blocks.take_notes()
         notes += self._missing(kept, today)
         for day in sorted(kept):
-            notes += [f"{date_of(day)}: {note}" for note in kept[day].notes]
+            date = date_of(day)
+            # most name times of the day, which are complete
+            notes += [note if date in note else f"{date}: {note}" for note in kept[day].notes]
         for day, (_, warnings) in sorted(self._partial.items()):
             if day >= today - self._days:
                 notes.append(f"{date_of(day)}: the answers were partial: {'; '.join(warnings)}")

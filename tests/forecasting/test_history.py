@@ -135,9 +135,7 @@ def test_a_gap_is_said_with_its_day(tmp_path: Path) -> None:
     holey = [replace(each, values={s: v for s, v in each.values.items() if not -100 <= s < -90}) for each in lines()]
     with a_daemon(tmp_path, past={"lines": holey}) as daemon:
         history = daemon.update()
-        assert history.notes == (
-            f"{date_of(DAY - 1)}: no samples from {date_of(DAY - 1)} 15:40 UTC to {date_of(DAY - 1)} 16:30 UTC",
-        )
+        assert history.notes == (f"no samples from {date_of(DAY - 1)} 15:40 UTC to {date_of(DAY - 1)} 16:30 UTC",)
         daemon.restart()
         assert daemon.update().notes == history.notes
     assert known_slots(history.days[-2]) == SLOTS - 10

@@ -79,7 +79,7 @@ class SlowLandings(Landings):
         return found if nowhere is None else (nowhere, True)
 
 
-def told(planner: Planner, world: CrowdedWorld) -> tuple[list[Any], list[Any], list[Any]]:
+def decisions(planner: Planner, world: CrowdedWorld) -> tuple[list[Any], list[Any], list[Any]]:
     """Moves with their landings, refusals, and what was counted: landings in each draw and planned loads."""
     moves: list[Any] = []
     placed: list[Any] = []
@@ -108,7 +108,7 @@ def both_plans(world: CrowdedWorld, *, soft_tainted: bool) -> tuple[Any, Any]:
     slow._landings.__class__ = SlowLandings
     forgetful: Any = Forgetful(world)
     slow._landings.model = slow.placement = slow.outcome._placement = forgetful
-    return told(quick, world), told(slow, world)
+    return decisions(quick, world), decisions(slow, world)
 
 
 WORLDS = [(8, seed, False) for seed in (2, 3, 8, 9, 31, 38)] + [(15, seed, True) for seed in (0, 1, 4, 9, 12, 20)]
@@ -135,7 +135,7 @@ def test_these_worlds_ask_for_many_sorts_of_answers() -> None:
     for size, seed, _ in WORLDS:
         world = crowded_world(seed, size)
         usage = usage_of(world.snapshot, world.nodes, world.pods)
-        taken, refusals, _ = told(planner_for(world.snapshot, usage, world.policy, config=world.config), world)
+        taken, refusals, _ = decisions(planner_for(world.snapshot, usage, world.policy, config=world.config), world)
         codes |= {each.code for each in refusals}
         moves += [each[0] for each in taken]
         drawn += sum(bool(slots) for _, _, _, slots, *_ in taken)

@@ -14,7 +14,7 @@ from rebalancer.planner.soft_taints import SoftTaintBudget
 from tests.builders import a_node, a_pod, a_policy, carry_out, cluster, planner_for, usage_of
 from tests.placement.builders import waiting
 from tests.placement.scenarios import crowded_world
-from tests.placement.test_quick_plans import told
+from tests.placement.test_quick_plans import decisions
 from tests.planner.builders.findings import Plan
 from tests.planner.test_goal_properties import a_random
 
@@ -40,7 +40,7 @@ def test_after_a_simulation_the_plan_is_that_of_a_new_model(size: int, seed: int
 
     def story(model: PlacementModel, steering: SoftTaintBudget | None = None) -> Any:
         planner = planner_for(world.snapshot, usage, world.policy, placement=model, steering=steering)
-        return told(planner, world)
+        return decisions(planner, world)
 
     shared = PlacementModel(world.snapshot, config=world.config, soft_tainted=none)
     story(shared, budget)
@@ -59,12 +59,12 @@ def test_a_plan_that_begins_with_the_soft_taints_of_the_simulation_is_that_of_a_
     usage = usage_of(world.snapshot, world.nodes, world.pods)
     none, budget = np.zeros(size, dtype=np.bool_), world.steering()
     shared = PlacementModel(world.snapshot, config=world.config, soft_tainted=none, cordoned=none)
-    told(planner_for(world.snapshot, usage, world.policy, placement=shared, steering=budget), world)
+    decisions(planner_for(world.snapshot, usage, world.policy, placement=shared, steering=budget), world)
     view = {"soft_tainted": budget.mask, "cordoned": none}
     shared.start_over(**view)
     fresh = PlacementModel(world.snapshot, config=world.config, **view)
     plans = [
-        repr(told(planner_for(world.snapshot, usage, world.policy, placement=model), world))
+        repr(decisions(planner_for(world.snapshot, usage, world.policy, placement=model), world))
         for model in (shared, fresh)
     ]
     assert plans[0] == plans[1]
@@ -100,7 +100,7 @@ def test_a_second_plan_in_the_same_order_has_the_landings_of_the_first(monkeypat
     stories = []
     for _ in range(2):
         model.start_over()
-        stories.append(repr(told(planner_for(world.snapshot, usage, world.policy, placement=model), world)))
+        stories.append(repr(decisions(planner_for(world.snapshot, usage, world.policy, placement=model), world)))
         judged, found[:] = len(found), []
         assert bool(judged) == (len(stories) == 1)
     assert stories[0] == stories[1]
@@ -132,7 +132,7 @@ def test_these_worlds_steer_cordon_and_hold_pending_pods() -> None:
         usage = usage_of(world.snapshot, world.nodes, world.pods)
         budget = world.steering()
         planner = planner_for(world.snapshot, usage, world.policy, config=world.config, steering=budget)
-        told(planner, world)
+        decisions(planner, world)
         soft_tainted += len(budget.chosen)
         codes |= {each.code for each in planner.refusals()}
     assert soft_tainted > 3

@@ -25,7 +25,10 @@ class NotPlainError(ValueError):
     """PromQL that the lab doesn't support."""
 
     def __init__(self, query: str) -> None:
-        super().__init__(f"the lab answers plain selectors only, not: {query}")
+        super().__init__(
+            f"the lab answers plain selectors only, not: {query}: start it at --speed 1, with prometheus and promtool "
+            "installed"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
