@@ -71,7 +71,7 @@ def test_the_path_of_a_cpu_sample_names_functions_that_are_there() -> None:
             body = found[0].body
 
 
-def test_22_5_the_example_of_a_replay_is_what_its_command_wrote() -> None:
+def test_the_example_of_a_replay_is_what_its_command_wrote() -> None:
     examples = ROOT / "docs" / "examples"
     text, page = (examples / "replay.txt").read_text(), (examples / "replay.html").read_text()
     assert f"```\n{text.strip()}\n```" in (ROOT / "docs" / "replay.md").read_text()
@@ -81,7 +81,7 @@ def test_22_5_the_example_of_a_replay_is_what_its_command_wrote() -> None:
     assert len(page) < 2_000_000
 
 
-def test_22_5_the_example_of_a_replay_is_made_of_folders_of_traces(tmp_path: Path) -> None:
+def test_the_example_of_a_replay_is_made_of_folders_of_traces(tmp_path: Path) -> None:
     if not os.environ.get("REBALANCER_TRACES"):
         pytest.skip("REBALANCER_TRACES is unset: it names folders of recorded CPU traces (timestamp,value)")
     words = ["docs/replay_example.py", "--nodes", "6", "--days", "1", "--folder", str(tmp_path)]
@@ -107,7 +107,7 @@ def test_every_page_that_a_manifest_or_its_comments_name_exists() -> None:
         assert (ROOT / page).is_file(), (path, page)
 
 
-def test_21_5_each_page_of_the_dashboard_has_three_small_pictures_that_the_docs_show() -> None:
+def test_each_page_of_the_dashboard_has_three_small_pictures_that_the_docs_show() -> None:
     made = runpy.run_path(str(ROOT / "docs" / "screenshots.py"))
     shown = re.findall(r"!\[[^]]+\]\((images/[^)]+)\)", (ROOT / "docs" / "dashboard.md").read_text())
     expected = [f"images/dashboard-{page}-{form}.png" for page in made["PAGES"] for form in made["FORMS"]]

@@ -69,7 +69,7 @@ def test_events_that_may_not_be_written_are_a_warning(lab: Lab, policy: Path) ->
     assert events.fix == f"add to the account's ClusterRole: [{rule}]"
 
 
-def test_16_kinds_that_only_some_pods_concern_are_a_warning(lab: Lab, policy: Path) -> None:
+def test_kinds_that_only_some_pods_concern_are_a_warning(lab: Lab, policy: Path) -> None:
     found = rights(lab, policy, ("list", "resourcequotas"), ("watch", "horizontalpodautoscalers"), ("list", "csinodes"))
     optional = found["optional kinds"]
     assert (optional.ok, optional.warning, optional.exit_code) == (True, True, 0)
@@ -119,7 +119,7 @@ def test_the_command_warns_of_events_and_ends_with_5_where_the_daemon_cant_watch
     ],
     ids=["all match", "one is empty", "no pool has nodes"],
 )
-def test_21_1_doctor_counts_the_nodes_of_each_pool(
+def test_doctor_counts_the_nodes_of_each_pool(
     lab: Lab, tmp_path: Path, pools: dict[str, str], state: tuple[bool, bool, int], detail: str
 ) -> None:
     lab.faults.clear()

@@ -62,7 +62,7 @@ def recorded(folder: Path) -> Recording:
 
 
 @pytest.mark.parametrize(("begins", "covers"), [(60.0, True), (1700.0, True), (1900.0, False)])
-def test_22_2_a_journal_serves_when_it_begins_early_enough(tmp_path: Path, begins: float, covers: bool) -> None:
+def test_a_journal_serves_when_it_begins_early_enough(tmp_path: Path, begins: float, covers: bool) -> None:
     journal(tmp_path, *np.arange(START + begins, START + 3600.0, 60.0).tolist())
     settings, policy = Settings(history_dir=str(tmp_path)), a_policy()
     assert journal_covers(policy, settings, start=START, end=START + 3600.0) is covers
@@ -71,7 +71,7 @@ def test_22_2_a_journal_serves_when_it_begins_early_enough(tmp_path: Path, begin
 
 
 @pytest.mark.parametrize("down", [(3600.0, 3 * 3600.0), (3 * 3600.0, 4 * 3600.0)], ids=["between", "at the end"])
-def test_22_2_a_journal_of_a_daemon_that_was_down_does_not_serve(tmp_path: Path, down: tuple[float, float]) -> None:
+def test_a_journal_of_a_daemon_that_was_down_does_not_serve(tmp_path: Path, down: tuple[float, float]) -> None:
     times = np.arange(START, START + 4 * 3600.0, 300.0)
     settings, policy = Settings(history_dir=str(tmp_path)), a_policy()
     journal(tmp_path / "always", *times.tolist())
@@ -81,7 +81,7 @@ def test_22_2_a_journal_of_a_daemon_that_was_down_does_not_serve(tmp_path: Path,
     assert journal_covers(policy, always, start=START, end=START + 4 * 3600.0)
 
 
-def test_22_2_a_journal_that_was_full_does_not_serve(tmp_path: Path) -> None:
+def test_a_journal_that_was_full_does_not_serve(tmp_path: Path) -> None:
     writer = DayJournal(tmp_path, cluster="test", max_day_bytes=4000)
     for at in np.arange(START, START + 8 * 3600.0, 300.0).tolist():
         snapshot = cluster([a_node("n1")], [a_pod(f"web-{at}", "n1")])
@@ -90,7 +90,7 @@ def test_22_2_a_journal_that_was_full_does_not_serve(tmp_path: Path) -> None:
     assert not journal_covers(a_policy(), Settings(history_dir=str(tmp_path)), start=START, end=START + 8 * 3600.0)
 
 
-def test_22_2_with_metrics_server_the_journal_and_the_collected_days_are_the_recording(tmp_path: Path) -> None:
+def test_with_metrics_server_the_journal_and_the_collected_days_are_the_recording(tmp_path: Path) -> None:
     journal(tmp_path, *(START + 300.0 * step for step in range(13)))
     collected(tmp_path, slots=10 * 12 + 9)
     recording = recorded(tmp_path)
@@ -101,7 +101,7 @@ def test_22_2_with_metrics_server_the_journal_and_the_collected_days_are_the_rec
     assert recording.usage["cpu"].pod_values.tolist() == pytest.approx([100.0] * 9)
 
 
-def test_22_2_without_any_cpu_or_journal_the_error_names_the_folder(tmp_path: Path) -> None:
+def test_without_any_cpu_or_journal_the_error_names_the_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no journal from .*REBALANCER_HISTORY_DIR"):
         recorded(tmp_path)
     journal(tmp_path, START + 60.0)

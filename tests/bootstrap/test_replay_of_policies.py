@@ -52,7 +52,7 @@ def variant(label: str, of: RebalancerPolicy) -> Variant:
     return Variant(label=label, policy=of, part="")
 
 
-def test_22_1_what_rebalancer_did_then_is_compared_with_a_run_without_it() -> None:
+def test_what_rebalancer_did_then_is_compared_with_a_run_without_it() -> None:
     first = under("general")
     made = replay(cooled_then(), first, [variant("this", first)])
     assert made is not None
@@ -66,7 +66,7 @@ def test_22_1_what_rebalancer_did_then_is_compared_with_a_run_without_it() -> No
     assert [each.evictions for each in summary.runs][:2] == [2, 0]
 
 
-def test_22_1_a_policy_with_other_pools_is_counted_by_the_same_mark() -> None:
+def test_a_policy_with_other_pools_is_counted_by_the_same_mark() -> None:
     first, other = under("general"), under("gold", high=95, target=90)
     made = replay(cooled_then(), first, [variant("this", first), variant("other", other)])
     assert made is not None
@@ -75,19 +75,19 @@ def test_22_1_a_policy_with_other_pools_is_counted_by_the_same_mark() -> None:
     assert other_run.hot_node_minutes == pytest.approx(made.without.hot_node_minutes)
 
 
-def test_22_1_without_a_fixed_mark_there_is_nothing_to_count() -> None:
+def test_without_a_fixed_mark_there_is_nothing_to_count() -> None:
     relative = under("general", high=10, target=5, low=5, relativeToMean=True, floor=60)
     with pytest.raises(ConfigError, match="no pool has a fixed"):
         replay(cooled_then(), relative, [variant("this", relative)])
 
 
-def test_22_6_the_scheduler_s_configuration_is_read_before_the_runs(tmp_path: Path) -> None:
+def test_the_scheduler_s_configuration_is_read_before_the_runs(tmp_path: Path) -> None:
     missing = policy(scheduler={"configFile": str(tmp_path / "scheduler.yaml")})
     with pytest.raises(ConfigError, match="to be readable"):
         replay(cooled_then(), missing, [variant("this", missing)])
 
 
-def test_22_3_a_replay_plans_the_same_on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_plans_the_same_on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = replay(cooled_then(), under("general"), [variant("this", under("general"))])
     seconds = count(step=1000.0)
     monkeypatch.setattr(planning, "time", SimpleNamespace(monotonic=lambda: next(seconds)))

@@ -20,7 +20,7 @@ from tests.builders import a_policy
         (Source.PROMETHEUS, True, "Prometheus"),
     ],
 )
-def test_22_1_the_journal_is_the_source_where_it_covers_the_time(
+def test_the_journal_is_the_source_where_it_covers_the_time(
     source: Source | None, covered: bool, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     today, read = object(), dict[str, Any]()

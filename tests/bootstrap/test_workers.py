@@ -103,7 +103,7 @@ def assert_same(one: ReplayRun | None, other: ReplayRun | None) -> None:
     assert one.cycles == other.cycles
 
 
-def test_22_6_processes_give_the_same_runs_as_this_process_and_report_their_progress(
+def test_processes_give_the_same_runs_as_this_process_and_report_their_progress(
     recording: Recording, alone: list[ReplayRun | None]
 ) -> None:
     steps = Steps()
@@ -122,7 +122,7 @@ def with_recorded() -> list[Job]:
 
 
 @pytest.mark.parametrize("split_nodes", [1_000, 1])
-def test_22_6_what_the_run_as_recorded_found_is_handed_to_the_others(
+def test_what_the_run_as_recorded_found_is_handed_to_the_others(
     recording: Recording, monkeypatch: pytest.MonkeyPatch, split_nodes: int
 ) -> None:
     shared = [replace(each, policy=policy_of(perCycle=100), scheduler=SchedulerConfig()) for each in with_recorded()]
@@ -144,7 +144,7 @@ def test_22_6_what_the_run_as_recorded_found_is_handed_to_the_others(
         assert_same(run, same)
 
 
-def test_22_6_another_scheduler_is_simulated_as_recorded_for_itself(recording: Recording) -> None:
+def test_another_scheduler_is_simulated_as_recorded_for_itself(recording: Recording) -> None:
     most = SchedulerConfig(profiles={DEFAULT_SCHEDULER: SchedulerProfile(fit_strategy="MostAllocated")})
     different = replace(jobs()[1], scheduler=most)
     with executor(workers=1) as one:
@@ -155,7 +155,7 @@ def test_22_6_another_scheduler_is_simulated_as_recorded_for_itself(recording: R
     assert_same(together, alone_)
 
 
-def test_22_6_a_large_cluster_that_is_one_part_is_said_with_the_reason(recording: Recording) -> None:
+def test_a_large_cluster_that_is_one_part_is_said_with_the_reason(recording: Recording) -> None:
     steps = Steps()
     job = Job(policy=policy_of(cluster={"inFlight": "50%"}), mode="policy", label="a share", high=HIGH)
     with executor(workers=1) as one:
@@ -165,7 +165,7 @@ def test_22_6_a_large_cluster_that_is_one_part_is_said_with_the_reason(recording
     ]
 
 
-def test_22_6_an_interrupted_replay_of_parts_has_the_first_policies(recording: Recording) -> None:
+def test_an_interrupted_replay_of_parts_has_the_first_policies(recording: Recording) -> None:
     policies = [replace(jobs()[1], label=f"policy {number}", unsure=frozenset()) for number in range(2)]
     steps = Steps()
 
@@ -183,7 +183,7 @@ def test_22_6_an_interrupted_replay_of_parts_has_the_first_policies(recording: R
     assert runs[1] is None
 
 
-def test_22_6_an_order_to_stop_ends_the_runs_where_they_are() -> None:
+def test_an_order_to_stop_ends_the_runs_where_they_are() -> None:
     days = make(10, 120, 4, 3)  # takes longer than to stop
     steps = Steps()
     # of one process only
@@ -195,7 +195,7 @@ def test_22_6_an_order_to_stop_ends_the_runs_where_they_are() -> None:
     assert days.start < done.until < days.end
 
 
-def test_22_6_runs_log_nothing_and_leave_the_log_of_the_process_as_it_is(recording: Recording) -> None:
+def test_runs_log_nothing_and_leave_the_log_of_the_process_as_it_is(recording: Recording) -> None:
     before = structlog.get_config()
     with structlog.testing.capture_logs() as logs, executor(workers=1) as one:
         assert run_jobs(jobs(), recording, executor=one)[1] is not None
@@ -203,12 +203,12 @@ def test_22_6_runs_log_nothing_and_leave_the_log_of_the_process_as_it_is(recordi
     assert structlog.get_config() == before
 
 
-def test_22_6_nothing_begins_after_the_order_to_stop(recording: Recording) -> None:
+def test_nothing_begins_after_the_order_to_stop(recording: Recording) -> None:
     with executor(workers=1) as one:
         assert run_jobs(jobs(), recording, executor=one, stopping=lambda: True) == [None, None]
 
 
-def test_22_6_workers_leave_an_interrupt_to_the_process_that_waits(recording: Recording) -> None:
+def test_workers_leave_an_interrupt_to_the_process_that_waits(recording: Recording) -> None:
     with ProcessWorkers(1) as pool:
         tasks = [Task(job=jobs()[0], recording=recording)]
         pool.run(tasks, progress=lambda *_: None, stopping=lambda: False)
@@ -218,7 +218,7 @@ def test_22_6_workers_leave_an_interrupt_to_the_process_that_waits(recording: Re
         assert pids() == [pid]
 
 
-def test_22_6_a_worker_that_ends_is_one_clear_line(recording: Recording) -> None:
+def test_a_worker_that_ends_is_one_clear_line(recording: Recording) -> None:
     with ProcessWorkers(1) as pool:
         tasks = [Task(job=jobs()[0], recording=recording)]
         pool.run(tasks, progress=lambda *_: None, stopping=lambda: False)
@@ -227,7 +227,7 @@ def test_22_6_a_worker_that_ends_is_one_clear_line(recording: Recording) -> None
             pool.run(tasks, progress=lambda *_: None, stopping=lambda: False)
 
 
-def test_22_6_an_error_of_a_run_is_raised_in_one_line(recording: Recording) -> None:
+def test_an_error_of_a_run_is_raised_in_one_line(recording: Recording) -> None:
     broken = replace(recording, usage={})
     for workers_ in (1, 2):
         with (
@@ -237,7 +237,7 @@ def test_22_6_an_error_of_a_run_is_raised_in_one_line(recording: Recording) -> N
             run_jobs(jobs()[1:], broken, executor=pool)
 
 
-def test_22_6_a_mistake_that_a_run_finds_keeps_its_exit_code(recording: Recording) -> None:
+def test_a_mistake_that_a_run_finds_keeps_its_exit_code(recording: Recording) -> None:
     document = policy_of().model_dump(mode="json", by_alias=True, exclude_unset=True)
     document["pools"][0]["selector"] = {}
     job = Job(policy=RebalancerPolicy.model_validate(document), mode="policy", label="a policy", high=HIGH)
@@ -248,7 +248,7 @@ def test_22_6_a_mistake_that_a_run_finds_keeps_its_exit_code(recording: Recordin
         run_jobs([job], recording, executor=pool)
 
 
-def test_22_6_processes_map_one_file_of_the_recording(recording: Recording, tmp_path: Path) -> None:
+def test_processes_map_one_file_of_the_recording(recording: Recording, tmp_path: Path) -> None:
     mapped = read_recording(write_recording(recording, tmp_path / "recording"))
     values = mapped.usage[CPU].pod_values
     np.testing.assert_array_equal(values, recording.usage[CPU].pod_values)
@@ -257,7 +257,7 @@ def test_22_6_processes_map_one_file_of_the_recording(recording: Recording, tmp_
     assert values.__array_interface__["data"][0] % 64 == 0
 
 
-def test_22_6_pools_that_share_no_nodes_run_apart_and_merge_to_the_same_run(recording: Recording) -> None:
+def test_pools_that_share_no_nodes_run_apart_and_merge_to_the_same_run(recording: Recording) -> None:
     job = Job(policy=policy_of(66, perCycle=100, cluster={"inFlight": 100}), mode="policy", label="wide", high=HIGH)
     steps = Steps()
     with executor(workers=1) as one:
@@ -277,7 +277,7 @@ def test_22_6_pools_that_share_no_nodes_run_apart_and_merge_to_the_same_run(reco
     assert steps.events == []
 
 
-def test_22_6_parts_that_go_over_a_limit_together_run_once_more_as_one(recording: Recording) -> None:
+def test_parts_that_go_over_a_limit_together_run_once_more_as_one(recording: Recording) -> None:
     job = Job(policy=policy_of(66, cluster={"spacing": "1h"}), mode="policy", label="spaced", high=HIGH)
     steps = Steps()
     with executor(workers=1) as one:
@@ -305,7 +305,7 @@ def scheduler() -> Iterator[str]:
         yield cluster.scheduler_address
 
 
-def test_22_6_two_workers_of_a_dask_cluster_give_the_same_runs(
+def test_two_workers_of_a_dask_cluster_give_the_same_runs(
     recording: Recording, alone: list[ReplayRun | None], scheduler: str
 ) -> None:
     steps = Steps()
@@ -326,7 +326,7 @@ class Deserted:
         return {"workers": {}}
 
 
-def test_22_6_a_dask_cluster_without_workers_is_waited_for_a_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dask_cluster_without_workers_is_waited_for_a_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra distributed is not installed")
     monkeypatch.setattr(distributed, "Event", lambda *_, **__: None)
     monkeypatch.setattr(dask_cluster, "MESSAGE_SECONDS", 0.0)
@@ -337,7 +337,7 @@ def test_22_6_a_dask_cluster_without_workers_is_waited_for_a_time_only(monkeypat
         monitor.fractions()
 
 
-def test_22_6_an_order_to_stop_reaches_the_workers_of_a_dask_cluster(scheduler: str) -> None:
+def test_an_order_to_stop_reaches_the_workers_of_a_dask_cluster(scheduler: str) -> None:
     days = make(10, 120, 4, 3)
     steps = Steps()
     with executor(scheduler=scheduler) as cluster:
@@ -346,7 +346,7 @@ def test_22_6_an_order_to_stop_reaches_the_workers_of_a_dask_cluster(scheduler: 
     assert days.start < run.until < days.end
 
 
-def test_22_6_an_error_of_a_run_on_a_dask_cluster_is_raised_in_one_line(recording: Recording, scheduler: str) -> None:
+def test_an_error_of_a_run_on_a_dask_cluster_is_raised_in_one_line(recording: Recording, scheduler: str) -> None:
     broken = replace(recording, usage={})
     with (
         executor(scheduler=scheduler) as cluster,
@@ -355,7 +355,7 @@ def test_22_6_an_error_of_a_run_on_a_dask_cluster_is_raised_in_one_line(recordin
         run_jobs(jobs()[1:], broken, executor=cluster)
 
 
-def test_22_6_a_scheduler_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason="the extra distributed is not installed")
     monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 1.0)
     with socket.socket() as unused:
@@ -368,7 +368,7 @@ def test_22_6_a_scheduler_that_does_not_answer_is_one_clear_line(monkeypatch: py
             pass
 
 
-def test_22_6_without_the_extra_the_option_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_option_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
         pytest.raises(ConfigError, match=r"run `pip install 'rebalancer\[distributed\]'`$"),

@@ -140,7 +140,7 @@ def test_a_node_that_stays_hot_has_its_reason_and_the_setting_that_helps_most() 
     assert (second["pool"], second["setting"], second["value"]) == (None, None, None)
 
 
-def test_19_5_findings_nodes_and_moves_name_their_resources() -> None:
+def test_findings_nodes_and_moves_name_their_resources() -> None:
     cpu = ResourceExcess(resource="cpu", share=0.8, high=0.75, target=0.65)
     memory = build_finding(resource="memory", others=(cpu,))
     removed = build_finding(goal=Goal.REMOVE, cpu_share=math.nan, high=math.nan, target=math.nan)
@@ -176,14 +176,14 @@ def a_refusal(pod: str, message: str, *, code: Reason = Reason.LIMIT_SERVICE, **
 FOUND = [(build_finding(), "hot")]
 
 
-def test_23_1_a_node_that_does_not_reach_its_target_is_not_counted_as_cooled() -> None:
+def test_a_node_that_does_not_reach_its_target_is_not_counted_as_cooled() -> None:
     lines = [replace(a_line("one"), cpu_planned=0.7), replace(a_line("two"), cpu_planned=0.724)]
     findings = [(build_finding(node=number), line.name) for number, line in enumerate(lines)]
     report = a_report(nodes=lines, findings=findings, evictions=[an_eviction(node="one"), an_eviction(node="two")])
     assert tables(report)[0] == "2 evictions cool 1 of 2 hot nodes; two reaches 72.4%, not its target of 70%"
 
 
-def test_21_1_reasons_are_announced_only_where_they_follow() -> None:
+def test_reasons_are_announced_only_where_they_follow() -> None:
     alone, line = tables(a_report(findings=FOUND)), a_line("hot")
     assert "No useful eviction is allowed." in alone
     assert "1 node above the high threshold, none to be relieved now." in tables(a_report(nodes=[line]))
@@ -191,12 +191,12 @@ def test_21_1_reasons_are_announced_only_where_they_follow() -> None:
     assert "No useful eviction is allowed; the reasons are below." in tables(refused)
 
 
-def test_21_1_a_namespace_without_evictions_says_how_many_there_are_in_others() -> None:
+def test_a_namespace_without_evictions_says_how_many_there_are_in_others() -> None:
     report = a_report(findings=FOUND, evictions=[an_eviction(service="shop/cart", pod="cart-7", node="hot")])
     assert "No eviction in namespace logging, 1 in others." in tables(report, namespace="logging")
 
 
-def test_21_1_a_group_of_pods_with_different_messages_shows_whose_message_it_is() -> None:
+def test_a_group_of_pods_with_different_messages_shows_whose_message_it_is() -> None:
     budget = Reason.BUDGET_EXHAUSTED
     refusals = [
         a_refusal("a-1", "service shop/a: 1 of 1 in flight"),

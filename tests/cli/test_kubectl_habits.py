@@ -50,16 +50,16 @@ def works(*words: str) -> Result:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_21_2_minus_h_is_help(name: str) -> None:
+def test_minus_h_is_help(name: str) -> None:
     assert works(name, "-h").out == works(name, "--help").out
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_21_2_completion_prints_a_script(shell: str) -> None:
+def test_completion_prints_a_script(shell: str) -> None:
     assert "_REBALANCER_COMPLETE" in works("completion", shell).out
 
 
-def test_21_2_a_shell_gets_the_words_that_may_follow() -> None:
+def test_a_shell_gets_the_words_that_may_follow() -> None:
     asked = {"_REBALANCER_COMPLETE": "complete_bash", "COMP_WORDS": "rebalancer pol", "COMP_CWORD": "1"}
     code = "import sys; sys.argv[0] = 'rebalancer'; from rebalancer.cli.main import main; main()"
     done = subprocess.run(
@@ -68,7 +68,7 @@ def test_21_2_a_shell_gets_the_words_that_may_follow() -> None:
     assert done.stdout.split() == ["policy"], done.stderr
 
 
-def test_21_2_every_command_with_a_policy_reads_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_with_a_policy_reads_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "_stdin", DEMO.read_bytes)
     assert "stdin: ok: cluster demo" in works("policy", "validate", "-f", "-").err
     assert "no change windows" in works("windows", "-f", "-").err
@@ -76,13 +76,13 @@ def test_21_2_every_command_with_a_policy_reads_stdin(monkeypatch: pytest.Monkey
     assert refused("windows", "-f", "-").startswith("stdin:1:")
 
 
-def test_21_2_policy_validate_takes_the_file_as_others_do() -> None:
+def test_policy_validate_takes_the_file_as_others_do() -> None:
     for words in ((str(DEMO),), ("-f", str(DEMO)), ("--policy", str(DEMO))):
         assert "ok: cluster demo" in works("policy", "validate", *words).err
     assert "policy validate -f FILE" in refused("policy", "validate")
 
 
-def test_21_2_policy_show_says_where_each_value_comes_from() -> None:
+def test_policy_show_says_where_each_value_comes_from() -> None:
     table = works("policy", "show", "-f", str(DEMO)).out
     assert re.search(r"^line \d+ +guards\.minAge: 1m$", table, re.M)
     assert re.search(r"^default +guards\.minReplicas: 2$", table, re.M)
@@ -90,7 +90,7 @@ def test_21_2_policy_show_says_where_each_value_comes_from() -> None:
     assert {"field": "guards.minReplicas", "value": 2, "line": None} in values
 
 
-def test_21_2_policy_example_prints_what_ships(tmp_path: Path) -> None:
+def test_policy_example_prints_what_ships(tmp_path: Path) -> None:
     names = [line.split()[0] for line in works("policy", "example").out.splitlines()]
     assert names == sorted(path.stem for path in DEMO.parent.glob("*.yaml"))
     for name in names:
@@ -107,14 +107,14 @@ def test_21_2_policy_example_prints_what_ships(tmp_path: Path) -> None:
         (("plan", "-n", "shop", "-A", "-f", str(DEMO)), "-n and -A"),
     ],
 )
-def test_21_2_what_is_not_there_is_refused_without_a_cluster(words: tuple[str, ...], there: str) -> None:
+def test_what_is_not_there_is_refused_without_a_cluster(words: tuple[str, ...], there: str) -> None:
     assert there in refused(*words)
 
 
 # ---- with the practice cluster
 
 
-def test_21_2_one_document_in_three_formats(connected: tuple[str, ...]) -> None:
+def test_one_document_in_three_formats(connected: tuple[str, ...]) -> None:
     as_json = works("limits", "-o", "json", *connected).document
     assert yaml.safe_load(works("limits", "-o", "yaml", *connected).out) == as_json
     rows = list(csv.DictReader(io.StringIO(works("limits", "-o", "csv", *connected).out)))
@@ -123,7 +123,7 @@ def test_21_2_one_document_in_three_formats(connected: tuple[str, ...]) -> None:
     ]
 
 
-def test_21_2_kinds_stand_before_names_as_for_kubectl(connected: tuple[str, ...]) -> None:
+def test_kinds_stand_before_names_as_for_kubectl(connected: tuple[str, ...]) -> None:
     slashed = works("explain", "node/gen-2", "-o", "json", *connected).document
     assert slashed["node"]["name"] == "gen-2"
     pod = slashed["pods"][0]
@@ -131,7 +131,7 @@ def test_21_2_kinds_stand_before_names_as_for_kubectl(connected: tuple[str, ...]
     assert explained["pod"]["name"] == pod["pod"]
 
 
-def test_21_2_names_that_are_not_there_are_refused_with_those_that_are(connected: tuple[str, ...]) -> None:
+def test_names_that_are_not_there_are_refused_with_those_that_are(connected: tuple[str, ...]) -> None:
     assert "node gen-9: not found; expected one of gen-" in refused("explain", "node/gen-9", *connected)
     assert "namespace shop: pod cart: not found; expected one of cart-" in refused(
         "explain", "pod", "shop/cart", *connected
@@ -143,7 +143,7 @@ def test_21_2_names_that_are_not_there_are_refused_with_those_that_are(connected
     assert "node gen-9: not found" in refused("forecast", "--node", "node/gen-9", *connected)
 
 
-def test_21_2_minus_l_selects_nodes_by_their_labels(connected: tuple[str, ...]) -> None:
+def test_minus_l_selects_nodes_by_their_labels(connected: tuple[str, ...]) -> None:
     found = json.loads(works("forecast", "-l", "pool=compute", "-o", "json", *connected).out)
     assert {each["node"] for each in found["nodes"]} == {"cmp-1", "cmp-2", "cmp-3", "cmp-4"}
     planned = works("plan", "-l", "pool!=compute", "-o", "json", *connected).document
@@ -152,7 +152,7 @@ def test_21_2_minus_l_selects_nodes_by_their_labels(connected: tuple[str, ...]) 
     assert "-l pool=nope: no node has these labels" in refused("plan", "-l", "pool=nope", *connected)
 
 
-def test_21_2_minus_l_changes_what_is_printed_and_not_whether_the_plan_is_empty(connected: tuple[str, ...]) -> None:
+def test_minus_l_changes_what_is_printed_and_not_whether_the_plan_is_empty(connected: tuple[str, ...]) -> None:
     cool = ("plan", "-l", "kubernetes.io/hostname=gen-1", "--detailed-exitcode", *connected)
     printed = run_here(cool)
     assert printed.code == 2
@@ -161,7 +161,7 @@ def test_21_2_minus_l_changes_what_is_printed_and_not_whether_the_plan_is_empty(
     assert "that -l does not select are not shown" in " ".join(printed.out.split())
 
 
-def test_21_2_policy_init_asks_the_cluster_and_its_prometheus(connected: tuple[str, ...], tmp_path: Path) -> None:
+def test_policy_init_asks_the_cluster_and_its_prometheus(connected: tuple[str, ...], tmp_path: Path) -> None:
     (url,) = re.findall(r"url: (\S+)", Path(connected[1]).read_text())
     made = tmp_path / "first.yaml"
     init = ("policy", "init", "--prometheus", url, "--cluster", "demo", "-f", str(made), *connected[2:4])
@@ -173,7 +173,7 @@ def test_21_2_policy_init_asks_the_cluster_and_its_prometheus(connected: tuple[s
     assert planned["evictions"]
 
 
-def test_21_2_policy_init_finds_prometheus_in_the_cluster_or_says_what_to_type(
+def test_policy_init_finds_prometheus_in_the_cluster_or_says_what_to_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Lab.start("demo") as lab:

@@ -66,7 +66,7 @@ def test_without_waiting_nothing_is_planned_that_needs_a_soft_taint(lab: Lab, tm
     assert pods(waits["evictions"]) != pods(leaves["evictions"])
 
 
-def test_21_2_each_eviction_and_each_replacement_shows_while_it_happens(
+def test_each_eviction_and_each_replacement_shows_while_it_happens(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[str] = []
@@ -83,7 +83,7 @@ def test_21_2_each_eviction_and_each_replacement_shows_while_it_happens(
     assert any(each.startswith("Ready") for each in shown)
 
 
-def test_21_2_an_event_is_a_line_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_is_a_line_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     for is_terminal in (True, False):
         out = io.StringIO()
         monkeypatch.setattr(out, "isatty", lambda answer=is_terminal: answer, raising=False)

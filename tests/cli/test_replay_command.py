@@ -66,7 +66,7 @@ def call(folder: Path, *words: str) -> Result:
     return done
 
 
-def test_22_1_policies_are_replayed_side_by_side(folder: Path, recorded: list[dict[str, Any]]) -> None:
+def test_policies_are_replayed_side_by_side(folder: Path, recorded: list[dict[str, Any]]) -> None:
     before = time.time()
     document = json.loads(call(folder, "--against", str(folder / "other.yaml"), "-o", "json").out)
     assert [run["label"] for run in document["runs"]] == ["as recorded", "policy.yaml", "other.yaml"]
@@ -90,7 +90,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch, recorded: list[dict[str, Any]]) ->
     return use
 
 
-def test_22_4_a_sweep_with_a_goal_names_the_cheapest_run_and_the_piece_to_paste(
+def test_a_sweep_with_a_goal_names_the_cheapest_run_and_the_piece_to_paste(
     folder: Path, replayed: Callable[[Any], None]
 ) -> None:
     def instead(recording: Recording, policy: RebalancerPolicy, variants: Sequence[Variant], **_: Any) -> Replay:
@@ -110,7 +110,7 @@ def test_22_4_a_sweep_with_a_goal_names_the_cheapest_run_and_the_piece_to_paste(
     assert document["goal"]["part"].strip() in text
 
 
-def test_22_5_a_complete_replay_is_kept_as_the_newest_page(folder: Path, replayed: Callable[[Any], None]) -> None:
+def test_a_complete_replay_is_kept_as_the_newest_page(folder: Path, replayed: Callable[[Any], None]) -> None:
     replayed(lambda *_, **__: a_replay())
     done = call(folder)
     page = newest_replay(str(folder / "history"), "my-cluster")
@@ -122,7 +122,7 @@ def test_22_5_a_complete_replay_is_kept_as_the_newest_page(folder: Path, replaye
     assert (folder / "mine.html").read_text().startswith("<!doctype html>")
 
 
-def test_22_5_ctrl_c_prints_the_partial_result_and_ends_with_130(
+def test_ctrl_c_prints_the_partial_result_and_ends_with_130(
     folder: Path, replayed: Callable[[Any], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = list[bool]()
@@ -146,7 +146,7 @@ def test_22_5_ctrl_c_prints_the_partial_result_and_ends_with_130(
     assert not newest_replay(str(folder / "history"), "my-cluster").exists()
 
 
-def test_22_5_a_second_ctrl_c_ends_at_once(folder: Path, replayed: Callable[[Any], None]) -> None:
+def test_a_second_ctrl_c_ends_at_once(folder: Path, replayed: Callable[[Any], None]) -> None:
     def interrupted(*_: object, **__: object) -> Replay:
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGINT)
@@ -161,7 +161,7 @@ def test_22_5_a_second_ctrl_c_ends_at_once(folder: Path, replayed: Callable[[Any
         signal.signal(signal.SIGINT, before)
 
 
-def test_22_5_the_simulation_stops_where_it_is_asked_to() -> None:
+def test_the_simulation_stops_where_it_is_asked_to() -> None:
     made, steps = make(12, 220, 1 / 16, 3), list[int]()
 
     def stopping() -> bool:
@@ -187,7 +187,7 @@ def test_22_5_the_simulation_stops_where_it_is_asked_to() -> None:
         (("--sweep", "pools[0].high"), "--sweep pools[0].high: expected a field and its values"),
     ],
 )
-def test_22_1_mistakes_are_named_before_anything_is_read(
+def test_mistakes_are_named_before_anything_is_read(
     words: Sequence[str], message: str, folder: Path, recorded: list[dict[str, Any]]
 ) -> None:
     policy = str(folder / "policy.yaml")

@@ -37,7 +37,7 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_22_1_the_first_lines_say_what_the_policy_would_have_done() -> None:
+def test_the_first_lines_say_what_the_policy_would_have_done() -> None:
     text = flat(shown(a_replay()))
     begin = text[: text.index("Runs;")]
     for each in (
@@ -52,7 +52,7 @@ def test_22_1_the_first_lines_say_what_the_policy_would_have_done() -> None:
         assert each in begin, each
 
 
-def test_22_1_runs_stand_side_by_side_with_pools_reasons_gaps_and_the_error() -> None:
+def test_runs_stand_side_by_side_with_pools_reasons_gaps_and_the_error() -> None:
     text = shown(a_replay(a_run(evictions=14), a_run("other.yaml", hot_nodes=2, evictions=3)))
     rows = [line.split() for line in text.splitlines()]
     assert ["as", "recorded", "42", "3.1%", "0", "0", "0"] in rows
@@ -70,13 +70,13 @@ def test_22_1_runs_stand_side_by_side_with_pools_reasons_gaps_and_the_error() ->
 @pytest.mark.parametrize(
     "labels", [("a.yaml", "b.yaml"), tuple(f"thresholds.high={each}" for each in range(60, 90, 5))]
 )
-def test_22_1_no_line_is_longer_than_80_columns(labels: tuple[str, ...]) -> None:
+def test_no_line_is_longer_than_80_columns(labels: tuple[str, ...]) -> None:
     runs = [a_run(label, evictions=9 * number, hot_nodes=number % 3) for number, label in enumerate(labels, start=1)]
     for line in shown(a_replay(*runs)).splitlines():
         assert len(line) <= WIDTH, line
 
 
-def test_22_1_cycles_that_stopped_are_a_column_and_a_reason() -> None:
+def test_cycles_that_stopped_are_a_column_and_a_reason() -> None:
     run = a_run(evictions=1)
     stopped = ReplayedCycle(
         at=START + 10 * HOUR, trigger="schedule", hot=1, evicted=0, stopped="usage is stale: 9m old"
@@ -86,7 +86,7 @@ def test_22_1_cycles_that_stopped_are_a_column_and_a_reason() -> None:
     assert "stopped: usage is stale: 9m old" in text
 
 
-def test_22_1_the_document_follows_its_schema() -> None:
+def test_the_document_follows_its_schema() -> None:
     replays = [
         a_replay(),
         a_replay(a_run(hot=(), hot_nodes=0)),
@@ -107,13 +107,13 @@ def test_22_1_the_document_follows_its_schema() -> None:
     assert found["gaps"][0] == {"text": "affinity and tolerations are those of today's objects", "pods": 212}
 
 
-def test_22_1_csv_has_a_row_for_each_run() -> None:
+def test_csv_has_a_row_for_each_run() -> None:
     head, *rows = csv_text(encode(replay_document(summary_of(a_replay(), when)[1])["runs"])).splitlines()
     assert head.split(",")[:4] == ["label", "until", "hotNodeHours", "hotShare"]
     assert [row.split(",")[0] for row in rows] == ["as recorded", "policy.yaml"]
 
 
-def test_22_5_an_interrupted_run_gives_all_figures_until_it_ended() -> None:
+def test_an_interrupted_run_gives_all_figures_until_it_ended() -> None:
     partial = a_run(evictions=14, until=START + 36 * HOUR)
     replay, summary = summary_of(a_replay(partial), when)
     assert summary.interrupted
@@ -125,7 +125,7 @@ def test_22_5_an_interrupted_run_gives_all_figures_until_it_ended() -> None:
     assert re.search(r"Note: Interrupted: all figures are until Tue 2026-09-22 \d\d:00 \w+, not Mon 2026-09-28", text)
 
 
-def test_22_5_a_finished_run_keeps_its_figures_when_a_later_one_is_interrupted() -> None:
+def test_a_finished_run_keeps_its_figures_when_a_later_one_is_interrupted() -> None:
     half = a_run("other.yaml", until=START + 36 * HOUR)
     _, summary = summary_of(a_replay(a_run(evictions=14), half), when)
     assert [line.label for line in summary.runs] == ["as recorded", "policy.yaml"]
@@ -133,7 +133,7 @@ def test_22_5_a_finished_run_keeps_its_figures_when_a_later_one_is_interrupted()
     assert any(note.startswith("other.yaml: interrupted at Tue 2026-09-22") for note in summary.notes)
 
 
-def test_22_5_a_replay_that_was_interrupted_at_once_is_still_shown() -> None:
+def test_a_replay_that_was_interrupted_at_once_is_still_shown() -> None:
     assert "Nothing evicted" in shown(a_replay(a_run(until=START)))
     text = flat(shown(replace(a_replay(), runs=())))
     assert "policy.yaml: interrupted before all of it began, left out" in text

@@ -303,7 +303,7 @@ def dump(path: Path) -> list[str]:
         connection.close()
 
 
-def test_21_2_the_times_of_a_report_are_local_and_with_utc_in_utc(
+def test_the_times_of_a_report_are_local_and_with_utc_in_utc(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")

@@ -71,7 +71,7 @@ def in_flight_by_limits(it: Commands) -> int:
     return int(line["used"])
 
 
-def test_21_1_status_and_limits_count_the_same_evictions_in_flight(it: Commands) -> None:
+def test_status_and_limits_count_the_same_evictions_in_flight(it: Commands) -> None:
     evicted = it.document("run", "--once", "--no-wait")["evictions"]
     assert in_flight_by_limits(it) == len(it.document("status")["inFlight"]) == len(evicted)
     it.lab.clock.sleep(60.0)
@@ -79,7 +79,7 @@ def test_21_1_status_and_limits_count_the_same_evictions_in_flight(it: Commands)
     assert "no evictions in flight" in it.run("status").out
 
 
-def test_21_1_status_without_the_cluster_says_what_it_does_not_know(it: Commands) -> None:
+def test_status_without_the_cluster_says_what_it_does_not_know(it: Commands) -> None:
     evicted = it.document("run", "--once", "--no-wait")["evictions"]
     done = it.run("status", kubeconfig=it.folder / "missing")
     assert done.code == 0
@@ -87,7 +87,7 @@ def test_21_1_status_without_the_cluster_says_what_it_does_not_know(it: Commands
     assert "as the last cycle recorded it" in done.out
 
 
-def test_21_1_limits_and_status_need_nothing_of_prometheus(it: Commands) -> None:
+def test_limits_and_status_need_nothing_of_prometheus(it: Commands) -> None:
     text = it.policy.read_text()
     it.document("run", "--once", "--no-wait")
     it.policy.write_text(re.sub(r"url: .*", r"\g<0>\n    bearerTokenFile: missing", text))
@@ -96,13 +96,13 @@ def test_21_1_limits_and_status_need_nothing_of_prometheus(it: Commands) -> None
     assert it.document("status")["inFlight"]
 
 
-def test_21_1_a_run_that_waits_leaves_nothing_in_flight(it: Commands) -> None:
+def test_a_run_that_waits_leaves_nothing_in_flight(it: Commands) -> None:
     it.document("run", "--once")
     with it.ledger() as ledger:
         assert ledger.open_evictions() == []
 
 
-def test_21_1_the_progress_counts_evictions_and_ends_when_all_replacements_are_ready(
+def test_the_progress_counts_evictions_and_ends_when_all_replacements_are_ready(
     it: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[tuple[float, str, int, int | None]] = []
@@ -124,7 +124,7 @@ def peaks(it: Commands) -> dict[str, Any]:
     return {each["node"]: each for each in it.document("forecast")["nodes"]}
 
 
-def test_21_1_a_cooled_node_is_not_forecast_to_be_hot_by_the_pods_that_left_it(it: Commands) -> None:
+def test_a_cooled_node_is_not_forecast_to_be_hot_by_the_pods_that_left_it(it: Commands) -> None:
     before = peaks(it)
     planned = {each["name"]: each for each in it.document("run", "--once", "--no-wait")["nodes"]}
     relieved = [name for name, each in planned.items() if each["hot"]]
@@ -138,7 +138,7 @@ def test_21_1_a_cooled_node_is_not_forecast_to_be_hot_by_the_pods_that_left_it(i
         assert after[name]["peakShare"] == pytest.approx(share, abs=0.05)
 
 
-def test_21_1_a_plan_says_which_forecast_it_was_made_with(it: Commands) -> None:
+def test_a_plan_says_which_forecast_it_was_made_with(it: Commands) -> None:
     folder = it.folder / "history" / "demo"
     [note] = it.document("plan")["cycle"]["notes"]
     assert note.startswith(f"planned without a forecast: no usage history in {folder} (")

@@ -165,17 +165,17 @@ def services(pods: set[str]) -> set[tuple[str, str]]:
     return {(space, "-".join(parts[:end])) for space, parts in cut for end in (1, 2, 3) if end < len(parts)}
 
 
-def test_21_2_every_command_is_tried_at_80_columns() -> None:
+def test_every_command_is_tried_at_80_columns() -> None:
     assert {name.split()[0].rstrip(",") for name in (*CALLS, *SILENT)} == {*COMMANDS}
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_21_2_no_name_is_cut_and_no_row_wrapped_at_80_columns(name: str, names: dict[str, str]) -> None:
+def test_no_name_is_cut_and_no_row_wrapped_at_80_columns(name: str, names: dict[str, str]) -> None:
     done = call(names, *CALLS[name])
     check(done.out, set(names["pods"].split()))
 
 
-def test_23_1_a_time_in_a_message_is_local_and_has_its_day_unless_that_is_today(
+def test_a_time_in_a_message_is_local_and_has_its_day_unless_that_is_today(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
@@ -191,45 +191,45 @@ def test_23_1_a_time_in_a_message_is_local_and_has_its_day_unless_that_is_today(
 
 
 @pytest.mark.parametrize("group", ["", *GROUPS])
-def test_21_2_the_list_of_commands_is_not_cut_at_80_columns(group: str) -> None:
+def test_the_list_of_commands_is_not_cut_at_80_columns(group: str) -> None:
     assert "..." not in run_here([*group.split(), "-h"], columns=WIDTH).out.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_21_2_help_names_values_in_words_of_people(command: str) -> None:
+def test_help_names_values_in_words_of_people(command: str) -> None:
     assert not re.search(r"-[\w-]+ <(str|int|path|list|float)", run_here([command, "-h"], columns=WIDTH).out)
 
 
-def test_21_3_a_command_without_a_policy_says_what_to_type() -> None:
+def test_a_command_without_a_policy_says_what_to_type() -> None:
     done = rebalancer("plan")
     assert (done.code, done.out) == (4, "")
     assert "type -f FILE or set REBALANCER_POLICY" in done.err
 
 
-def test_21_2_the_last_cycle_of_a_database_is_a_sentence(names: dict[str, str]) -> None:
+def test_the_last_cycle_of_a_database_is_a_sentence(names: dict[str, str]) -> None:
     last = call(names, "db", "status", "--database", "{week}").out.partition("Last cycle: ")[2]
     assert last.startswith("cluster ")
     assert not re.search(r"\d{9}|False|[{}\[\]]", last), "no columns of the table, no seconds since the epoch"
 
 
-def test_21_1_both_ends_of_a_report_have_their_day(names: dict[str, str]) -> None:
+def test_both_ends_of_a_report_have_their_day(names: dict[str, str]) -> None:
     first = " ".join(call(names, "report", "-f", "{week_policy}", "--database", "{week}").out.splitlines()[:2])
     assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d \w+ to \d{4}-\d\d-\d\d \d\d:\d\d \w+", first), first
 
 
-def test_21_2_a_wide_table_has_all_columns(names: dict[str, str]) -> None:
+def test_a_wide_table_has_all_columns(names: dict[str, str]) -> None:
     node = ("explain", "node", "gen-2", *OF_BOTH)
     assert "REQUEST" not in call(names, *node).out
     assert "REQUEST" in call(names, *node, "-o", "wide").out
 
 
-def test_21_2_a_table_without_rows_keeps_its_heads() -> None:
+def test_a_table_without_rows_keeps_its_heads() -> None:
     console = Console(width=WIDTH, record=True, file=io.StringIO())
     console.print(plain_table("Limits", "SCOPE", "LIMIT"))
     assert console.export_text().split() == ["Limits", "SCOPE", "LIMIT"]
 
 
-def test_21_2_columns_that_are_too_many_stand_in_further_blocks_with_their_keys() -> None:
+def test_columns_that_are_too_many_stand_in_further_blocks_with_their_keys() -> None:
     console = Console(width=20, record=True, file=io.StringIO())
     table = plain_table("", "POOL", "FIRST", "SECOND", "THIRD", right=(), keys=1)
     table.add_row("general", "1", "2", "3")

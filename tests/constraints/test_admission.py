@@ -245,9 +245,7 @@ def test_give_up_memory_holds_until_its_time() -> None:
     ("of", "for_", "held"),
     [("memory", "memory", True), ("memory", "cpu", False), ("", "memory", True), ("memory", "", True)],
 )
-def test_19_2_a_backoff_by_a_resource_holds_evictions_for_it_and_for_other_goals(
-    of: str, for_: str, held: bool
-) -> None:
+def test_a_backoff_by_a_resource_holds_evictions_for_it_and_for_other_goals(of: str, for_: str, held: bool) -> None:
     memory = EvictionBackoff(
         service_identity="shop/web", node="n1", until=NOW + 60, count=2, reason="it did not help", resource=of
     )
@@ -255,7 +253,7 @@ def test_19_2_a_backoff_by_a_resource_holds_evictions_for_it_and_for_other_goals
     assert (refusal is not None) is held
 
 
-def test_16_a2_a_webhooks_backoff_holds_on_every_node_for_its_service_only() -> None:
+def test_a_webhooks_backoff_holds_on_every_node_for_its_service_only() -> None:
     memory = EvictionBackoff(service_identity="shop/web", node=EVERY_NODE, until=NOW + 60, count=1, reason="not now")
     for refusal in (door(backoffs=(memory,)).refuses(a_move()), _after(memory)):
         assert refusal is not None

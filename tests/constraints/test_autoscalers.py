@@ -29,9 +29,7 @@ def scaled(**fields: Any) -> HorizontalAutoscaler:
         ({"last_scaled": NOW - 180.0}, None),
     ],
 )
-def test_16_d15_a_service_that_an_autoscaler_is_changing_is_left_alone(
-    fields: dict[str, Any], says: str | None
-) -> None:
+def test_a_service_that_an_autoscaler_is_changing_is_left_alone(fields: dict[str, Any], says: str | None) -> None:
     refusal = asked(autoscalers=(scaled(**fields),))
     assert (refusal is None) is (says is None)
     if refusal is not None and says is not None:
@@ -39,7 +37,7 @@ def test_16_d15_a_service_that_an_autoscaler_is_changing_is_left_alone(
         assert says in refusal.message
 
 
-def test_16_d15_the_refusal_says_when_it_ends() -> None:
+def test_the_refusal_says_when_it_ends() -> None:
     refusal = asked(autoscalers=(scaled(last_scaled=NOW - 100.0),))
     assert refusal is not None
     assert refusal.next_at == NOW + 80.0
@@ -51,7 +49,7 @@ def test_how_long_a_service_is_left_alone_is_the_policys() -> None:
     assert asked(autoscalers=(scaled(desired=5),), guards={"minScaleAge": "0s"}) is not None
 
 
-def test_16_d15_a_resize_in_place_of_one_pod_holds_its_service_and_no_other() -> None:
+def test_a_resize_in_place_of_one_pod_holds_its_service_and_no_other() -> None:
     resized = PodStatus(resizing=True)
     pods = [
         *(a_pod(f"web-{index}", "n1", owner="web", status=resized if not index else PodStatus()) for index in range(3)),
@@ -71,7 +69,7 @@ def test_16_d15_a_resize_in_place_of_one_pod_holds_its_service_and_no_other() ->
         (60.0, {}, False),
     ],
 )
-def test_16_d15_a_vertical_autoscaler_that_gives_pods_other_requests_is_waited_for(
+def test_a_vertical_autoscaler_that_gives_pods_other_requests_is_waited_for(
     age: float, annotations: dict[str, str], refused: bool
 ) -> None:
     changed = {"cpu": 900.0, "age": age, "template": {"annotations": annotations}}

@@ -154,7 +154,7 @@ def test_healthy_ones_that_this_plan_takes_are_no_longer_healthy() -> None:
     assert refusal is None  # if nothing else went
 
 
-def test_20_2_budgets_are_sorted_only_when_a_pod_is_asked_about() -> None:
+def test_budgets_are_sorted_only_when_a_pod_is_asked_about() -> None:
     snapshot = cluster([a_node("n1")], [])
     BudgetRoom(snapshot)
     assert "budgets_near" not in vars(snapshot)

@@ -26,13 +26,13 @@ def code(policy: RebalancerPolicy, *, strategy: str = "", pool: str = "general")
     return None if refusal is None else str(refusal.code)
 
 
-def test_16_a6_a_strategy_may_move_what_the_others_leave_alone() -> None:
+def test_a_strategy_may_move_what_the_others_leave_alone() -> None:
     policy = with_overrides({"strategies": ["RemoveDuplicates"], "minReplicas": 1})
     assert code(policy, strategy="RemoveDuplicates") is None
     assert code(policy, strategy="LowNodeUtilization") == code(policy) == "MinReplicas"
 
 
-def test_16_a6_a_pool_may_be_stricter_or_laxer() -> None:
+def test_a_pool_may_be_stricter_or_laxer() -> None:
     policy = with_overrides({"pools": ["big"], "minReplicas": 1}, {"pools": ["general"], "minAge": "1h"}, minReplicas=2)
     assert code(policy, pool="big") is None
     assert code(policy, pool="general") == "TooYoung"
@@ -47,7 +47,7 @@ def test_the_last_override_that_holds_wins() -> None:
     assert code(policy, strategy="LowNodeUtilization") == "NotOptedIn"
 
 
-def test_16_a6_the_plan_of_a_strategy_has_its_own_guards() -> None:
+def test_the_plan_of_a_strategy_has_its_own_guards() -> None:
     nodes = [a_node("hot", used=13_000.0), a_node("a", used=0.0)]
     snapshot = cluster(nodes, pods := replicas("web", {"hot": 1}, used=3_000.0, cpu=15_000.0))
     usage = usage_of(snapshot, nodes, pods)

@@ -47,7 +47,7 @@ def test_an_annotation_is_read_by_its_value_and_garbage_closes(annotation: str, 
 
 
 @pytest.mark.parametrize("value", ["", "kubevirt", "false"])
-def test_16_a2_a_pod_whose_eviction_is_in_progress_is_not_evicted_again(value: str) -> None:
+def test_a_pod_whose_eviction_is_in_progress_is_not_evicted_again(value: str) -> None:
     """As in the descheduler the annotation's presence counts, not its value."""
     assert code(noted(**{IN_PROGRESS: value})) is Reason.EVICTION_IN_PROGRESS
 
@@ -258,7 +258,7 @@ def test_guards_read_only_annotations_that_readers_of_the_cluster_keep() -> None
     ],
     ids=["a canary", "its pod is leaving", "its pod has finished", "a Deployment"],
 )
-def test_16_c11_a_canary_of_two_replicasets_is_a_rollout(kind: str, canary: dict[str, Any], refused: Any) -> None:
+def test_a_canary_of_two_replicasets_is_a_rollout(kind: str, canary: dict[str, Any], refused: Any) -> None:
     desired = 3 if kind == "Deployment" else None
     owners = [
         Owner(kind=kind, namespace="shop", name="web", uid="top", desired=desired, ready=desired),

@@ -400,7 +400,7 @@ def test_of_a_kind_that_is_not_listed_it_is_waited_for_until_the_deadline(deadli
 # ---- issue 16, A4: an eviction doesn't stay in flight for ever
 
 
-def test_16_a4_another_pod_of_the_service_that_is_not_ready_does_not_keep_it_in_flight() -> None:
+def test_another_pod_of_the_service_that_is_not_ready_does_not_keep_it_in_flight() -> None:
     pods = [old("web-1", ready=False), old("web-2"), new("web-a")]
     (one,) = progress(pods, an_eviction(**OVERDUE), owner=service())
     assert (one.landed, one.late) == (True, False)
@@ -408,7 +408,7 @@ def test_16_a4_another_pod_of_the_service_that_is_not_ready_does_not_keep_it_in_
     assert one.replacement.name == "web-a"
 
 
-def test_16_a4_after_a_scale_down_a_sibling_that_is_not_ready_does_not_keep_it_in_flight() -> None:
+def test_after_a_scale_down_a_sibling_that_is_not_ready_does_not_keep_it_in_flight() -> None:
     """Two are wanted and two are there, so nothing is going to be made."""
     pods = [old("web-1", ready=False), old("web-2")]
     (one,) = progress(pods, an_eviction(**OVERDUE), owner=service(2))
@@ -418,13 +418,13 @@ def test_16_a4_after_a_scale_down_a_sibling_that_is_not_ready_does_not_keep_it_i
 
 
 @pytest.mark.parametrize(("evicted", "landed"), [("web-2", True), ("web-0", False)])
-def test_16_a4_a_scaled_down_stateful_set_makes_its_lower_ordinals_again(evicted: str, landed: bool) -> None:
+def test_a_scaled_down_stateful_set_makes_its_lower_ordinals_again(evicted: str, landed: bool) -> None:
     others = [old(name, ready=False, **SET) for name in ("web-0", "web-1", "web-2") if name != evicted]
     (one,) = progress(others, an_eviction(evicted, kind="StatefulSet", uid="before"), owner=service(2, **SET))
     assert one.landed is landed
 
 
-def test_16_a4_an_owner_of_an_unlisted_kind_that_was_scaled_down_is_closed_at_the_deadline() -> None:
+def test_an_owner_of_an_unlisted_kind_that_was_scaled_down_is_closed_at_the_deadline() -> None:
     pods = [old("web-1", kind="Rollout"), old("web-2", kind="Rollout")]
     (one,) = progress(pods, an_eviction(kind="Rollout"))
     assert one.open
@@ -437,7 +437,7 @@ def test_16_a4_an_owner_of_an_unlisted_kind_that_was_scaled_down_is_closed_at_th
 
 
 @pytest.mark.parametrize("kind", ["Job", "CronJob"])
-def test_16_a4_a_job_that_has_finished_wants_no_replacement(kind: str) -> None:
+def test_a_job_that_has_finished_wants_no_replacement(kind: str) -> None:
     job = Owner(kind="Job", namespace="shop", name="nightly", uid="uid-job", finished=True, parent=-1)
     owners = [job]
     if kind == "CronJob":
@@ -454,7 +454,7 @@ def test_16_a4_a_job_that_has_finished_wants_no_replacement(kind: str) -> None:
     assert one.open
 
 
-def test_16_a4_a_replacement_that_has_finished_has_landed() -> None:
+def test_a_replacement_that_has_finished_has_landed() -> None:
     pods = [
         a_pod("nightly-b", "n2", owner="nightly", owner_kind="Job", age=30, phase=SUCCEEDED, ready=False),
         a_pod("nightly-c", "n2", owner="nightly", owner_kind="Job"),
@@ -464,13 +464,13 @@ def test_16_a4_a_replacement_that_has_finished_has_landed() -> None:
 
 
 @pytest.mark.parametrize(("late_for", "is_open"), [(MAX_LATE - 1, True), (MAX_LATE + 1, False)])
-def test_16_a4_one_that_is_late_for_too_long_stops_nothing_any_more(late_for: float, is_open: bool) -> None:
+def test_one_that_is_late_for_too_long_stops_nothing_any_more(late_for: float, is_open: bool) -> None:
     (one,) = progress([*STAYED, pending("web-a")], an_eviction(deadline_at=NOW - late_for), owner=service())
     assert (one.open, one.late, one.landed) == (is_open, is_open, False)
     assert one.closed == ("" if is_open else "its replacement was not Ready 1h after the deadline")
 
 
-def test_16_a2_an_eviction_in_the_background_is_in_flight_until_its_pod_is_gone() -> None:
+def test_an_eviction_in_the_background_is_in_flight_until_its_pod_is_gone() -> None:
     """The virtual machine runs on, and its pod stays Ready, until the migration is done."""
     vm: dict[str, Any] = {"kind": "VirtualMachineInstance"}
     eviction = an_eviction(in_background=True, ready_before=1, desired_before=1, **vm)

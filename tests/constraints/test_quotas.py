@@ -49,7 +49,7 @@ def refused(quota: ResourceQuota, pods: list[APod] | None = None, **fields: Any)
         ("requests.example.com/gpu", 2.0, 1.0),
     ],
 )
-def test_16_b9_a_replacement_needs_room_beside_the_pod_that_still_terminates(
+def test_a_replacement_needs_room_beside_the_pod_that_still_terminates(
     resource: str, enough: float, little: float
 ) -> None:
     gpu = {"template": {"extendedRequests": {"example.com/gpu": 2.0}}}
@@ -72,7 +72,7 @@ def test_a_stateful_sets_replacement_takes_the_place_of_its_predecessor() -> Non
     assert refused(a_quota({"requests.cpu": 299.0}), grown) == "team has 299 of requests.cpu left, 300 are needed"
 
 
-def test_16_b9_the_newest_sibling_says_what_the_replacement_will_request() -> None:
+def test_the_newest_sibling_says_what_the_replacement_will_request() -> None:
     pods = [
         a_pod("web-0", "n1", owner="web", cpu=500.0),
         a_pod("web-1", "n1", owner="web", cpu=2_000.0, age=60.0),
@@ -125,7 +125,7 @@ REQUIRED, PREFERRED = (f"{each}DuringSchedulingIgnoredDuringExecution" for each 
         ({"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": ELSEWHERE}]}}, True),
     ],
 )
-def test_16_b9_a_quota_of_affinity_to_other_namespaces_counts_only_pods_with_such_terms(
+def test_a_quota_of_affinity_to_other_namespaces_counts_only_pods_with_such_terms(
     affinity: dict[str, Any], counts: bool
 ) -> None:
     """With no room it forbids such terms in its namespace, and nothing else."""
@@ -133,7 +133,7 @@ def test_16_b9_a_quota_of_affinity_to_other_namespaces_counts_only_pods_with_suc
     assert (refused(a_quota({"pods": 0.0}, scope), template={"affinity": affinity}) is not None) == counts
 
 
-def test_16_b9_a_quota_is_not_waited_for() -> None:
+def test_a_quota_is_not_waited_for() -> None:
     snapshot = cluster([a_node("n1"), a_node("n2")], replicas("web", {"n1": 2}), quotas=(a_quota({"pods": 1.0}),))
     admission = a_door(snapshot, a_policy())
     moves = [
@@ -145,7 +145,7 @@ def test_16_b9_a_quota_is_not_waited_for() -> None:
     assert not admission.passes(moves[1], within=120.0)
 
 
-def test_16_b9_a_plan_counts_its_own_moves_against_the_quota() -> None:
+def test_a_plan_counts_its_own_moves_against_the_quota() -> None:
     nodes = [a_node("hot", used=14_000.0), a_node("a", used=1_000.0), a_node("b", used=1_000.0)]
     pods = [*replicas("web", {"hot": 3}, used=2_000.0), a_pod("asks", "hot", cpu=14_000.0)]
     snapshot = cluster(nodes, pods, quotas=(a_quota({"pods": 1.0}),))

@@ -34,7 +34,7 @@ def found(made: list[ANode], *pods: APod, **cooldowns: Any) -> tuple[float, str]
     return (scaled["general"].until - NOW, scaled["general"].detail) if "general" in scaled else None
 
 
-def test_16_a3_a_share_of_the_pool_that_joined_is_a_scale_up() -> None:
+def test_a_share_of_the_pool_that_joined_is_a_scale_up() -> None:
     assert found(nodes(10)) is None
     assert found(nodes(10, YOUNG)) is None
     assert found(nodes(10, YOUNGER, YOUNG)) == (300.0, "2 of 10 nodes joined within 10m")
@@ -45,7 +45,7 @@ def test_16_a3_a_share_of_the_pool_that_joined_is_a_scale_up() -> None:
     assert found(nodes(500, *[YOUNG] * 100)) is not None
 
 
-def test_16_a3_the_share_and_the_time_are_the_policys() -> None:
+def test_the_share_and_the_time_are_the_policys() -> None:
     assert found(nodes(10, YOUNG), scaleUpShare=10) is not None
     assert found(nodes(10, YOUNG, YOUNG), scaleUpShare=30) is None
     assert found(nodes(10, YOUNG, YOUNG), poolAfterScaleUp="4m") is None
@@ -76,7 +76,7 @@ DEDICATED = (Taint(key="dedicated", effect="NoSchedule"),)
         ({"taints": (Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"),)}, {}, True),
     ],
 )
-def test_16_a3_one_node_is_a_scale_up_while_pods_that_it_could_take_are_unschedulable(
+def test_one_node_is_a_scale_up_while_pods_that_it_could_take_are_unschedulable(
     node: dict[str, Any], pod: dict[str, Any], scales: bool
 ) -> None:
     expected = (80.0, "1 of 10 nodes joined within 2m and shop/w is unschedulable") if scales else None
@@ -86,7 +86,7 @@ def test_16_a3_one_node_is_a_scale_up_while_pods_that_it_could_take_are_unschedu
     assert found(nodes(10), waiting(**pod)) is None
 
 
-def test_16_a3_only_moves_that_cool_wait_for_the_end_of_a_scale_up() -> None:
+def test_only_moves_that_cool_wait_for_the_end_of_a_scale_up() -> None:
     policy = a_policy()
     door = a_door(cluster(nodes(10, YOUNG, YOUNG), [a_pod("gone", "n1", owner="web")]), policy)
     move = door.scope(an_eviction(pod_index=0, node_index=0))
@@ -99,7 +99,7 @@ def test_16_a3_only_moves_that_cool_wait_for_the_end_of_a_scale_up() -> None:
     assert "general: 2 of 10 nodes joined within 10m, next at " in refusal.message
 
 
-def test_16_a3_of_pods_that_wait_alike_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_pods_that_wait_alike_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr("rebalancer.constraints.scale_up._takes", lambda snapshot, node, pod: asked.append(pod))
     jobs = [a_pod(f"j{at}", owner=f"j{at}", phase=PENDING, unschedulable=True, age=60.0) for at in range(50)]

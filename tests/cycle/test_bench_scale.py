@@ -13,16 +13,16 @@ from bench import scale
 NODES = 100
 
 
-def test_20_6_scale_is_a_bench() -> None:
+def test_scale_is_a_bench() -> None:
     assert benches.BENCHES["scale"] is scale.main
 
 
 @pytest.mark.parametrize("k", [0.0, 0.3, 1.1])
-def test_20_6_the_exponent_is_that_of_the_cost(k: float) -> None:
+def test_the_exponent_is_that_of_the_cost(k: float) -> None:
     assert scale.exponent([500, 1_000, 5_000], [2.0 * n**k for n in (500, 1_000, 5_000)]) == pytest.approx(k)
 
 
-def test_20_6_a_growth_over_its_aim_fails_the_bench(
+def test_a_growth_over_its_aim_fails_the_bench(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Served:
@@ -50,7 +50,7 @@ def test_20_6_a_growth_over_its_aim_fails_the_bench(
     }
 
 
-def test_20_a_stage_over_its_aim_in_seconds_fails_the_bench(
+def test_a_stage_over_its_aim_in_seconds_fails_the_bench(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figures = {"pods": 1.0, "hot": 1.0, "moves": 1.0, scale.COLD: 0.1, scale.CYCLE: 0.1}
@@ -69,7 +69,7 @@ def test_20_a_stage_over_its_aim_in_seconds_fails_the_bench(
     assert not [each for each in rows if each["figure"] == f"growth of {scale.MANY}"]
 
 
-def test_20_6_cycles_over_a_served_cluster_are_measured_without_a_traceback(
+def test_cycles_over_a_served_cluster_are_measured_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(scale, "CYCLES", 1)

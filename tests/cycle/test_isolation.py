@@ -23,7 +23,7 @@ def leaks_that_raise(_: ClusterSnapshot, __: float) -> Sequence[MemoryLeak]:
     raise ValueError("year 24186 is out of range")
 
 
-def test_19_4_memory_leaks_that_raise_do_not_end_a_cycle(tmp_path: Path) -> None:
+def test_memory_leaks_that_raise_do_not_end_a_cycle(tmp_path: Path) -> None:
     with Lab.start(a_scenario([a_machine("a")], [service("web", {"a": 1})]), stepped=True, start_time=START) as lab:
         policy = RebalancerPolicy.model_validate(stories_policy(lab))
         settings = Settings(
@@ -36,7 +36,7 @@ def test_19_4_memory_leaks_that_raise_do_not_end_a_cycle(tmp_path: Path) -> None
     assert "memory leaks are not known: ValueError: year 24186 is out of range" in report.notes
 
 
-def test_19_4_only_defects_are_logged_with_their_trace(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_defects_are_logged_with_their_trace(caplog: pytest.LogCaptureFixture) -> None:
     def offline() -> int:
         raise ConnectError("Prometheus does not answer")
 

@@ -66,7 +66,7 @@ def test_a_replacement_that_was_seen_before_is_nobody_elses(blue, clock):
     [(20.0, 20.0), (-5.0, 0.0), (500.0, 120.0), (None, 120.0)],
     ids=["between two cycles", "the API server's clock is behind", "it is ahead", "not known"],
 )
-def test_21_1_a_replacement_is_recorded_as_ready_from_when_it_was_ready_on(blue, clock, ready_since, recorded):
+def test_a_replacement_is_recorded_as_ready_from_when_it_was_ready_on(blue, clock, ready_since, recorded):
     evicted_at = clock.now()
     eviction = blue.answer(blue.reserve(pod="web-9", ready_before=3), Outcome.EVICTED)
     clock.sleep(120.0)
@@ -86,7 +86,7 @@ def test_a_service_without_a_pod_is_still_in_flight(blue):
     assert len(load_ledger_state(blue.ledger, policy(), deleted, writes=True).landed) == 1
 
 
-def test_16_a4_what_is_late_for_too_long_is_closed_by_a_writing_cycle_and_named(blue, clock):
+def test_what_is_late_for_too_long_is_closed_by_a_writing_cycle_and_named(blue, clock):
     """Its service stays one short, and nothing else of it may stop the pool."""
     short = web(2, age=365 * 86_400.0 * 3)
     eviction = blue.answer(blue.reserve(pod="web-9", ready_before=3, deadline_at=clock.now() + 60), Outcome.EVICTED)
@@ -107,7 +107,7 @@ def test_16_a4_what_is_late_for_too_long_is_closed_by_a_writing_cycle_and_named(
     assert load_ledger_state(blue.ledger, policy(), short, writes=True).closed == ()
 
 
-def test_16_a5_a_global_percentage_is_taken_of_the_nodes_of_all_clusters(blue, green):
+def test_a_global_percentage_is_taken_of_the_nodes_of_all_clusters(blue, green):
     limits = {"global": {"inFlight": "50%"}, "cluster": {"inFlight": "50%"}}
     for cluster_of in (green, blue):
         load_ledger_state(cluster_of.ledger, policy(limits=limits), web(3), writes=True)
@@ -118,7 +118,7 @@ def test_16_a5_a_global_percentage_is_taken_of_the_nodes_of_all_clusters(blue, g
     assert (at_most["global"], at_most["cluster"]) == (2, 1)
 
 
-def test_16_a5_a_cluster_that_is_gone_takes_part_in_no_global_percentage(blue, green, clock):
+def test_a_cluster_that_is_gone_takes_part_in_no_global_percentage(blue, green, clock):
     load_ledger_state(green.ledger, policy(), web(3), writes=True)
     clock.sleep(86_399)
     assert load_ledger_state(blue.ledger, policy(), web(3), writes=False).nodes_elsewhere == len(NODES)

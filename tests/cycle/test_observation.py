@@ -49,7 +49,7 @@ def test_only_strategies_that_declare_it_get_services_days(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("switched_off", "stops"), [(True, False), (False, True)])
-def test_16_a5_nodes_that_are_not_ready_do_not_count_in_the_coverage(switched_off: bool, stops: bool) -> None:
+def test_nodes_that_are_not_ready_do_not_count_in_the_coverage(switched_off: bool, stops: bool) -> None:
     """3 of 10 send no samples; at least 90% must."""
     silent = [a_node(f"off-{number}", ready=not switched_off, used=float("nan")) for number in range(3)]
     nodes = [*silent, *(a_node(f"on-{number}", used=1_000.0) for number in range(7))]
@@ -76,7 +76,7 @@ def test_16_a5_nodes_that_are_not_ready_do_not_count_in_the_coverage(switched_of
     [(1_600.0, 0.5, True), (1_000.0, 1.5, False)],
     ids=["evictions relieved less", "evictions relieved more"],
 )
-def test_16_c12_what_earlier_evictions_relieved_does_not_say_what_all_together_would(
+def test_what_earlier_evictions_relieved_does_not_say_what_all_together_would(
     movable: float, factor: float, goes: bool
 ) -> None:
     """1,200 millicores over high, which no pods but these use."""

@@ -116,7 +116,7 @@ def test_calls_to_the_api_server_cost_no_planning_time(clock: SteppedTime) -> No
     assert Reason.PLANNING_TIMEOUT not in reasons
 
 
-def test_20_2_a_candidates_guards_are_evaluated_once_for_all_plans_of_a_cycle(
+def test_a_candidates_guards_are_evaluated_once_for_all_plans_of_a_cycle(
     clock: SteppedTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []

@@ -19,12 +19,12 @@ def a_view() -> StrategyView:
     return view_of(made, usage_of(made, nodes, pods), a_policy())
 
 
-def test_16_a6_what_comes_in_time_is_returned_as_it_is() -> None:
+def test_what_comes_in_time_is_returned_as_it_is() -> None:
     answer = Findings(findings=(), notes=("done",))
     assert find_within(lambda _: answer, a_view(), seconds=60.0) is answer
 
 
-def test_16_a6_a_plugin_that_hangs_is_stopped() -> None:
+def test_a_plugin_that_hangs_is_stopped() -> None:
     steps = []
 
     def endless(_: StrategyView) -> Findings:
@@ -43,7 +43,7 @@ def test_16_a6_a_plugin_that_hangs_is_stopped() -> None:
     assert len(steps) == count
 
 
-def test_16_a6_a_call_that_cannot_be_stopped_is_skipped_until_it_has_ended() -> None:
+def test_a_call_that_cannot_be_stopped_is_skipped_until_it_has_ended() -> None:
     release, calls = threading.Event(), []
 
     def stuck(_: StrategyView) -> Findings:

@@ -49,7 +49,7 @@ def found(mark: ThresholdOverride, used: float) -> Any:
     return finding
 
 
-def test_17_5_a_target_of_1_is_refused() -> None:
+def test_a_target_of_1_is_refused() -> None:
     refused = read({"high": "50", "target": "1"})
     assert isinstance(refused, RejectedEpisode)
     assert refused.final
@@ -57,23 +57,23 @@ def test_17_5_a_target_of_1_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("target", "fits"), [("45", True), ("44.9", False)])
-def test_17_5_the_policy_says_how_low_a_target_may_be(target: str, fits: bool) -> None:
+def test_the_policy_says_how_low_a_target_may_be(target: str, fits: bool) -> None:
     assert isinstance(read({"high": "60", "target": target}, minTarget=45), ActionableEpisode) is fits
 
 
-def test_17_5_a_target_that_follows_from_high_is_no_lower_than_the_policy_allows() -> None:
+def test_a_target_that_follows_from_high_is_no_lower_than_the_policy_allows() -> None:
     episode = read({"high": "51"}, minTarget=48)
     assert isinstance(episode, ActionableEpisode)
     assert (episode.override.high, episode.override.target) == (0.51, 0.48)
 
 
-def test_17_5_a_lowest_target_over_the_lowest_high_is_a_mistake_in_the_policy() -> None:
+def test_a_lowest_target_over_the_lowest_high_is_a_mistake_in_the_policy() -> None:
     text = a_policy().model_dump(mode="json", by_alias=True, exclude_unset=True)
     with pytest.raises(ConfigError, match=r"alerts\.minTarget: expected minTarget < minHigh, got 60 and 50"):
         load_policy(json.dumps({**text, "alerts": {"minTarget": 60}}).encode(), source="policy.yaml")
 
 
-def test_17_5_the_excess_of_an_alert_is_bounded() -> None:
+def test_the_excess_of_an_alert_is_bounded() -> None:
     bounded = replace(MARK, max_excess=0.2)
     assert found(bounded, 0.95 * 16_000).target == pytest.approx(0.65)  # the pool's own holds in any case
     assert found(bounded, 0.70 * 16_000).target == pytest.approx(0.50)
@@ -84,7 +84,7 @@ def test_17_5_the_excess_of_an_alert_is_bounded() -> None:
     ("ago", "cores", "left"),
     [(300, 3.2, 0.1), (300, 1.6, 0.2), (1800, 3.2, 0.1), (HOUR + 1, 3.2, 0.3), (300, float("nan"), 0.3)],
 )
-def test_17_5_what_was_evicted_from_the_node_counts(ago: float, cores: float, left: float) -> None:
+def test_what_was_evicted_from_the_node_counts(ago: float, cores: float, left: float) -> None:
     moves = [
         an_eviction(node="n1", planned_at=NOW - ago, cpu_millicores=1000 * cores),
         an_eviction(node="n2", planned_at=NOW - 60, cpu_millicores=9000.0),
@@ -94,14 +94,14 @@ def test_17_5_what_was_evicted_from_the_node_counts(ago: float, cores: float, le
     assert episode.override.max_excess == pytest.approx(left)
 
 
-def test_17_5_an_alert_whose_excess_is_used_up_waits() -> None:
+def test_an_alert_whose_excess_is_used_up_waits() -> None:
     refused = read({"high": "60"}, [an_eviction(node="n1", planned_at=NOW - 60, cpu_millicores=4800.0)])
     assert isinstance(refused, RejectedEpisode)
     assert not refused.final
     assert refused.reason == "30% of n1 was evicted already, alerts.maxExcess is 30%"
 
 
-def test_17_5_what_an_alert_changed_stands_in_the_reason() -> None:
+def test_what_an_alert_changed_stands_in_the_reason() -> None:
     changed = "alert NodeHot set high 60% instead of 75%, target 40% instead of 65%"
     assert found(MARK, 0.7 * 16_000).reason == (
         f"real CPU 70% is over high 60% (alert NodeHot), to be cooled to 40%; {changed}"
@@ -113,7 +113,7 @@ def test_17_5_what_an_alert_changed_stands_in_the_reason() -> None:
     )
 
 
-def test_17_5_an_alert_that_changes_nothing_says_nothing_of_it() -> None:
+def test_an_alert_that_changes_nothing_says_nothing_of_it() -> None:
     same = replace(MARK, high=0.75, target=0.65)
     assert found(same, 0.8 * 16_000).reason == "real CPU 80% is over high 75% (alert NodeHot), to be cooled to 65%"
 
@@ -167,7 +167,7 @@ FREE = {
 POD_SHARE = 0.42 / 8
 
 
-def test_17_5_no_alert_takes_more_than_the_bounded_excess_off_a_node(tmp_path: Path) -> None:
+def test_no_alert_takes_more_than_the_bounded_excess_off_a_node(tmp_path: Path) -> None:
     with around(tmp_path, practice=crowded(), **FREE) as it:
         for number in range(4):  # again and again, under other names
             alert(it, high=50.0, target=1.0, number=number)
@@ -180,7 +180,7 @@ def test_17_5_no_alert_takes_more_than_the_bounded_excess_off_a_node(tmp_path: P
         assert all(f"alert {ALERT} set high 50% instead of 90%" in each for each in reasons)
 
 
-def test_17_5_an_alert_whose_end_has_passed_does_not_count(tmp_path: Path) -> None:
+def test_an_alert_whose_end_has_passed_does_not_count(tmp_path: Path) -> None:
     with around(tmp_path) as it:
         now = it.lab.clock.now()
         alert(it, high=60.0, target=50.0, starts_at=now - 300, ends_at=now - 60)
@@ -188,7 +188,7 @@ def test_17_5_an_alert_whose_end_has_passed_does_not_count(tmp_path: Path) -> No
         assert it.evicted() == []
 
 
-def test_17_5_an_open_alert_whose_end_has_passed_is_resolved(tmp_path: Path) -> None:
+def test_an_open_alert_whose_end_has_passed_is_resolved(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'db'}"
     with around(tmp_path) as it:
         now = it.lab.clock.now()

@@ -63,7 +63,7 @@ def refusal(*of: Any) -> RejectedEpisode:
     return found
 
 
-def test_19_2_an_alert_names_its_resource_by_its_annotation_else_the_rule_does_else_it_is_cpu() -> None:
+def test_an_alert_names_its_resource_by_its_annotation_else_the_rule_does_else_it_is_cpu() -> None:
     assert override({}).resource == "cpu"
     mark = override({"resource": "memory"})
     assert (mark.resource, mark.high, mark.target) == ("memory", 0.85, 0.75)
@@ -72,25 +72,25 @@ def test_19_2_an_alert_names_its_resource_by_its_annotation_else_the_rule_does_e
     assert override({"resource": " memory ", "high": "70"}).target == pytest.approx(0.60)
 
 
-def test_19_2_an_unknown_resource_is_refused_with_the_names_that_are_known() -> None:
+def test_an_unknown_resource_is_refused_with_the_names_that_are_known() -> None:
     refused = refusal({"resource": "memry"})
     assert refused.final
     assert refused.reason == "rebalancer_resource: expected one of cpu, memory, licences, got 'memry'"
 
 
-def test_19_2_an_alert_about_a_resource_without_thresholds_is_refused() -> None:
+def test_an_alert_about_a_resource_without_thresholds_is_refused() -> None:
     refused = refusal({"resource": "licences", "high": "80"})
     assert refused.final
     assert refused.reason == "pool general has no thresholds of licences"
 
 
 @pytest.mark.parametrize("resource", ["licences", "memry"])
-def test_19_2_a_rule_about_a_resource_without_thresholds_is_a_mistake_in_the_policy(resource: str) -> None:
+def test_a_rule_about_a_resource_without_thresholds_is_a_mistake_in_the_policy(resource: str) -> None:
     with pytest.raises(ValueError, match=rf"a resource that a pool has thresholds of \(cpu, memory\), got {resource}"):
         policy({"resource": resource})
 
 
-def test_19_2_the_bounds_of_a_target_hold_for_every_resource() -> None:
+def test_the_bounds_of_a_target_hold_for_every_resource() -> None:
     assert refusal({"resource": "memory", "high": "40"}).reason.startswith("its high of 40% is below alerts.minHigh")
     assert "alerts.minTarget" in refusal({"resource": "memory", "target": "30"}).reason
 
@@ -100,7 +100,7 @@ def moved(share: float, cpu: float = 160.0, ago: float = 300.0) -> Eviction:
     return an_eviction(node="n1", planned_at=NOW - ago, cpu_millicores=cpu, amounts=amounts)
 
 
-def test_19_2_the_excess_of_an_alert_counts_what_was_evicted_of_its_own_resource() -> None:
+def test_the_excess_of_an_alert_counts_what_was_evicted_of_its_own_resource() -> None:
     moves = [moved(0.1), moved(0.05), moved(0.2, ago=4000.0), moved(float("nan")), an_eviction(planned_at=NOW - 60)]
     assert override({"resource": "memory"}, None, moves).max_excess == pytest.approx(0.15)
     assert override({}, None, [moved(0.25)]).max_excess == pytest.approx(0.29)
@@ -126,7 +126,7 @@ MARK = ThresholdOverride(
 )
 
 
-def test_19_2_an_alert_about_memory_makes_its_node_hot_by_memory_at_once() -> None:
+def test_an_alert_about_memory_makes_its_node_hot_by_memory_at_once() -> None:
     (finding,) = hot(MARK, 70.0).findings
     assert (finding.resource, finding.cpu_share, finding.high, finding.target) == ("memory", 0.7, 0.6, 0.4)
     assert finding.reason == (
@@ -135,18 +135,18 @@ def test_19_2_an_alert_about_memory_makes_its_node_hot_by_memory_at_once() -> No
     )
 
 
-def test_19_2_maxexcess_bounds_the_target_of_memory() -> None:
+def test_maxexcess_bounds_the_target_of_memory() -> None:
     (finding,) = hot(replace(MARK, max_excess=0.2), 70.0).findings
     assert finding.target == pytest.approx(0.5)
     assert finding.reason.endswith("its target 40% is limited by alerts.maxExcess")
 
 
-def test_19_2_an_alert_about_memory_leaves_the_thresholds_of_cpu_alone() -> None:
+def test_an_alert_about_memory_leaves_the_thresholds_of_cpu_alone() -> None:
     assert hot(MARK, 50.0, cpu=11_000.0).findings == ()
     assert hot(replace(MARK, resource="cpu"), 70.0, cpu=8_000.0).findings == ()
 
 
-def test_19_2_two_alerts_for_two_resources_of_a_node_both_count() -> None:
+def test_two_alerts_for_two_resources_of_a_node_both_count() -> None:
     episode = AlertEpisode(
         id=1,
         alert=Alert(fingerprint="f", firing=True, labels={}, starts_at=NOW),
@@ -185,7 +185,7 @@ def a_report(**fields: Any) -> CycleReport:
     )
 
 
-def test_19_2_where_measurement_and_alert_disagree_the_share_is_that_of_its_resource() -> None:
+def test_where_measurement_and_alert_disagree_the_share_is_that_of_its_resource() -> None:
     wanted = "measured memory 55%, not above the alert's 60%: nothing is evicted"
     assert outcome_of(a_report()) == wanted
     # hot by CPU is no answer to an alert about memory
@@ -194,7 +194,7 @@ def test_19_2_where_measurement_and_alert_disagree_the_share_is_that_of_its_reso
     assert outcome_of(a_report(findings=[(both, "hot")])) == "hot, but nothing may be evicted"
 
 
-def test_19_2_evictions_for_another_resource_are_no_result_of_the_alert() -> None:
+def test_evictions_for_another_resource_are_no_result_of_the_alert() -> None:
     gone = [an_eviction(node="hot", resource="cpu", outcome=Outcome.EVICTED) for _ in range(2)]
     nothing = "measured memory 55%, not above the alert's 60%: nothing is evicted"
     assert outcome_of(a_report(findings=[(build_finding(), "hot")], evictions=gone)) == nothing

@@ -75,7 +75,7 @@ class Around:
         )
 
 
-def test_22_2_it_appends_after_a_cycle_and_every_minute() -> None:
+def test_it_appends_after_a_cycle_and_every_minute() -> None:
     around = Around()
     writer = around.writer()
     assert writer.turn(done=False)
@@ -89,7 +89,7 @@ def test_22_2_it_appends_after_a_cycle_and_every_minute() -> None:
     assert [at for at, _, _ in around.appended] == [NOW, NOW + 60.0, NOW + 67.0]
 
 
-def test_22_2_a_snapshot_that_is_older_than_the_last_entry_is_read_again() -> None:
+def test_a_snapshot_that_is_older_than_the_last_entry_is_read_again() -> None:
     around = Around()
     writer = around.writer()
     writer.observed(around.snapshot(), NO_USAGE)
@@ -101,7 +101,7 @@ def test_22_2_a_snapshot_that_is_older_than_the_last_entry_is_read_again() -> No
     assert [at for at, _, _ in around.appended] == [NOW, NOW + 410.0]
 
 
-def test_22_2_what_a_cycle_has_read_is_appended_once_also_after_a_newer_entry() -> None:
+def test_what_a_cycle_has_read_is_appended_once_also_after_a_newer_entry() -> None:
     around = Around()
     writer, before, usage = around.writer(), around.snapshot(), usage_of(around.snapshot(), [a_node("n1")], [])
     writer.observed(before, usage)
@@ -116,7 +116,7 @@ def test_22_2_what_a_cycle_has_read_is_appended_once_also_after_a_newer_entry() 
     assert [at for at, _, _ in around.appended] == [NOW, NOW + 60.0, NOW + 120.0]
 
 
-def test_22_2_a_follower_appends_nothing() -> None:
+def test_a_follower_appends_nothing() -> None:
     around = Around(leads=False)
     assert not around.writer().turn(done=True)
     assert around.appended == []
@@ -151,14 +151,14 @@ def dones_of(writer: JournalWriter, monkeypatch: pytest.MonkeyPatch) -> list[boo
 
 
 @pytest.mark.parametrize("leads", [False, True])
-def test_22_2_the_end_of_a_cycle_ends_one_wait_of_the_loop_also_of_a_follower(
+def test_the_end_of_a_cycle_ends_one_wait_of_the_loop_also_of_a_follower(
     leads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert dones_of(Around(leads=leads).writer(), monkeypatch) == [True, False, False, False]
 
 
 @pytest.mark.parametrize("part", ["_leads", "_clock"])
-def test_22_2_no_error_ends_the_loop(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_error_ends_the_loop(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = Around().writer()
     monkeypatch.setattr(writer, part, None)
     with capture_logs() as log:
@@ -166,7 +166,7 @@ def test_22_2_no_error_ends_the_loop(part: str, monkeypatch: pytest.MonkeyPatch)
     assert [each["event"] for each in log] == ["journal not written"]
 
 
-def test_22_2_evictions_are_those_since_the_last_entry_and_two_hours() -> None:
+def test_evictions_are_those_since_the_last_entry_and_two_hours() -> None:
     around = Around(evictions=[an_eviction(record=1, pod="a"), an_eviction(record=2, pod="b")])
     writer = around.writer()
     writer.turn(done=True)
@@ -177,7 +177,7 @@ def test_22_2_evictions_are_those_since_the_last_entry_and_two_hours() -> None:
 
 
 @pytest.mark.parametrize("error", [ConfigError("the disk is full"), ValueError("a defect")])
-def test_22_2_an_error_is_logged_once_and_the_journal_goes_on(error: Exception) -> None:
+def test_an_error_is_logged_once_and_the_journal_goes_on(error: Exception) -> None:
     around = Around(error=error)
     writer = around.writer()
     with capture_logs() as log:

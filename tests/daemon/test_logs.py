@@ -31,7 +31,7 @@ def _logging_as_before() -> Iterator[None]:
         ("error", ["error"], ["error"]),
     ],
 )
-def test_21_6_the_log_level_is_the_lowest_that_is_logged_and_libraries_log_no_requests(
+def test_the_log_level_is_the_lowest_that_is_logged_and_libraries_log_no_requests(
     level: str, ours: list[str], of_a_library: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_up(as_json=True, level=level)

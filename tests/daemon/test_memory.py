@@ -13,7 +13,7 @@ def resident() -> int:
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="glibc only")
-def test_20_3_memory_that_lies_free_between_used_blocks_is_returned() -> None:
+def test_memory_that_lies_free_between_used_blocks_is_returned() -> None:
     blocks = [b"x" * 65_536 for _ in range(1600)]
     last = blocks[-1]  # keeps the end of the memory in use
     blocks.clear()

@@ -48,7 +48,7 @@ def test_a_cycle_that_stopped_or_was_interrupted_says_so() -> None:
     assert 'rebalancer_cycles_total{result="interrupted",trigger="alert"} 1.0' in page(a_report(interrupted=why))
 
 
-def test_19_5_hot_nodes_are_counted_by_each_resource_that_they_are_hot_by() -> None:
+def test_hot_nodes_are_counted_by_each_resource_that_they_are_hot_by() -> None:
     metrics = Metrics()
 
     def shown(*hot_by: tuple[str, ...], **fields: object) -> list[str]:
@@ -65,7 +65,7 @@ def test_19_5_hot_nodes_are_counted_by_each_resource_that_they_are_hot_by() -> N
     assert all(line.endswith(" 0.0") for line in shown(()))
 
 
-def test_19_4_memory_leaks_are_exported_by_a_leader_with_a_current_forecast_only() -> None:
+def test_memory_leaks_are_exported_by_a_leader_with_a_current_forecast_only() -> None:
     loop, metrics = a_loop(named()), Metrics()
     assert loop.stale(MIDNIGHT)
     leak = MemoryLeak(

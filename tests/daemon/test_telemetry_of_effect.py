@@ -98,7 +98,7 @@ def test_what_another_leader_counted_is_not_counted_again(metrics: Metrics, told
     assert 'rebalancer_assessments_total{outcome="cooled",resource="cpu"} 1.0' in page(metrics)
 
 
-def test_19_5_assessments_are_counted_by_resource(metrics: Metrics, told: EffectTelemetry) -> None:
+def test_assessments_are_counted_by_resource(metrics: Metrics, told: EffectTelemetry) -> None:
     told.update([])
     told.update([a_row(reasons={"effect/cooled": 1, "effect/cooled/memory": 2})])
     assert 'rebalancer_assessments_total{outcome="cooled",resource="memory"} 2.0' in page(metrics)

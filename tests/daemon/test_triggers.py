@@ -83,7 +83,7 @@ def test_a_waiting_thread_gets_what_another_puts() -> None:
     assert [each.trigger for each in got if each] == [Trigger.ALERT]
 
 
-def test_17_2_a_clock_that_was_set_back_does_not_stop_the_timer() -> None:
+def test_a_clock_that_was_set_back_does_not_stop_the_timer() -> None:
     queue, policy = TriggerQueue(), a_policy()
     timer = Timer(queue)
     timer.start(policy)
@@ -98,7 +98,7 @@ def test_17_2_a_clock_that_was_set_back_does_not_stop_the_timer() -> None:
         timer.stop()
 
 
-def test_17_2_a_wait_of_a_cycle_is_as_long_as_it_was_meant_when_the_clock_is_set_back() -> None:
+def test_a_wait_of_a_cycle_is_as_long_as_it_was_meant_when_the_clock_is_set_back() -> None:
     class SetBack:
         slept = 0.0
 

@@ -155,7 +155,7 @@ def test_a_request_and_the_alerts_that_are_due_are_one_cycle(tmp_path: Path) -> 
         assert len(it.reports) == 1
 
 
-def test_20_3_an_alert_goes_past_a_periodic_request_once(tmp_path: Path) -> None:
+def test_an_alert_goes_past_a_periodic_request_once(tmp_path: Path) -> None:
     periodic = CycleRequest(trigger=Trigger.PERIODIC)
     with around(tmp_path) as it:
         it.alert("warm-1")
@@ -213,7 +213,7 @@ def test_without_alerts_the_request_stays_as_it_is() -> None:
     assert with_alerts(None, []) is None
 
 
-def test_17_3_alerts_for_many_nodes_are_one_scope() -> None:
+def test_alerts_for_many_nodes_are_one_scope() -> None:
     alerted = [
         ActionableEpisode(
             episode=AlertEpisode(id=number, alert=an_alert(number), received_at=START, next_at=START),

@@ -143,7 +143,7 @@ def test_what_is_expected_of_a_node_is_told_step_by_step() -> None:
     assert found.ahead("nobody") == []
 
 
-def test_19_5_a_node_shows_each_measured_resource_and_is_hot_by_any_with_thresholds() -> None:
+def test_a_node_shows_each_measured_resource_and_is_hot_by_any_with_thresholds() -> None:
     nodes = [a_node(name, cpu=4000, used=1000.0, labels=GENERAL) for name in ("full", "free", "unknown")]
     marks = {"high": 75, "target": 65, "low": 50, "resources": {"memory": {"high": 80, "target": 70, "low": 50}}}
     policy = a_policy(pools=[{"name": "general", "selector": {"matchLabels": GENERAL}, "thresholds": marks}])

@@ -33,7 +33,7 @@ def notifier_of(shown: Shown, outbox: Kept, *, receivers: bool = True, dry_run: 
 
 
 @pytest.mark.parametrize(("receivers", "dry_run"), [(False, False), (True, True)])
-def test_21_9_without_receivers_and_in_a_dry_run_nothing_is_notified(it: Shown, receivers: bool, dry_run: bool) -> None:
+def test_without_receivers_and_in_a_dry_run_nothing_is_notified(it: Shown, receivers: bool, dry_run: bool) -> None:
     outbox = Kept()
     notifier = notifier_of(it, outbox, receivers=receivers, dry_run=dry_run)
     notifier.cycle_done(it.cycle("warm-1"))
@@ -41,7 +41,7 @@ def test_21_9_without_receivers_and_in_a_dry_run_nothing_is_notified(it: Shown, 
     assert outbox.found == []
 
 
-def test_21_9_the_evictions_of_a_cycle_are_notified_and_closed_breakers_are_not(it: Shown) -> None:
+def test_the_evictions_of_a_cycle_are_notified_and_closed_breakers_are_not(it: Shown) -> None:
     outbox = Kept()
     notifier = notifier_of(it, outbox)
     notifier.cycle_done(it.cycle("warm-1"))
@@ -50,7 +50,7 @@ def test_21_9_the_evictions_of_a_cycle_are_notified_and_closed_breakers_are_not(
     assert found.title == "test: 1 pod evicted from 1 node"
 
 
-def test_21_9_a_breaker_is_repeated_while_it_is_open_and_new_again_to_a_new_leader(
+def test_a_breaker_is_repeated_while_it_is_open_and_new_again_to_a_new_leader(
     it: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox = Kept()

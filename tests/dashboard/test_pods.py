@@ -11,7 +11,7 @@ from tests.dashboard.test_views import Shown, it
 __all__ = ["it"]
 
 
-def test_21_5_the_pods_of_a_node_now_with_their_cpu_and_why_they_stay(it: Shown) -> None:
+def test_the_pods_of_a_node_now_with_their_cpu_and_why_they_stay(it: Shown) -> None:
     report = it.cycle("warm-1", dry_run=True)
     page = it.views.node("warm-1")
     assert page is not None
@@ -35,7 +35,7 @@ def test_21_5_the_pods_of_a_node_now_with_their_cpu_and_why_they_stay(it: Shown)
     assert page.stays == {refusal.code.value: len(refused) for refusal in refused.values()}
 
 
-def test_21_5_a_guard_as_of_now_goes_before_the_refusal_of_a_cycle(it: Shown) -> None:
+def test_a_guard_as_of_now_goes_before_the_refusal_of_a_cycle(it: Shown) -> None:
     report = it.cycle("warm-1")
     [gone] = report.evictions
     page = it.views.node("warm-1")
@@ -45,7 +45,7 @@ def test_21_5_a_guard_as_of_now_goes_before_the_refusal_of_a_cycle(it: Shown) ->
     assert set(codes.values()) == {("OwnerNotHealthy", None)}
 
 
-def test_21_5_a_page_after_pods_came_and_went_has_the_reasons_of_its_own_pods(it: Shown) -> None:
+def test_a_page_after_pods_came_and_went_has_the_reasons_of_its_own_pods(it: Shown) -> None:
     before = it.views.node("warm-1")
     assert before is not None
     [gone] = it.cycle("warm-1").evictions
@@ -56,7 +56,7 @@ def test_21_5_a_page_after_pods_came_and_went_has_the_reasons_of_its_own_pods(it
     assert set(codes.values()) == {"OwnerNotHealthy"}
 
 
-def test_21_5_the_search_finds_a_node_a_pod_and_a_service(it: Shown) -> None:
+def test_the_search_finds_a_node_a_pod_and_a_service(it: Shown) -> None:
     it.cycle("warm-1")
     whole = it.views.search("warm-1")
     assert [each.name for each in whole.nodes] == ["warm-1"]
@@ -70,7 +70,7 @@ def test_21_5_the_search_finds_a_node_a_pod_and_a_service(it: Shown) -> None:
     assert [*nothing.nodes, *nothing.pods, *nothing.services, *nothing.evictions] == []
 
 
-def test_21_5_a_service_that_was_never_evicted_has_a_page_with_its_pods(it: Shown) -> None:
+def test_a_service_that_was_never_evicted_has_a_page_with_its_pods(it: Shown) -> None:
     page = it.views.service("shop/svc-warm-2")
     assert page is not None
     assert page.evictions == ()
@@ -78,7 +78,7 @@ def test_21_5_a_service_that_was_never_evicted_has_a_page_with_its_pods(it: Show
     assert len(page.pods) == 3
 
 
-def test_21_5_the_timeline_has_each_eviction_with_its_node_before_and_as_planned(it: Shown) -> None:
+def test_the_timeline_has_each_eviction_with_its_node_before_and_as_planned(it: Shown) -> None:
     it.world = replace(it.world, effect=it.records.effect())
     first, second = it.cycle("warm-1"), it.cycle("warm-2")
     page = it.views.timeline(3600.0)
@@ -93,12 +93,12 @@ def test_21_5_the_timeline_has_each_eviction_with_its_node_before_and_as_planned
     assert it.views.timeline(60.0).evictions == ()
 
 
-def test_21_5_the_addresses_of_grafana_and_of_the_docs_reach_the_pages(it: Shown) -> None:
+def test_the_addresses_of_grafana_and_of_the_docs_reach_the_pages(it: Shown) -> None:
     head = LiveViews(replace(it.sources, grafana_url="https://grafana/d/1", docs_url="https://host/main/")).head()
     assert (head.grafana, head.docs) == ("https://grafana/d/1", "https://host/main")
 
 
-def test_21_5_every_effective_value_of_the_policy_and_where_it_is_from(it: Shown) -> None:
+def test_every_effective_value_of_the_policy_and_where_it_is_from(it: Shown) -> None:
     data = yaml.safe_dump(
         it.policy.model_dump(mode="json", by_alias=True, exclude_unset=True), sort_keys=False
     ).encode()

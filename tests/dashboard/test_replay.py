@@ -18,7 +18,7 @@ class Leads:
         return True
 
 
-def test_22_5_the_dashboard_shows_the_replay_of_its_cluster_and_history_folder(tmp_path: Path) -> None:
+def test_the_dashboard_shows_the_replay_of_its_cluster_and_history_folder(tmp_path: Path) -> None:
     policy, unused, clock = a_policy(), Any, SystemClock()
     current = Active(policy=policy, context=unused, forecast_loop=None)  # type: ignore[arg-type]
     views = LiveViews(

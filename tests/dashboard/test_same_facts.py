@@ -75,7 +75,7 @@ def in_flight(it: Shown, folder: Path) -> dict[str, int]:
     }
 
 
-def test_21_1_evictions_in_flight_are_the_same_everywhere(it: Shown, tmp_path: Path) -> None:
+def test_evictions_in_flight_are_the_same_everywhere(it: Shown, tmp_path: Path) -> None:
     for name in ("warm-1", "warm-2"):
         it.cycle(name)
     assert in_flight(it, tmp_path) == dict.fromkeys(DOORS, 2)
@@ -85,7 +85,7 @@ def test_21_1_evictions_in_flight_are_the_same_everywhere(it: Shown, tmp_path: P
     assert it.views.overview(ANY).open_breakers == ()
 
 
-def test_21_1_evictions_are_counted_alike_everywhere(it: Shown, tmp_path: Path) -> None:
+def test_evictions_are_counted_alike_everywhere(it: Shown, tmp_path: Path) -> None:
     metrics, reports = Metrics(), [it.cycle("warm-1"), it.cycle("warm-2"), it.cycle()]
     for each in reports:
         count(metrics, each, 1.0)
@@ -105,7 +105,7 @@ def test_21_1_evictions_are_counted_alike_everywhere(it: Shown, tmp_path: Path) 
     assert found == dict.fromkeys(found, 2)
 
 
-def test_21_1_the_time_until_ready_is_that_of_the_replacement_not_of_the_next_cycle(it: Shown) -> None:
+def test_the_time_until_ready_is_that_of_the_replacement_not_of_the_next_cycle(it: Shown) -> None:
     it.cycle("warm-1")
     it.lab.clock.sleep(3600.0)
     it.cycle()
@@ -127,7 +127,7 @@ def printed(draw: Callable[[Console], None]) -> str:
     return out.getvalue()
 
 
-def test_21_2_a_figure_of_a_cycle_reads_the_same_in_tables_pages_and_notifications(
+def test_a_figure_of_a_cycle_reads_the_same_in_tables_pages_and_notifications(
     it: Shown,
 ) -> None:
     made = it.cycle("warm-1")
@@ -150,7 +150,7 @@ def test_21_2_a_figure_of_a_cycle_reads_the_same_in_tables_pages_and_notificatio
         assert planned in texts[name], name
 
 
-def test_21_2_a_figure_of_a_report_reads_the_same_in_the_terminal_and_on_the_page() -> None:
+def test_a_figure_of_a_report_reads_the_same_in_the_terminal_and_on_the_page() -> None:
     report = a_report()
     table = printed(lambda console: print_report(console, report, clusters=["blue"]))
     page = read_page(render_report(report, cluster="blue", now=NOW)).one("main").text
@@ -163,7 +163,7 @@ def test_21_2_a_figure_of_a_report_reads_the_same_in_the_terminal_and_on_the_pag
             assert figure in page, figure
 
 
-def test_21_7_the_page_of_limits_follows_the_ledger_once(it: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_of_limits_follows_the_ledger_once(it: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     it.cycle("warm-1")
     read: list[str] = []
 

@@ -238,7 +238,7 @@ def test_how_long_stages_took_is_known_only_by_who_ran_the_cycle(it: Shown) -> N
     assert page.stages == {}
 
 
-def test_23_4_a_page_of_cycles_ends_where_its_time_range_begins(it: Shown) -> None:
+def test_a_page_of_cycles_ends_where_its_time_range_begins(it: Shown) -> None:
     now = it.views._now
     for number in range(5):
         report = CycleReport(
@@ -366,7 +366,7 @@ def test_a_node_that_will_be_hot_is_shown_with_its_peak_and_what_is_due(night: S
     assert "to be relieved by" in page.due[0].what
 
 
-def test_21_1_what_is_scheduled_has_the_figures_of_the_tiles(night: Shown) -> None:
+def test_what_is_scheduled_has_the_figures_of_the_tiles(night: Shown) -> None:
     """The forecast run expected more of node-1, and node-2 to be hot as well; pods have left them since."""
     assert night.lookout is not None
     assert night.lookout.last is not None
@@ -384,7 +384,7 @@ def test_21_1_what_is_scheduled_has_the_figures_of_the_tiles(night: Shown) -> No
     assert one.plan == page.due[0].what
 
 
-def test_19_4_leak_is_on_the_first_page_with_its_time(night: Shown) -> None:
+def test_leak_is_on_the_first_page_with_its_time(night: Shown) -> None:
     assert night.lookout is not None
     assert night.lookout.last is not None
     last = night.lookout.last

@@ -70,7 +70,7 @@ def test_the_policy_is_passed_on_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("form", ["a file", "a map"])
-def test_23_1_a_policy_is_taken_without_a_warning(form: str, tmp_path: Path) -> None:
+def test_a_policy_is_taken_without_a_warning(form: str, tmp_path: Path) -> None:
     file, values = CHART.parents[2] / "policies" / "conservative.yaml", tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump({"policy": yaml.safe_load(file.read_text())}))
     flags = ["--values", str(values)] if form == "a map" else ["--set-file", f"policy={file}"]

@@ -128,7 +128,7 @@ def without_change(values: str) -> list[Object]:
         return with_values(json.loads(values), Path(folder))
 
 
-def test_21_6_the_table_has_every_value_of_the_charts_page() -> None:
+def test_the_table_has_every_value_of_the_charts_page() -> None:
     page = (CHART / "README.md").read_text().partition("\n## Values\n")[2]
     listed = {line.split(" | ")[0].removeprefix("| ") for line in page.splitlines() if line.count(" | ") >= 3}
     # `enabled` is for a parent chart, which has a test of its own
@@ -136,7 +136,7 @@ def test_21_6_the_table_has_every_value_of_the_charts_page() -> None:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_21_6_each_value_changes_what_is_rendered(name: str, tmp_path: Path) -> None:
+def test_each_value_changes_what_is_rendered(name: str, tmp_path: Path) -> None:
     value, beside = VALUES[name]
     before = without_change(json.dumps(beside))
     # helm's own set is last: it wins over the file

@@ -30,7 +30,7 @@ from tests.deploy.test_chart import refused, rendered
 # ---- a first installation
 
 
-def test_21_6_without_an_image_helm_says_so_and_fails() -> None:
+def test_without_an_image_helm_says_so_and_fails() -> None:
     command = [helm(), "template", "rebalancer", str(CHART), "--kube-version", OLDEST_KUBERNETES]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
@@ -38,7 +38,7 @@ def test_21_6_without_an_image_helm_says_so_and_fails() -> None:
 
 
 @pytest.mark.parametrize("values", ["", *sorted(path.name for path in (CHART / "ci").glob("*-values.yaml"))])
-def test_21_6_the_chart_passes_lint_as_it_comes_and_with_the_values_for_ct(values: str) -> None:
+def test_the_chart_passes_lint_as_it_comes_and_with_the_values_for_ct(values: str) -> None:
     flags = ["--values", str(CHART / "ci" / values)] if values else []
     said = run(helm(), "lint", CHART, "--strict", "--kube-version", OLDEST_KUBERNETES, *flags)
     assert "[WARNING]" not in said
@@ -46,7 +46,7 @@ def test_21_6_the_chart_passes_lint_as_it_comes_and_with_the_values_for_ct(value
         assert "[INFO]" not in said
 
 
-def test_21_6_what_ct_lint_asks_of_a_chart_holds(tmp_path: Path) -> None:
+def test_what_ct_lint_asks_of_a_chart_holds(tmp_path: Path) -> None:
     """Names, versions, maintainers, files that end with one newline, and a package that leaves out the values of ct."""
     described = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert described["apiVersion"] == "v2"
@@ -68,7 +68,7 @@ def test_21_6_what_ct_lint_asks_of_a_chart_holds(tmp_path: Path) -> None:
     assert not [name for name in listed if "/ci/" in name]
 
 
-def test_21_6_the_example_of_the_charts_page_is_accepted(tmp_path: Path) -> None:
+def test_the_example_of_the_charts_page_is_accepted(tmp_path: Path) -> None:
     (example,) = re.findall(r"^```yaml\n(.*?)^```$", (CHART / "README.md").read_text(), re.M | re.S)
     (tmp_path / "values.yaml").write_text(example)
     found = load_policy(policy_text(rendered("--values", str(tmp_path / "values.yaml"))).encode(), source="the page")
@@ -82,7 +82,7 @@ def names(objects: list[Object]) -> set[str]:
     return {each["metadata"]["name"] for each in objects}
 
 
-def test_21_6_names_can_be_overridden_and_the_policy_still_knows_our_pods() -> None:
+def test_names_can_be_overridden_and_the_policy_still_knows_our_pods() -> None:
     part = rendered("--set", "nameOverride=mover", release="blue")
     whole = rendered("--set", "fullnameOverride=mover", release="blue")
     assert all(name.startswith("blue-mover") for name in names(part))
@@ -94,7 +94,7 @@ def test_21_6_names_can_be_overridden_and_the_policy_still_knows_our_pods() -> N
     assert all(len(name) <= 63 for name in names(rendered("--set", f"nameOverride={'n' * 60}", release="r" * 53)))
 
 
-def test_21_6_a_service_account_that_is_there_is_used_everywhere() -> None:
+def test_a_service_account_that_is_there_is_used_everywhere() -> None:
     objects = rendered("--set", "serviceAccount.create=false,serviceAccount.name=theirs")
     assert "ServiceAccount" not in kinds(objects)
     assert pod_spec(objects)["serviceAccountName"] == "theirs"
@@ -107,12 +107,12 @@ def test_21_6_a_service_account_that_is_there_is_used_everywhere() -> None:
     assert "serviceAccount.name: set it" in refused("--set", "serviceAccount.create=false")
 
 
-def test_21_6_roles_are_left_out_where_they_are_granted_by_hand() -> None:
+def test_roles_are_left_out_where_they_are_granted_by_hand() -> None:
     roles = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
     assert kinds(rendered()) - kinds(rendered("--set", "rbac.create=false")) == roles
 
 
-def test_21_6_an_ingress_leads_to_the_service() -> None:
+def test_an_ingress_leads_to_the_service() -> None:
     objects = chart("everything")
     ingress, service = find(objects, "Ingress"), find(objects, "Service")
     assert ingress["spec"]["ingressClassName"] == "nginx"
@@ -126,7 +126,7 @@ def test_21_6_an_ingress_leads_to_the_service() -> None:
     assert "ingress.hosts: set a host" in refused("--set", "ingress.enabled=true")
 
 
-def test_21_6_a_disruption_budget_is_for_several_replicas_and_can_be_changed() -> None:
+def test_a_disruption_budget_is_for_several_replicas_and_can_be_changed() -> None:
     two = ("--set", "replicas=2,database.kind=postgresql")
     assert "PodDisruptionBudget" not in kinds(rendered())
     assert find(rendered(*two), "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
@@ -138,7 +138,7 @@ def test_21_6_a_disruption_budget_is_for_several_replicas_and_can_be_changed() -
 # ---- a part of another chart
 
 
-def test_21_6_a_parent_chart_switches_the_chart_on_and_off(tmp_path: Path) -> None:
+def test_a_parent_chart_switches_the_chart_on_and_off(tmp_path: Path) -> None:
     parent = tmp_path / "platform"
     (parent / "charts").mkdir(parents=True)
     (parent / "charts" / "rebalancer").symlink_to(CHART)
@@ -196,7 +196,7 @@ def refused_policy(folder: Path, *, as_file: bool, **changes: object) -> str:
     ],
     ids=str,
 )  # fmt: skip
-def test_21_6_a_mistake_in_the_policy_is_refused_when_the_chart_is_rendered(
+def test_a_mistake_in_the_policy_is_refused_when_the_chart_is_rendered(
     change: dict[str, object], said: str, as_file: bool, tmp_path: Path
 ) -> None:
     message = refused_policy(tmp_path, as_file=as_file, **change)
@@ -204,7 +204,7 @@ def test_21_6_a_mistake_in_the_policy_is_refused_when_the_chart_is_rendered(
     assert len([line for line in message.splitlines() if line.startswith("policy.")]) == 1
 
 
-def test_21_6_all_mistakes_come_together(tmp_path: Path) -> None:
+def test_all_mistakes_come_together(tmp_path: Path) -> None:
     message = refused_policy(tmp_path, as_file=False, pool=[], limits={"perCycle": -1}, strategies=[{"name": "x"}])
     assert [line.split(":")[0] for line in message.splitlines() if line.startswith("policy.")] == [
         "policy.limits.perCycle",
@@ -214,7 +214,7 @@ def test_21_6_all_mistakes_come_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "policies").glob("*.yaml")), ids=lambda path: path.stem)
-def test_21_6_every_shipped_policy_is_accepted_as_a_file_and_as_a_map(path: Path, tmp_path: Path) -> None:
+def test_every_shipped_policy_is_accepted_as_a_file_and_as_a_map(path: Path, tmp_path: Path) -> None:
     wanted = load_policy(path.read_bytes(), source=path.name)
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump({"policy": yaml.safe_load(path.read_text())}))
@@ -222,7 +222,7 @@ def test_21_6_every_shipped_policy_is_accepted_as_a_file_and_as_a_map(path: Path
     assert load_policy(policy_text(rendered("--values", str(values))).encode(), source="the map") == wanted
 
 
-def test_21_6_a_map_keeps_large_numbers_and_switches(tmp_path: Path) -> None:
+def test_a_map_keeps_large_numbers_and_switches(tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
     policy = {**POLICY, "guards": {"priorityBelow": 1000000000}}
     values.write_text(yaml.safe_dump({"policy": policy}) + "  forecast: {mode: Off}\n")
@@ -230,7 +230,7 @@ def test_21_6_a_map_keeps_large_numbers_and_switches(tmp_path: Path) -> None:
     assert (found.guards.priority_below, found.forecast.mode) == (1000000000, "Off")
 
 
-def test_21_6_the_chart_knows_every_keyword_of_the_policys_schema() -> None:
+def test_the_chart_knows_every_keyword_of_the_policys_schema() -> None:
     """A keyword that the templates don't know would let mistakes through."""
     known = {
         "$defs", "$id", "$ref", "$schema", "additionalProperties", "anyOf", "const", "default", "description", "enum",
@@ -254,7 +254,7 @@ def test_21_6_the_chart_knows_every_keyword_of_the_policys_schema() -> None:
     assert keywords(policy_schema()) <= known
 
 
-def test_21_6_alertmanager_is_reached_where_the_policy_notifies_it(tmp_path: Path) -> None:
+def test_alertmanager_is_reached_where_the_policy_notifies_it(tmp_path: Path) -> None:
     def ports(*receivers: dict[str, object]) -> set[int]:
         values = tmp_path / "values.yaml"
         values.write_text(yaml.safe_dump({"policy": {**POLICY, "notifications": {"receivers": list(receivers)}}}))
@@ -269,7 +269,7 @@ def test_21_6_alertmanager_is_reached_where_the_policy_notifies_it(tmp_path: Pat
 # ---- as a CronJob
 
 
-def test_21_6_as_a_cronjob_one_cycle_runs_at_a_time_without_a_server() -> None:
+def test_as_a_cronjob_one_cycle_runs_at_a_time_without_a_server() -> None:
     objects = rendered("--set", "kind=CronJob,cronJob.schedule=0 * * * *,cronJob.timeZone=Europe/Berlin")
     without = {"Deployment", "Service", "PodDisruptionBudget", "Ingress"}
     assert kinds(objects).isdisjoint(without)
@@ -290,7 +290,7 @@ def test_21_6_as_a_cronjob_one_cycle_runs_at_a_time_without_a_server() -> None:
     assert pod["serviceAccountName"] == pod_spec(rendered())["serviceAccountName"]
 
 
-def test_21_6_as_a_cronjob_there_are_no_alerts_about_the_daemons_metrics() -> None:
+def test_as_a_cronjob_there_are_no_alerts_about_the_daemons_metrics() -> None:
     on = "monitoring.prometheusRule.enabled=true,monitoring.serviceMonitor.enabled=true,ingress.enabled=true"
     objects = rendered("--set", f"kind=CronJob,{on}")
     assert kinds(objects).isdisjoint({"ServiceMonitor", "Ingress"})

@@ -108,12 +108,12 @@ def moves(said: str, title: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("page", [README, TUTORIAL], ids=lambda page: page.stem)
-def test_21_8_every_line_of_shell_is_part_of_the_path(page: Path) -> None:
+def test_every_line_of_shell_is_part_of_the_path(page: Path) -> None:
     assert page.read_text().count("```sh\n") == len(parts(page)) > 1
     assert parts(page)["install"] == parts(README)["install"]
 
 
-def test_21_8_the_readme_is_one_screen() -> None:
+def test_the_readme_is_one_screen() -> None:
     assert len(README.read_text().splitlines()) < 80
 
 
@@ -121,9 +121,7 @@ def test_21_8_the_readme_is_one_screen() -> None:
 @pytest.mark.parametrize(
     ("page", "words_in_order"), [(README, README_SAID), (TUTORIAL, TUTORIAL_SAID)], ids=["README", "tutorial"]
 )
-def test_21_8_the_newcomers_path_works_as_it_is_written(
-    page: Path, words_in_order: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_the_newcomers_path_works_as_it_is_written(page: Path, words_in_order: tuple[str, ...], tmp_path: Path) -> None:
     """All but the installation, with the program that is installed already. The checkout stays as it was."""
     copy = checkout(tmp_path)
     before = files(copy)

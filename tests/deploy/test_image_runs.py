@@ -147,7 +147,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     shutil.rmtree(made.root, ignore_errors=True)
 
 
-def test_21_7_the_images_steps_install_the_program_with_its_license_and_commit(image: Image) -> None:
+def test_the_images_steps_install_the_program_with_its_license_and_commit(image: Image) -> None:
     assert f"rebalancer {rebalancer.__version__} (commit {COMMIT[:12]}, " in image.run(
         "rebalancer", "version", read_only=True
     )
@@ -165,7 +165,7 @@ def test_21_7_the_images_steps_install_the_program_with_its_license_and_commit(i
     assert not (image.root / "src").exists()
 
 
-def test_21_7_the_image_migrates_and_starts_the_daemon_as_its_user_on_a_read_only_root(image: Image) -> None:
+def test_the_image_migrates_and_starts_the_daemon_as_its_user_on_a_read_only_root(image: Image) -> None:
     newest = max(path.name for path in (ROOT / "migrations" / "versions").glob("0*.py"))[:4]
     assert f"at revision {newest}" in image.run("rebalancer", "db", "upgrade", read_only=True)
     assert image.command == ["rebalancer", "run"]

@@ -128,7 +128,7 @@ def test_the_database_is_brought_up_to_date_before_the_daemon_starts(objects: li
     assert environment(migration)["REBALANCER_DATABASE"] == environment(daemon)["REBALANCER_DATABASE"]
 
 
-def test_17_3_probes_and_services_reach_the_ports_that_are_listened_on(objects: list[Object]) -> None:
+def test_probes_and_services_reach_the_ports_that_are_listened_on(objects: list[Object]) -> None:
     daemon = container(objects)
     port, health = daemon["ports"]
     assert parse_listen(environment(daemon)["REBALANCER_LISTEN"]) == ("0.0.0.0", port["containerPort"])

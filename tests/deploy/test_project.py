@@ -42,7 +42,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---- license and pages
 
 
-def test_21_7_the_license_is_apache_2_and_the_project_says_so() -> None:
+def test_the_license_is_apache_2_and_the_project_says_so() -> None:
     text = (ROOT / "LICENSE").read_text()
     for words in (
         "Apache License",
@@ -63,7 +63,7 @@ def test_21_7_the_license_is_apache_2_and_the_project_says_so() -> None:
         ("docs/operations/support.md", ["## Versions", "## The policy API", "v1alpha1", "deprecated", "Kubernetes"]),
     ],
 )
-def test_21_7_the_pages_of_the_community_are_there_and_their_links_lead_somewhere(page: str, words: list[str]) -> None:
+def test_the_pages_of_the_community_are_there_and_their_links_lead_somewhere(page: str, words: list[str]) -> None:
     path = ROOT / page
     text = path.read_text()
     assert [each for each in words if each not in text] == []
@@ -72,7 +72,7 @@ def test_21_7_the_pages_of_the_community_are_there_and_their_links_lead_somewher
             assert (path.parent / target).exists(), target
 
 
-def test_21_7_every_file_has_an_owner_and_every_owned_path_is_there() -> None:
+def test_every_file_has_an_owner_and_every_owned_path_is_there() -> None:
     lines = (ROOT / ".github" / "CODEOWNERS").read_text().splitlines()
     rules = [line.split() for line in lines if line and not line.startswith("#")]
     assert rules[0][0] == "*"
@@ -83,7 +83,7 @@ def test_21_7_every_file_has_an_owner_and_every_owned_path_is_there() -> None:
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
-def test_21_7_an_issue_form_asks_for_what_an_answer_needs(path: Path) -> None:
+def test_an_issue_form_asks_for_what_an_answer_needs(path: Path) -> None:
     form = yaml.safe_load(path.read_text())
     assert form.keys() == {"name", "description", "labels", "body"}
     kinds = {"textarea", "input", "dropdown", "markdown", "checkboxes"}
@@ -98,7 +98,7 @@ def test_21_7_an_issue_form_asks_for_what_an_answer_needs(path: Path) -> None:
         assert "version" in identifiers
 
 
-def test_21_7_there_are_forms_and_a_template_and_security_goes_elsewhere() -> None:
+def test_there_are_forms_and_a_template_and_security_goes_elsewhere() -> None:
     assert {path.stem for path in FORMS} == {"bug", "eviction", "feature"}
     config = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / "config.yml").read_text())
     assert config["blank_issues_enabled"] is False
@@ -113,12 +113,12 @@ def workflow(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yaml").read_text()))
 
 
-def test_21_7_actionlint_finds_nothing_in_the_workflows() -> None:
+def test_actionlint_finds_nothing_in_the_workflows() -> None:
     run(actionlint(), "-no-color", "-shellcheck=", "-pyflakes=", *WORKFLOWS)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_21_7_a_workflow_has_least_rights_a_time_limit_and_pinned_actions(path: Path) -> None:
+def test_a_workflow_has_least_rights_a_time_limit_and_pinned_actions(path: Path) -> None:
     document = yaml.safe_load(path.read_text())
     assert document["permissions"] == {"contents": "read"}
     for name, job in document["jobs"].items():
@@ -135,7 +135,7 @@ def test_21_7_a_workflow_has_least_rights_a_time_limit_and_pinned_actions(path: 
                 assert checked.returncode == 0, checked.stderr
 
 
-def test_21_7_changes_are_tested_on_every_supported_kubernetes_from_the_oldest_on() -> None:
+def test_changes_are_tested_on_every_supported_kubernetes_from_the_oldest_on() -> None:
     jobs = workflow("ci")["jobs"]
     versions = jobs["api-server"]["strategy"]["matrix"]["kubernetes"]
     oldest = re.search(r'kubeVersion: ">=(\d+\.\d+)\.', (CHART / "Chart.yaml").read_text())
@@ -148,7 +148,7 @@ def test_21_7_changes_are_tested_on_every_supported_kubernetes_from_the_oldest_o
     assert any("bash .ci/run" in step.get("run", "") for step in jobs["check"]["steps"])
 
 
-def test_21_7_a_release_waits_for_the_check_and_publishes_and_signs_everything() -> None:
+def test_a_release_waits_for_the_check_and_publishes_and_signs_everything() -> None:
     jobs = workflow("release")["jobs"]
     assert jobs["check"]["uses"] == "./.github/workflows/ci.yaml"
     assert {name: job.get("needs") for name, job in jobs.items()} == {
@@ -171,7 +171,7 @@ def test_21_7_a_release_waits_for_the_check_and_publishes_and_signs_everything()
 # ---- files of a release
 
 
-def test_21_7_the_wheel_has_the_license_and_the_commit(release: Path) -> None:
+def test_the_wheel_has_the_license_and_the_commit(release: Path) -> None:
     (wheel,) = release.glob("*.whl")
     with zipfile.ZipFile(wheel) as files:
         names = {Path(name).name: name for name in files.namelist() if "dist-info" in name or "_data/commit" in name}
@@ -181,7 +181,7 @@ def test_21_7_the_wheel_has_the_license_and_the_commit(release: Path) -> None:
         assert files.read(names["commit"]) == head
 
 
-def test_21_7_the_kubectl_plugin_is_the_wheel_with_its_locks_and_the_manifest_names_its_sum(
+def test_the_kubectl_plugin_is_the_wheel_with_its_locks_and_the_manifest_names_its_sum(
     release: Path, tmp_path: Path
 ) -> None:
     manifest = yaml.safe_load((release / "krew.yaml").read_text())
@@ -208,14 +208,14 @@ def test_21_7_the_kubectl_plugin_is_the_wheel_with_its_locks_and_the_manifest_na
     assert run(tmp_path / "kubectl-rebalancer", "plan", "-A", env=env) == "called with plan -A\n"
 
 
-def test_21_7_the_plugin_installs_as_the_image_does() -> None:
+def test_the_plugin_installs_as_the_image_does() -> None:
     launcher, image = (DEPLOY / "krew" / "kubectl-rebalancer").read_text(), (DEPLOY / "install.sh").read_text()
     for words in ("--require-hashes --no-deps --only-binary :all:", "--no-deps --no-index"):
         assert words in launcher
         assert words in image
 
 
-def test_21_7_a_release_has_the_chart_and_the_changelogs_section(release: Path) -> None:
+def test_a_release_has_the_chart_and_the_changelogs_section(release: Path) -> None:
     assert (release / f"rebalancer-{rebalancer.__version__}.tgz").exists()
     changes = (release / "CHANGES.md").read_text()
     assert changes.startswith("## ")
@@ -226,7 +226,7 @@ def test_21_7_a_release_has_the_chart_and_the_changelogs_section(release: Path) 
         assert name in sums
 
 
-def test_21_7_the_version_is_one_everywhere() -> None:
+def test_the_version_is_one_everywhere() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert {rebalancer.__version__, PROJECT["version"], chart["version"], chart["appVersion"]} == {"0.1.0"}
 
@@ -234,7 +234,7 @@ def test_21_7_the_version_is_one_everywhere() -> None:
 # ---- the version of what runs
 
 
-def test_21_7_version_shows_the_commit_of_the_checkout(tmp_path: Path) -> None:
+def test_version_shows_the_commit_of_the_checkout(tmp_path: Path) -> None:
     head = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
     for arguments in (["version"], ["--version"]):
         said = program(*arguments, cwd=tmp_path)
@@ -244,7 +244,7 @@ def test_21_7_version_shows_the_commit_of_the_checkout(tmp_path: Path) -> None:
         assert (found[1], found[2]) == (rebalancer.__version__, head[:12])
 
 
-def test_21_7_an_installed_program_knows_the_commit_that_it_was_built_from(tmp_path: Path) -> None:
+def test_an_installed_program_knows_the_commit_that_it_was_built_from(tmp_path: Path) -> None:
     """And without a commit it says so, wherever it lies."""
     shutil.copytree(ROOT / "rebalancer", tmp_path / "rebalancer", ignore=shutil.ignore_patterns("__pycache__"))
 
@@ -262,7 +262,7 @@ def test_21_7_an_installed_program_knows_the_commit_that_it_was_built_from(tmp_p
 # ---- what CI runs
 
 
-def test_21_7_ci_skips_only_what_needs_the_api_servers_binaries() -> None:
+def test_ci_skips_only_what_needs_the_api_servers_binaries() -> None:
     allowed = ("KUBEBUILDER_ASSETS", "the right to mount")
     assert allowed == MAY_BE_SKIPPED
     for reason in (NEEDS_HELM, NEEDS_ACTIONLINT, NEEDS_KUBECTL):
@@ -274,7 +274,7 @@ def test_21_7_ci_skips_only_what_needs_the_api_servers_binaries() -> None:
         assert "skipif" not in (ROOT / "tests" / "deploy" / page).read_text()
 
 
-def test_23_3_a_page_lists_every_placeholder_of_the_repository() -> None:
+def test_a_page_lists_every_placeholder_of_the_repository() -> None:
     page = (ROOT / "docs" / "contributing" / "publish.md").read_text()
     listed = {
         *(ROOT / name for name in re.findall(r"\| `([\w./-]+)` \|", page) if (ROOT / name).is_file()),

@@ -24,7 +24,7 @@ def skeleton(svg: str) -> list[str]:
     return [" ".join(line.split()) for line in lines(svg) if re.fullmatch(r"[A-Z ]+|(Hot n|E|Node C)[a-zA-Z ]+", line)]
 
 
-def test_21_8_the_recording_is_made_by_a_command_and_shows_what_the_demo_prints_today(tmp_path: Path) -> None:
+def test_the_recording_is_made_by_a_command_and_shows_what_the_demo_prints_today(tmp_path: Path) -> None:
     made = tmp_path / "demo.svg"
     command = [sys.executable, ROOT / "docs" / "recording.py", made]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=150)
@@ -35,7 +35,7 @@ def test_21_8_the_recording_is_made_by_a_command_and_shows_what_the_demo_prints_
     assert list(tmp_path.iterdir()) == [made]
 
 
-def test_21_8_the_recording_is_small_and_loads_nothing() -> None:
+def test_the_recording_is_small_and_loads_nothing() -> None:
     svg = PICTURE.read_text()
     assert len(svg) < 150_000
     assert "url(http" not in svg

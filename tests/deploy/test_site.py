@@ -33,7 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_21_8_the_site_builds_and_has_every_page(site: Path) -> None:
+def test_the_site_builds_and_has_every_page(site: Path) -> None:
     pages = [path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")]
     assert len(pages) > 50
     for page in (*pages, Path("index.html"), Path("contributing.html"), Path("changelog.html")):
@@ -41,7 +41,7 @@ def test_21_8_the_site_builds_and_has_every_page(site: Path) -> None:
     assert not list(site.rglob("*.py"))
 
 
-def test_21_8_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text()
         loaded = re.findall(r"<(?:script|img|iframe|source)[^>]* src=\"?([^\s\">]+)", text)
@@ -49,7 +49,7 @@ def test_21_8_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
         assert [each for each in loaded if "//" in each] == [], page
 
 
-def test_21_8_lists_and_tables_are_rendered(site: Path) -> None:
+def test_lists_and_tables_are_rendered(site: Path) -> None:
     """GitHub takes a list without an empty line above it; Python-Markdown makes it one paragraph."""
     for page in site.rglob("*.html"):
         text = re.sub(r"<pre.*?</pre>|<script.*?</script>", "", page.read_text(), flags=re.DOTALL)
@@ -58,7 +58,7 @@ def test_21_8_lists_and_tables_are_rendered(site: Path) -> None:
             assert not re.search(r"^([-*|]|\d+\.) |```", paragraph, flags=re.MULTILINE), (page.name, paragraph)
 
 
-def test_21_8_a_link_to_a_file_that_is_no_page_leads_to_the_repository_or_is_text(site: Path, tmp_path: Path) -> None:
+def test_a_link_to_a_file_that_is_no_page_leads_to_the_repository_or_is_text(site: Path, tmp_path: Path) -> None:
     assert "(<code>EvictionCalls</code>)" in (site / "architecture.html").read_text()
     done = build(tmp_path, REPOSITORY_URL="https://forge.example/rebalancer")
     assert done.returncode == 0, done.stderr
@@ -67,7 +67,7 @@ def test_21_8_a_link_to_a_file_that_is_no_page_leads_to_the_repository_or_is_tex
 
 
 @pytest.mark.parametrize("line", ["[gone](gone.md)", "[gone](glossary.md#gone)"])
-def test_21_8_a_link_that_leads_nowhere_fails_the_build(line: str, tmp_path: Path) -> None:
+def test_a_link_that_leads_nowhere_fails_the_build(line: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     for path in (DOCS, ROOT / "deploy"):
         shutil.copytree(path, copy / path.name)

@@ -24,7 +24,7 @@ def locked(name: str) -> str:
     return str(version)
 
 
-def test_17_9_every_package_of_the_image_is_in_the_bill_of_materials_with_its_hashes() -> None:
+def test_every_package_of_the_image_is_in_the_bill_of_materials_with_its_hashes() -> None:
     first, second = run("sbom.py"), run("sbom.py")
     assert first.stdout == second.stdout
     document = json.loads(first.stdout)
@@ -40,7 +40,7 @@ def test_17_9_every_package_of_the_image_is_in_the_bill_of_materials_with_its_ha
         assert each["purl"] == f"pkg:pypi/{each['name']}@{each['version']}"
 
 
-def test_17_9_every_locked_package_has_a_version_and_hashes_and_no_index() -> None:
+def test_every_locked_package_has_a_version_and_hashes_and_no_index() -> None:
     for path in (ROOT / "requirements.lock", *(ROOT / "deploy").glob("requirements-*.lock")):
         text = path.read_text()
         assert not re.search(r"https?://|--index|--find-links", text), path
@@ -50,7 +50,7 @@ def test_17_9_every_locked_package_has_a_version_and_hashes_and_no_index() -> No
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-def test_17_9_a_release_has_a_wheel_a_bill_and_sums_that_are_right(tmp_path: Path) -> None:
+def test_a_release_has_a_wheel_a_bill_and_sums_that_are_right(tmp_path: Path) -> None:
     command = ["sh", ROOT / "deploy" / "release.sh", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -93,7 +93,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_17_9_an_advisory_concerns_the_versions_that_it_names(case: tuple[dict[str, Any], str], tmp_path: Path) -> None:
+def test_an_advisory_concerns_the_versions_that_it_names(case: tuple[dict[str, Any], str], tmp_path: Path) -> None:
     advisory, line = case
     (tmp_path / "one.json").write_text(json.dumps(advisory))
     result = run("audit.py", tmp_path)
@@ -101,7 +101,7 @@ def test_17_9_an_advisory_concerns_the_versions_that_it_names(case: tuple[dict[s
     assert result.returncode == bool(line), result.stderr
 
 
-def test_17_9_the_export_may_be_a_zip_file_and_one_that_is_none_is_one_line(tmp_path: Path) -> None:
+def test_the_export_may_be_a_zip_file_and_one_that_is_none_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "all.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("PYSEC-1.json", json.dumps(an_advisory("urllib3", {"introduced": "0"})))

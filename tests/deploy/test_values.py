@@ -152,7 +152,7 @@ def test_every_value_is_used_by_a_template() -> None:
     assert {path for path in unused if not path.startswith(given_as_a_whole)} - {"enabled"} == set()
 
 
-def test_21_6_the_charts_page_has_a_row_for_every_value_as_helm_docs_writes_it() -> None:
+def test_the_charts_page_has_a_row_for_every_value_as_helm_docs_writes_it() -> None:
     page = (CHART / "README.md").read_text()
     rows = re.findall(r"^\| ([\w.]+) \| (\w+) \| `(.*?)` \| (.+) \|$", page.partition("\n## Values\n")[2], re.M)
     documented = {key for key, *_ in rows}
@@ -171,7 +171,7 @@ def test_21_6_the_charts_page_has_a_row_for_every_value_as_helm_docs_writes_it()
         assert description.endswith("."), key
 
 
-def test_21_6_the_chart_says_where_it_comes_from() -> None:
+def test_the_chart_says_where_it_comes_from() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["home"].startswith("https://")
     assert chart["icon"].startswith("data:image/svg+xml;base64,")
@@ -180,7 +180,7 @@ def test_21_6_the_chart_says_where_it_comes_from() -> None:
     assert chart["annotations"]["artifacthub.io/license"] == "Apache-2.0"
 
 
-def test_21_6_the_log_level_may_be_what_the_program_knows_and_is_its_default() -> None:
+def test_the_log_level_may_be_what_the_program_knows_and_is_its_default() -> None:
     field = Settings.model_fields["log_level"]
     assert VALUES["logLevel"] == field.default
     assert SCHEMA["properties"]["logLevel"]["enum"] == list(get_args(field.annotation))

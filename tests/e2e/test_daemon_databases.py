@@ -69,7 +69,7 @@ def address_of(url: str) -> str:
     return url.rpartition("@")[2].partition("/")[0]
 
 
-def test_17_7_pgbouncer_in_transaction_mode_is_a_database_like_any_other(
+def test_pgbouncer_in_transaction_mode_is_a_database_like_any_other(
     database: str, postgres: PostgresServer, tmp_path: Path
 ) -> None:
     with warm_lab(warm=2) as lab, pooler(postgres, tmp_path) as address:
@@ -92,7 +92,7 @@ def outcomes(database: str) -> list[tuple[str, str]]:
         return connection.execute("SELECT node, outcome FROM evictions ORDER BY id").fetchall()
 
 
-def test_17_7_a_standby_without_the_last_commit_evicts_nothing_until_people_accept_it(
+def test_a_standby_without_the_last_commit_evicts_nothing_until_people_accept_it(
     database: str, postgres: PostgresServer, tmp_path: Path
 ) -> None:
     with warm_lab(warm=2) as lab, cuttable(f"http://{address_of(database)}") as proxy:
@@ -132,7 +132,7 @@ def disconnect(postgres: PostgresServer) -> None:
     postgres.admin("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'daemon_databases'")
 
 
-def test_17_7_of_two_clusters_with_one_name_the_second_evicts_nothing_until_people_say_so(
+def test_of_two_clusters_with_one_name_the_second_evicts_nothing_until_people_say_so(
     database: str, tmp_path: Path
 ) -> None:
     with warm_lab(warm=2) as first_lab, warm_lab(warm=2) as second_lab:

@@ -66,7 +66,7 @@ def test_it_is_written_down_before_it_is_acted_on(lab: Lab, running: DaemonProce
     assert (node_name, before) == ("node-1", 1)
 
 
-def test_18_1_the_forecasts_of_a_pool_wait_for_their_outcomes(lab: Lab, running: DaemonProcess) -> None:
+def test_the_forecasts_of_a_pool_wait_for_their_outcomes(lab: Lab, running: DaemonProcess) -> None:
     until(lambda: running.said("forecast run"), running.tell)
     kept = "SELECT pool, evaluated_at, length(data) > 0 FROM forecast_outcomes ORDER BY pool"
     assert rows(running, kept) == [("all", None, 1), ("memory\x1fall", None, 1)]

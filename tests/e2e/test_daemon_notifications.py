@@ -6,7 +6,7 @@ from tests.e2e.servers import alert_policy, daemon, until, warm_lab
 from tests.notifications.fakes import webhook
 
 
-def test_21_9_a_daemon_notifies_a_webhook_of_its_evictions(tmp_path: Path) -> None:
+def test_a_daemon_notifies_a_webhook_of_its_evictions(tmp_path: Path) -> None:
     with webhook() as server, warm_lab(warm=1) as lab:
         (tmp_path / "url").write_text(server.url)
         receiver = {"name": "team", "slack": {"urlFile": str(tmp_path / "url")}}

@@ -79,7 +79,7 @@ def assert_clear(running: DaemonProcess) -> None:
     assert not lines_with(running, "Traceback"), running.tell()
 
 
-def test_17_7_a_full_disk_of_the_database_evicts_nothing_until_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_of_the_database_evicts_nothing_until_there_is_room(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk, warm_lab(warm=2) as lab:
         config = lab.write_kubeconfig(tmp_path / "config")
         database = f"sqlite:///{disk / 'rebalancer.db'}"
@@ -99,7 +99,7 @@ def test_17_7_a_full_disk_of_the_database_evicts_nothing_until_there_is_room(tmp
             assert_clear(running)
 
 
-def test_17_7_a_log_that_can_not_be_written_stops_nothing(tmp_path: Path) -> None:
+def test_a_log_that_can_not_be_written_stops_nothing(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk, warm_lab(warm=3) as lab:
         config = lab.write_kubeconfig(tmp_path / "config")
         database = f"sqlite:///{tmp_path / 'rebalancer.db'}"
@@ -118,7 +118,7 @@ def test_17_7_a_log_that_can_not_be_written_stops_nothing(tmp_path: Path) -> Non
             assert_clear(running)
 
 
-def test_17_7_without_file_descriptors_the_daemon_says_so_once_a_minute_and_recovers(tmp_path: Path) -> None:
+def test_without_file_descriptors_the_daemon_says_so_once_a_minute_and_recovers(tmp_path: Path) -> None:
     with warm_lab(warm=2) as lab:
         config = lab.write_kubeconfig(tmp_path / "config")
         with daemon(tmp_path, alert_policy(lab.prometheus_url), config) as running:
@@ -135,7 +135,7 @@ def test_17_7_without_file_descriptors_the_daemon_says_so_once_a_minute_and_reco
             assert_clear(running)
 
 
-def test_17_7_livez_answers_without_a_free_file_descriptor(tmp_path: Path) -> None:
+def test_livez_answers_without_a_free_file_descriptor(tmp_path: Path) -> None:
     hoard = tmp_path / "hoard"
     with warm_lab(warm=1) as lab:
         config = lab.write_kubeconfig(tmp_path / "config")
@@ -153,7 +153,7 @@ def test_17_7_livez_answers_without_a_free_file_descriptor(tmp_path: Path) -> No
             assert_clear(running)
 
 
-def test_17_7_without_names_nothing_leads_and_the_daemon_recovers(tmp_path: Path) -> None:
+def test_without_names_nothing_leads_and_the_daemon_recovers(tmp_path: Path) -> None:
     no_names = tmp_path / "no-names"
     no_names.touch()
     with warm_lab(warm=1) as lab:
@@ -171,7 +171,7 @@ def test_17_7_without_names_nothing_leads_and_the_daemon_recovers(tmp_path: Path
             assert_clear(running)
 
 
-def test_17_7_without_memory_the_daemon_says_so_without_a_traceback(tmp_path: Path) -> None:
+def test_without_memory_the_daemon_says_so_without_a_traceback(tmp_path: Path) -> None:
     with warm_lab(warm=1) as lab:
         config = lab.write_kubeconfig(tmp_path / "config")
         with daemon(tmp_path, alert_policy(lab.prometheus_url), config) as running:

@@ -120,7 +120,7 @@ def test_the_same_alert_again_and_through_both_replicas_moves_one_pod(pair: Pair
     assert len(evicted(pair.lab, warm)) == 1
 
 
-def test_22_2_the_daemon_writes_a_journal_in_which_replacements_follow_evicted_pods(pair: Pair, warm: str) -> None:
+def test_the_daemon_writes_a_journal_in_which_replacements_follow_evicted_pods(pair: Pair, warm: str) -> None:
     pair.leader.alert(warm)
     until(moved(pair, warm), pair.leader.tell)
     [gone] = evicted(pair.lab, warm)

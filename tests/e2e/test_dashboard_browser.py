@@ -298,7 +298,7 @@ def test_with_scripts_tables_are_sorted_and_narrowed(stage: Stage) -> None:
         assert sorted(names()) == ["idle-1", "idle-2", "idle-3"]
 
 
-def test_21_5_an_eviction_of_the_daemon_appears_without_a_reload(stage: Stage) -> None:
+def test_an_eviction_of_the_daemon_appears_without_a_reload(stage: Stage) -> None:
     with stage.page() as visit, stage.page() as still:
         visit.goto("/nodes/warm-3")
         still.goto("/nodes/warm-3?refresh=off")
@@ -312,7 +312,7 @@ def test_21_5_an_eviction_of_the_daemon_appears_without_a_reload(stage: Stage) -
         assert "None recorded." in still.page.inner_text(evictions)
 
 
-def test_21_5_the_search_finds_a_pod_with_the_keyboard_only(stage: Stage) -> None:
+def test_the_search_finds_a_pod_with_the_keyboard_only(stage: Stage) -> None:
     with stage.lab.cluster.lock:
         pod = next(
             each["metadata"]["name"]

@@ -47,7 +47,7 @@ def test_the_demo_cools_every_hot_node_and_says_so_as_json(tmp_path: Path) -> No
     assert all(each["targetNode"] != each["node"] for each in moved)
 
 
-def test_21_4_the_demo_keeps_its_database_in_the_state_folder_where_status_reads_it(tmp_path: Path) -> None:
+def test_the_demo_keeps_its_database_in_the_state_folder_where_status_reads_it(tmp_path: Path) -> None:
     here, home = tmp_path / "here", {"HOME": str(tmp_path / "home"), "XDG_STATE_HOME": ""}
     here.mkdir()
     result = rebalancer("demo", cwd=here, env=home)

@@ -56,7 +56,7 @@ def test_a_node_that_is_not_there_is_one_line(forecast: Callable[..., Result]) -
     assert "node nowhere: not found; expected one of node-1" in result.error
 
 
-def test_19_4_leak_is_in_the_forecast_the_plan_and_the_explanation(tmp_path: Path) -> None:
+def test_leak_is_in_the_forecast_the_plan_and_the_explanation(tmp_path: Path) -> None:
     """800 MiB after six hours of 100 MiB each; the limit of 1000 MiB is two hours away."""
     mib = 2.0**20
     leaky = MemoryModel(base_bytes=200 * mib, growth_bytes_per_hour=100 * mib)

@@ -18,7 +18,7 @@ from tests.programs.cli import policy_for, rebalancer, write_policy
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", ":0", "example.com:0"])
-def test_17_3_a_public_address_without_authentication_ends_the_start(listen: str, tmp_path: Path) -> None:
+def test_a_public_address_without_authentication_ends_the_start(listen: str, tmp_path: Path) -> None:
     policy = write_policy(tmp_path, policy_for("http://127.0.0.1:1"))
     env = {"REBALANCER_LISTEN": listen, "REBALANCER_INSECURE_NO_AUTH": "true"}
     result = rebalancer("run", "-f", policy, env=env, cwd=tmp_path)
@@ -41,11 +41,11 @@ def test_17_3_a_public_address_without_authentication_ends_the_start(listen: str
     ],
     ids=str,
 )
-def test_17_3_without_authentication_the_web_server_listens_on_loopback(settings: Settings, address: str) -> None:
+def test_without_authentication_the_web_server_listens_on_loopback(settings: Settings, address: str) -> None:
     assert web_address(settings) == address
 
 
-def test_17_3_an_address_that_is_none_is_one_error_with_and_without_authentication() -> None:
+def test_an_address_that_is_none_is_one_error_with_and_without_authentication() -> None:
     with pytest.raises(ConfigError, match="expected ADDRESS:PORT"):
         web_address(Settings(insecure_no_auth=True, listen="8080"))
 
@@ -67,9 +67,7 @@ def probe(running: DaemonProcess, path: str) -> tuple[int, str]:
         return answer.status, answer.read().decode()
 
 
-def test_17_3_idle_connections_and_a_token_that_hangs_take_no_probe_away(
-    running: DaemonProcess, tmp_path: Path
-) -> None:
+def test_idle_connections_and_a_token_that_hangs_take_no_probe_away(running: DaemonProcess, tmp_path: Path) -> None:
     until(running.leads, running.tell)
     [line] = running.said("started")
     ports = [urlsplit(line[name]).port for name in ("address", "health")]

@@ -25,7 +25,7 @@ def _started(state: Path) -> Path:
 
 
 @pytest.mark.parametrize("words", [["lab"], ["run", "--lab", "demo", "-f", str(shipped("policies") / "demo.yaml")]])
-def test_21_4_the_lab_prints_its_kubeconfig_and_leaves_no_file(words: list[str], tmp_path: Path) -> None:
+def test_the_lab_prints_its_kubeconfig_and_leaves_no_file(words: list[str], tmp_path: Path) -> None:
     here, state = tmp_path / "here", tmp_path / "state"
     here.mkdir()
     env = {"XDG_STATE_HOME": str(state), "REBALANCER_INSECURE_NO_AUTH": "true", "REBALANCER_LISTEN": "127.0.0.1:0"}
@@ -51,7 +51,7 @@ def test_21_4_the_lab_prints_its_kubeconfig_and_leaves_no_file(words: list[str],
     assert not folder.exists()
 
 
-def test_21_4_the_lab_writes_the_kubeconfig_that_is_named(tmp_path: Path) -> None:
+def test_the_lab_writes_the_kubeconfig_that_is_named(tmp_path: Path) -> None:
     state = tmp_path / "state"
     running = begin("lab", "--kubeconfig", "mine", cwd=tmp_path, env={"XDG_STATE_HOME": str(state)}, cold=True)
     try:
@@ -62,7 +62,7 @@ def test_21_4_the_lab_writes_the_kubeconfig_that_is_named(tmp_path: Path) -> Non
     assert "current-context: lab" in (tmp_path / "mine").read_text()
 
 
-def test_21_4_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     result = rebalancer("lab", cwd=tmp_path, env={"XDG_STATE_HOME": str(tmp_path / "file")})
     assert result.code == 4

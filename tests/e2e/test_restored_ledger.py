@@ -55,7 +55,7 @@ def accept(folder: Path, policy: dict[str, Any], config: Path, database: Path) -
     return accepted.out + accepted.err
 
 
-def test_17_1_evictions_that_a_restored_ledger_lacks_are_counted_again_from_their_events(tmp_path: Path) -> None:
+def test_evictions_that_a_restored_ledger_lacks_are_counted_again_from_their_events(tmp_path: Path) -> None:
     database, backup = tmp_path / "rebalancer.db", tmp_path / "backup.db"
     with warm_lab(warm=3) as lab:
         config = lab.write_kubeconfig(tmp_path / "config")
@@ -93,7 +93,7 @@ def test_17_1_evictions_that_a_restored_ledger_lacks_are_counted_again_from_thei
         assert len(evicted(lab)) == 2
 
 
-def test_17_1_a_cluster_that_got_another_name_says_so(tmp_path: Path) -> None:
+def test_a_cluster_that_got_another_name_says_so(tmp_path: Path) -> None:
     with warm_lab(warm=2) as lab:
         config = lab.write_kubeconfig(tmp_path / "config")
         policy = alert_policy(lab.prometheus_url)

@@ -67,7 +67,7 @@ def holds_no_secret(result: Result, folder: Path) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
 @pytest.mark.parametrize("echo", [echo_as_status, echo_as_text])
-def test_17_4_a_token_that_is_echoed_is_not_printed(
+def test_a_token_that_is_echoed_is_not_printed(
     command: tuple[str, ...], echo: object, policy: Path, tmp_path: Path
 ) -> None:
     with FakeApi(echo) as api:  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ def test_17_4_a_token_that_is_echoed_is_not_printed(
     holds_no_secret(result, tmp_path)
 
 
-def test_17_4_what_a_credential_plugin_prints_is_not_printed(policy: Path, tmp_path: Path) -> None:
+def test_what_a_credential_plugin_prints_is_not_printed(policy: Path, tmp_path: Path) -> None:
     plugin = tmp_path / "plugin"
     plugin.write_text('#!/bin/sh\necho "login failed with $SECRET, Bearer abcdefghijklmnop" >&2\nexit 1\n')
     plugin.chmod(0o755)

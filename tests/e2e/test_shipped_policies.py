@@ -27,7 +27,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.stem)
-def test_21_4_every_shipped_policy_plans_on_the_lab(lab: Lab, policy: Path, tmp_path: Path) -> None:
+def test_every_shipped_policy_plans_on_the_lab(lab: Lab, policy: Path, tmp_path: Path) -> None:
     here, config = tmp_path / "policy.yaml", lab.write_kubeconfig(tmp_path / "config")
     here.write_text(re.sub(r"(?m)^( +url:) .*$", rf"\1 {lab.prometheus_url}", policy.read_text()))
     plan = rebalancer("plan", "--no-wait", "-o", "json", "-f", here, "--kubeconfig", config, cwd=tmp_path)
@@ -38,7 +38,7 @@ def test_21_4_every_shipped_policy_plans_on_the_lab(lab: Lab, policy: Path, tmp_
         assert document["evictions"]
 
 
-def test_21_4_promql_beyond_the_labs_own_is_answered(lab: Lab) -> None:
+def test_promql_beyond_the_labs_own_is_answered(lab: Lab) -> None:
     prometheus = Client(lab.prometheus_url)
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     rows = prometheus(f"/api/v1/query?query={BUSY.replace(' ', '%20')}", headers=form).body["data"]["result"]

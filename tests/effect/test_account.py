@@ -62,14 +62,14 @@ def test_each_pod_counts_in_one_part() -> None:
     )
 
 
-def test_16_b7_what_siblings_carry_for_a_replacement_is_told_apart_from_growth() -> None:
+def test_what_siblings_carry_for_a_replacement_is_told_apart_from_growth() -> None:
     carrying = replace(now("stayed", 1_500), surplus=400.0)
     found = account(an_assessment(a_pod("gone", 1_500, evicted=True), a_pod("stayed", 1_000)), [carrying], 8e3, 7e3)
     assert (found.remaining_change, found.surplus, found.residual) == (100.0, 400.0, 0.0)
     assert closes(found)
 
 
-def test_16_d14_what_the_pool_grew_by_is_told_apart_from_growth_of_the_node() -> None:
+def test_what_the_pool_grew_by_is_told_apart_from_growth_of_the_node() -> None:
     before = [a_pod("gone", 2_000, evicted=True), a_pod("stayed", 5_000)]
     # all that stayed uses a tenth more: the pod, and 1,000m of the machine
     found = account(an_assessment(*before), [now("stayed", 5_800)], 8e3, 6_900.0, growth=1.1)

@@ -37,7 +37,7 @@ def of_memory(outcome: Outcome | None = Outcome.COOLED, **changes: object) -> As
     return an_assessment(*pods, outcome=outcome, **{**given, **changes})
 
 
-def test_19_5_the_detail_of_an_assessment_by_memory_is_in_shares_of_the_node() -> None:
+def test_the_detail_of_an_assessment_by_memory_is_in_shares_of_the_node() -> None:
     made = of_memory(None)
     now = [
         PodNow(uid="b", name="shop/b", amount=8.5 * GIB, is_replacement=False),
@@ -66,7 +66,7 @@ SEVERAL = (
 )
 
 
-def test_19_5_days_count_outcomes_by_resource_and_relief_in_cores_of_cpu_alone() -> None:
+def test_days_count_outcomes_by_resource_and_relief_in_cores_of_cpu_alone() -> None:
     report = report_of(*SEVERAL)
     assert report.total is not None
     counts = report.total.counts
@@ -79,7 +79,7 @@ def test_19_5_days_count_outcomes_by_resource_and_relief_in_cores_of_cpu_alone()
     assert (counts.relief_planned, counts.relief_measured) == (pytest.approx(1.2), pytest.approx(1.2))
 
 
-def test_19_5_a_report_has_a_line_for_each_resource_with_its_shares() -> None:
+def test_a_report_has_a_line_for_each_resource_with_its_shares() -> None:
     cpu, memory = report_of(*SEVERAL).resources
     assert (cpu.resource, cpu.cooled.part, cpu.cooled.whole) == ("cpu", 1, 1)
     assert (memory.resource, memory.cooled.part, memory.cooled.whole) == ("memory", 1, 2)
@@ -87,7 +87,7 @@ def test_19_5_a_report_has_a_line_for_each_resource_with_its_shares() -> None:
     assert shares == (pytest.approx(0.875), pytest.approx(0.7), pytest.approx(0.75))
 
 
-def test_19_5_reasons_of_a_resource_are_a_share_of_its_own_assessments_and_name_it() -> None:
+def test_reasons_of_a_resource_are_a_share_of_its_own_assessments_and_name_it() -> None:
     lines = {each.key: each for each in report_of(*SEVERAL).reasons}
     assert set(lines) == {"effect/unexplained/memory", "effect/unknown/memory"}
     line = lines["effect/unexplained/memory"]
@@ -102,7 +102,7 @@ def printed(report: Report) -> str:
     return out.getvalue()
 
 
-def test_19_5_the_table_by_resource_is_shown_where_more_than_cpu_occurs() -> None:
+def test_the_table_by_resource_is_shown_where_more_than_cpu_occurs() -> None:
     text = printed(report_of(*SEVERAL))
     assert "Relieved nodes by resource" in text
     (line,) = [each for each in text.splitlines() if each.strip().startswith("memory ")]
@@ -110,12 +110,12 @@ def test_19_5_the_table_by_resource_is_shown_where_more_than_cpu_occurs() -> Non
     assert "Relieved nodes by resource" not in printed(report_of(SEVERAL[0]))
 
 
-def test_19_5_the_cpu_change_of_relieved_nodes_leaves_other_resources_out() -> None:
+def test_the_cpu_change_of_relieved_nodes_leaves_other_resources_out() -> None:
     made = of_memory()
     assert report_of(replace(made, breakdown=account(made, [], 14 * GIB, 11 * GIB))).breakdown is None
 
 
-def test_19_5_an_assessment_by_memory_says_nothing_about_an_episode_of_the_slo() -> None:
+def test_an_assessment_by_memory_says_nothing_about_an_episode_of_the_slo() -> None:
     found = a_finding(5, evictions=1)
     settled = [of_memory(minute=5, cycle=found.cycle)]
     episode = attribute_episode(
@@ -129,7 +129,7 @@ def test_19_5_an_assessment_by_memory_says_nothing_about_an_episode_of_the_slo()
     assert (episode.evictions, episode.cooled) == (1, None)
 
 
-def test_19_2_two_that_did_not_help_by_one_resource_back_off_and_one_by_each_do_not() -> None:
+def test_two_that_did_not_help_by_one_resource_back_off_and_one_by_each_do_not() -> None:
     first = made_in_cycle(1, Outcome.UNEXPLAINED, resource="memory")
     second = made_in_cycle(2, Outcome.UNEXPLAINED, resource="memory")
     (move,) = learned([second], [first], services=("shop/web",), brake=BRAKE).give_up
@@ -138,6 +138,6 @@ def test_19_2_two_that_did_not_help_by_one_resource_back_off_and_one_by_each_do_
     assert learned([replace(second, resource="cpu")], [first], services=("shop/web",), brake=BRAKE).give_up == ()
 
 
-def test_19_2_measured_relief_of_memory_does_not_calibrate_the_relief_of_cpu() -> None:
+def test_measured_relief_of_memory_does_not_calibrate_the_relief_of_cpu() -> None:
     many = [made_in_cycle(number, resource="memory", breakdown=None) for number in range(8)]
     assert learned(many).relief_factor == {}

@@ -140,7 +140,7 @@ def test_reasons_have_a_sentence_a_share_and_the_newest_example(report: Report) 
     assert report.reasons[1].sentence == "limits were used up"
 
 
-def test_21_1_nodes_and_services_count_the_same_evictions_and_the_report_says_which_of_them_the_rates_count(
+def test_nodes_and_services_count_the_same_evictions_and_the_report_says_which_of_them_the_rates_count(
     report: Report,
 ) -> None:
     """Four evictions: one from node-9, which is not assessed, and two from node-3."""

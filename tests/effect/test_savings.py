@@ -48,13 +48,13 @@ def hours(*nodes: int) -> list[PoolHour]:
         pytest.param([a_drain("a", 1.0)], [], 0.0, id="without hours"),
     ],
 )
-def test_16_d13_a_removed_node_saves_its_cores_until_its_pool_is_as_large_again(
+def test_a_removed_node_saves_its_cores_until_its_pool_is_as_large_again(
     drains: list[DrainedNode], nodes: list[int], saved: float
 ) -> None:
     assert saved_core_hours(drains, hours(*nodes)).get(("general", DAY), 0.0) == pytest.approx(saved)
 
 
-def test_16_d13_drained_nodes_are_counted_by_day() -> None:
+def test_drained_nodes_are_counted_by_day() -> None:
     drains = [
         a_drain("a", 1.0),
         a_drain("b", None, in_vain_at=(FIRST + 2) * HOUR),

@@ -250,7 +250,7 @@ def test_a_replacement_came_back_only_to_the_node_that_its_own_predecessor_left(
     assert made.outcome is wanted
 
 
-def test_16_b7_a_node_whose_pods_carry_the_load_of_a_missing_replica_has_not_grown(effect: EffectRecords) -> None:
+def test_a_node_whose_pods_carry_the_load_of_a_missing_replica_has_not_grown(effect: EffectRecords) -> None:
     gone = replace(an_eviction("web-1"), service=Service(kind="ReplicaSet", namespace="shop", name="web"))
     gone.planned_at = NOW
     missing = [MissingReplica(gone, NOW + SETTLE)]
@@ -297,7 +297,7 @@ def morning(records: SqlRecords, effect: EffectRecords, *, grows: float, untouch
 
 
 @pytest.mark.parametrize(("grows", "outcome"), [(1.2, Outcome.POOL_GREW), (0.8, Outcome.COOLED), (1.0, Outcome.COOLED)])
-def test_16_d14_growth_of_untouched_nodes_is_taken_out_of_the_relief(
+def test_growth_of_untouched_nodes_is_taken_out_of_the_relief(
     records: SqlRecords, effect: EffectRecords, grows: float, outcome: Outcome
 ) -> None:
     made = morning(records, effect, grows=grows, untouched=6)
@@ -311,7 +311,7 @@ def test_16_d14_growth_of_untouched_nodes_is_taken_out_of_the_relief(
     assert relief_factors(known) == {"general": pytest.approx(1.0)}
 
 
-def test_16_d14_a_pool_that_grew_opens_no_circuit_breaker(records: SqlRecords, effect: EffectRecords) -> None:
+def test_a_pool_that_grew_opens_no_circuit_breaker(records: SqlRecords, effect: EffectRecords) -> None:
     made = morning(records, effect, grows=1.2, untouched=6)
     known = [replace(made, cycle=f"c{number}") for number in range(30)]
     assert open_breakers(known, EffectivenessBreaker(), now=NOW + SETTLE + 1) == {}
@@ -319,7 +319,7 @@ def test_16_d14_a_pool_that_grew_opens_no_circuit_breaker(records: SqlRecords, e
     assert set(open_breakers(grown, EffectivenessBreaker(), now=NOW + SETTLE + 1)) == {"general"}
 
 
-def test_16_d14_with_few_untouched_nodes_the_growth_is_not_known(records: SqlRecords, effect: EffectRecords) -> None:
+def test_with_few_untouched_nodes_the_growth_is_not_known(records: SqlRecords, effect: EffectRecords) -> None:
     made = morning(records, effect, grows=1.2, untouched=1)
     assert made.breakdown is not None
     assert (made.breakdown.pool_growth, made.outcome) == (0.0, Outcome.REMAINING_PODS_GREW)

@@ -57,7 +57,7 @@ def expected() -> tuple[Observation, list[Assessment]]:
     return before, assessments_of(a_report(an_eviction("web-1")), before, found_by(before, POLICY), POLICY, now=NOW)
 
 
-def test_19_2_the_planned_share_of_memory_is_without_what_the_node_is_free_of() -> None:
+def test_the_planned_share_of_memory_is_without_what_the_node_is_free_of() -> None:
     before, (settled, *_) = expected()
     assert settled.resource == MEMORY
     assert settled.planned_share == pytest.approx(55 / 64)
@@ -68,7 +68,7 @@ def test_19_2_the_planned_share_of_memory_is_without_what_the_node_is_free_of() 
     assert (found.amount / GIB, found.share) == (12.0, pytest.approx(3 / 64))
 
 
-def test_19_2_evictions_that_a_limit_kept_too_few_are_not_ineffective_by_memory() -> None:
+def test_evictions_that_a_limit_kept_too_few_are_not_ineffective_by_memory() -> None:
     """The cache of the pod never counted as in use: 12 GiB less would have been enough, 3 are not."""
     _, rows = expected()
     kept: Any = _Records(rows)

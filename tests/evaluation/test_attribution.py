@@ -195,7 +195,7 @@ def test_whether_it_cooled_is_filled_in_when_that_is_known(open_at: Callable[...
     assert row.relief_planned == pytest.approx(4.8)
 
 
-def test_16_d14_an_assessment_after_an_outage_is_not_counted_as_effectiveness(open_at: Callable[..., Reads]) -> None:
+def test_an_assessment_after_an_outage_is_not_counted_as_effectiveness(open_at: Callable[..., Reads]) -> None:
     reads = reads_on(open_at(hot_between(("a", NOW, NOW + 1200))), NOW)
     due = evicted_from(reads, a_cycle(reads, 0, NOW + 600), "a")
     made = replace(due, assessed_at=NOW + HOUR, late=True, after_share=0.8, outcome=Outcome.REMAINING_PODS_GREW)

@@ -237,7 +237,7 @@ def test_without_prometheus_there_is_no_standard_and_that_is_said(open_at: Calla
 # ---- nodes that are removed
 
 
-def test_16_d14_a_node_removed_during_an_outage_stays_in_the_denominator(open_at: Callable[..., Reads]) -> None:
+def test_a_node_removed_during_an_outage_stays_in_the_denominator(open_at: Callable[..., Reads]) -> None:
     reads = reads_on(open_at(hot_between(("gone", NOW + 600, NOW + 3000), ("a", NOW + 600, NOW + 3000))), NOW)
     report = CycleReport(id="before", cluster="test", trigger=Trigger.PERIODIC, dry_run=False, started_at=NOW - HOUR)
     names = [*reads.snapshot.nodes.names, "gone"]

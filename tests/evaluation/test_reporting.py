@@ -244,7 +244,7 @@ def test_an_empty_database_tells_nothing(report: Gather) -> None:
 
 
 @on_both
-def test_20_5_a_report_reads_the_evictions_of_the_services_that_it_shows_and_one_assessment_of_each_node(
+def test_a_report_reads_the_evictions_of_the_services_that_it_shows_and_one_assessment_of_each_node(
     url: str, report: Gather, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(url)

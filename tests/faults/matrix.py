@@ -41,8 +41,8 @@ EVICTIONS = (
         seen="code `ServerThrottled`",
         action=NOTHING,
         tests=(
-            "tests/stories/test_calls_in_flight.py::test_20_4_retry_after_stops_new_calls_until_it_ends_and_nothing_else",
-            "tests/stories/test_calls_in_flight.py::test_20_4_a_server_that_goes_on_throttling_ends_the_plan",
+            "tests/stories/test_calls_in_flight.py::test_retry_after_stops_new_calls_until_it_ends_and_nothing_else",
+            "tests/stories/test_calls_in_flight.py::test_a_server_that_goes_on_throttling_ends_the_plan",
         ),
     ),
     Fault(
@@ -53,11 +53,10 @@ EVICTIONS = (
         seen="outcomes in records and metrics",
         action=NOTHING,
         tests=(
-            "tests/stories/test_calls_in_flight.py::test_20_4_a_refusal_is_undone_although_later_moves_are_under_way",
-            "tests/stories/test_calls_in_flight.py::test_20_4_an_error_in_the_middle_leaves_no_call_unrecorded",
-            "tests/stories/test_calls_in_flight.py::test_20_4_no_call_starts_once_the_process_stops_or_the_lease_is_lost",
-            "tests/faults/test_together.py::"
-            "test_20_4_calls_that_go_together_under_faults_are_reserved_limited_and_recorded",
+            "tests/stories/test_calls_in_flight.py::test_a_refusal_is_undone_although_later_moves_are_under_way",
+            "tests/stories/test_calls_in_flight.py::test_an_error_in_the_middle_leaves_no_call_unrecorded",
+            "tests/stories/test_calls_in_flight.py::test_no_call_starts_once_the_process_stops_or_the_lease_is_lost",
+            "tests/faults/test_together.py::test_calls_that_go_together_under_faults_are_reserved_limited_and_recorded",
         ),
     ),
     Fault(
@@ -85,7 +84,7 @@ EVICTIONS = (
         ends="at once",
         seen=NOTHING,
         action=NOTHING,
-        tests=("tests/stories/test_spacing.py::test_17_6_a_cycle_waits_for_the_spacing_and_goes_on",),
+        tests=("tests/stories/test_spacing.py::test_a_cycle_waits_for_the_spacing_and_goes_on",),
     ),
     Fault(
         name="An admission webhook refuses one service, or can't be called",
@@ -93,7 +92,7 @@ EVICTIONS = (
         ends="the backoff, a day at most by default",
         seen="codes `ServerWebhook`, `WebhookBackoff`; `rebalancer status`",
         action="ask the owner of the webhook",
-        tests=("tests/stories/test_webhooks.py::test_16_a2_a_webhook_that_refuses_one_service_does_not_end_the_cycle",),
+        tests=("tests/stories/test_webhooks.py::test_a_webhook_that_refuses_one_service_does_not_end_the_cycle",),
     ),
 )
 
@@ -120,12 +119,12 @@ PROCESS = (
             "tests/e2e/test_daemon_replicas.py::test_no_term_evicts_once_a_later_one_has",
             "tests/e2e/test_daemon_replicas.py::test_what_was_begun_is_settled_and_counted_if_it_happened",
             "tests/e2e/test_daemon_replicas.py::test_whoever_has_lost_the_lease_ends_and_says_so",
-            "tests/faults/test_soak.py::test_17_failovers_never_two_evictors_but_for_the_call_under_way",
-            "tests/store/test_ledger_outcomes.py::test_17_1_an_answer_that_comes_after_the_refund_counts_again",
+            "tests/faults/test_soak.py::test_failovers_never_two_evictors_but_for_the_call_under_way",
+            "tests/store/test_ledger_outcomes.py::test_an_answer_that_comes_after_the_refund_counts_again",
             "tests/store/test_ledger_reconcile.py::"
-            "test_17_1_a_process_that_was_stopped_while_it_reconciled_overwrites_nothing",
+            "test_a_process_that_was_stopped_while_it_reconciled_overwrites_nothing",
             "tests/store/test_ledger_reconcile.py::"
-            "test_17_1_a_pod_that_was_alive_before_the_grace_period_ended_proves_nothing_after_it",
+            "test_a_pod_that_was_alive_before_the_grace_period_ended_proves_nothing_after_it",
         ),
     ),
     Fault(
@@ -134,7 +133,7 @@ PROCESS = (
         ends=NEXT_CYCLE,
         seen="as for each fault",
         action=NOTHING,
-        tests=("tests/faults/test_soak.py::test_17_soak_ledger_and_clusters_agree_after_ten_minutes_of_faults",),
+        tests=("tests/faults/test_soak.py::test_soak_ledger_and_clusters_agree_after_ten_minutes_of_faults",),
     ),
     Fault(
         name="A thread of the daemon dies",
@@ -151,8 +150,8 @@ PROCESS = (
         seen="note of the cycle",
         action="fix the plugin",
         tests=(
-            "tests/cycle/test_plugin_limit.py::test_16_a6_a_plugin_that_hangs_is_stopped",
-            "tests/strategies/test_plugins.py::test_16_a6_a_plugin_that_hangs_is_skipped_and_the_others_find",
+            "tests/cycle/test_plugin_limit.py::test_a_plugin_that_hangs_is_stopped",
+            "tests/strategies/test_plugins.py::test_a_plugin_that_hangs_is_skipped_and_the_others_find",
         ),
     ),
     Fault(
@@ -162,9 +161,9 @@ PROCESS = (
         seen="a periodic cycle",
         action=NOTHING,
         tests=(
-            "tests/daemon/test_triggers.py::test_17_2_a_clock_that_was_set_back_does_not_stop_the_timer",
+            "tests/daemon/test_triggers.py::test_a_clock_that_was_set_back_does_not_stop_the_timer",
             "tests/daemon/test_triggers.py::"
-            "test_17_2_a_wait_of_a_cycle_is_as_long_as_it_was_meant_when_the_clock_is_set_back",
+            "test_a_wait_of_a_cycle_is_as_long_as_it_was_meant_when_the_clock_is_set_back",
             "tests/store/test_ledger_locks.py::test_a_clock_that_is_set_back_opens_nothing",
         ),
     ),
@@ -177,7 +176,7 @@ RESOURCES = (
         ends=NEXT_CYCLE,
         seen="log `cycle failed`, code `ServerUnknown`: `no answer within`",
         action="fix the network",
-        tests=("tests/kube/test_client.py::test_17_2_an_answer_that_arrives_byte_by_byte_ends_with_the_timeout",),
+        tests=("tests/kube/test_client.py::test_an_answer_that_arrives_byte_by_byte_ends_with_the_timeout",),
     ),
     Fault(
         name="The disk of the database is full",
@@ -186,10 +185,9 @@ RESOURCES = (
         seen="log `cycle failed`: `database or disk is full`; `[-]database`: `the last write failed`",
         action="make room",
         tests=(
-            "tests/e2e/test_daemon_resources.py::"
-            "test_17_7_a_full_disk_of_the_database_evicts_nothing_until_there_is_room",
-            "tests/store/test_store_engine.py::test_17_7_the_last_write_that_failed_is_known_until_one_works",
-            "tests/store/test_store_engine.py::test_17_7_a_server_that_takes_no_writes_is_a_failed_write",
+            "tests/e2e/test_daemon_resources.py::test_a_full_disk_of_the_database_evicts_nothing_until_there_is_room",
+            "tests/store/test_store_engine.py::test_the_last_write_that_failed_is_known_until_one_works",
+            "tests/store/test_store_engine.py::test_a_server_that_takes_no_writes_is_a_failed_write",
         ),
     ),
     Fault(
@@ -198,7 +196,7 @@ RESOURCES = (
         ends="10 s",
         seen="log `forecast run failed`: `No space left on device`",
         action="make room",
-        tests=("tests/store/test_blocks.py::test_17_7_a_day_that_found_no_room_is_one_line_and_leaves_nothing_behind",),
+        tests=("tests/store/test_blocks.py::test_a_day_that_found_no_room_is_one_line_and_leaves_nothing_behind",),
     ),
     Fault(
         name="The log can't be written: its disk is full",
@@ -206,7 +204,7 @@ RESOURCES = (
         ends="at once",
         seen="lines that are missing",
         action="make room",
-        tests=("tests/e2e/test_daemon_resources.py::test_17_7_a_log_that_can_not_be_written_stops_nothing",),
+        tests=("tests/e2e/test_daemon_resources.py::test_a_log_that_can_not_be_written_stops_nothing",),
     ),
     Fault(
         name="No file descriptor is free",
@@ -217,10 +215,9 @@ RESOURCES = (
         action="raise the limit; report it",
         tests=(
             "tests/e2e/test_daemon_resources.py::"
-            "test_17_7_without_file_descriptors_the_daemon_says_so_once_a_minute_and_recovers",
-            "tests/e2e/test_daemon_resources.py::test_17_7_livez_answers_without_a_free_file_descriptor",
-            "tests/web/test_listening.py::"
-            "test_17_7_without_a_free_descriptor_connections_are_accepted_one_after_the_other",
+            "test_without_file_descriptors_the_daemon_says_so_once_a_minute_and_recovers",
+            "tests/e2e/test_daemon_resources.py::test_livez_answers_without_a_free_file_descriptor",
+            "tests/web/test_listening.py::test_without_a_free_descriptor_connections_are_accepted_one_after_the_other",
         ),
     ),
     Fault(
@@ -229,7 +226,7 @@ RESOURCES = (
         ends="restart",
         seen="log `out of memory`",
         action="raise the pod's memory limit",
-        tests=("tests/e2e/test_daemon_resources.py::test_17_7_without_memory_the_daemon_says_so_without_a_traceback",),
+        tests=("tests/e2e/test_daemon_resources.py::test_without_memory_the_daemon_says_so_without_a_traceback",),
     ),
     Fault(
         name="DNS fails",
@@ -237,7 +234,7 @@ RESOURCES = (
         ends="10 s",
         seen="log `not leading`: `its name does not resolve`, `[-]lease`, `[-]cache`",
         action="fix DNS",
-        tests=("tests/e2e/test_daemon_resources.py::test_17_7_without_names_nothing_leads_and_the_daemon_recovers",),
+        tests=("tests/e2e/test_daemon_resources.py::test_without_names_nothing_leads_and_the_daemon_recovers",),
     ),
 )
 
@@ -251,7 +248,7 @@ LEASE = (
         tests=(
             "tests/kube/test_lease.py::test_a_lease_of_another_ledger_is_refused",
             "tests/kube/test_lease.py::test_a_changed_ledger_ends_the_lease",
-            "tests/kube/test_leadership.py::test_17_2_what_keeps_a_replica_from_leading_is_logged_and_following_is_not",
+            "tests/kube/test_leadership.py::test_what_keeps_a_replica_from_leading_is_logged_and_following_is_not",
         ),
     ),
     Fault(
@@ -262,19 +259,17 @@ LEASE = (
         seen="log `not leading` every minute, `[-]lease`, `rebalancer_lease_prevented`",
         action="[accept it](upgrade.md#restore)",
         tests=(
-            "tests/kube/test_lease.py::test_17_1_a_ledger_that_lacks_reservations_does_not_lead",
-            "tests/kube/test_lease.py::test_17_1_no_call_is_sent_while_the_number_can_not_be_written",
-            "tests/store/test_ledger.py::test_17_1_a_database_that_lost_reservations_makes_none_until_it_is_accepted",
-            "tests/stories/test_restored_database.py::"
-            "test_17_1_a_restored_database_evicts_nothing_until_it_is_accepted",
+            "tests/kube/test_lease.py::test_a_ledger_that_lacks_reservations_does_not_lead",
+            "tests/kube/test_lease.py::test_no_call_is_sent_while_the_number_can_not_be_written",
+            "tests/store/test_ledger.py::test_a_database_that_lost_reservations_makes_none_until_it_is_accepted",
+            "tests/stories/test_restored_database.py::test_a_restored_database_evicts_nothing_until_it_is_accepted",
             "tests/e2e/test_daemon_databases.py::"
-            "test_17_7_a_standby_without_the_last_commit_evicts_nothing_until_people_accept_it",
+            "test_a_standby_without_the_last_commit_evicts_nothing_until_people_accept_it",
             "tests/e2e/test_restored_ledger.py::"
-            "test_17_1_evictions_that_a_restored_ledger_lacks_are_counted_again_from_their_events",
+            "test_evictions_that_a_restored_ledger_lacks_are_counted_again_from_their_events",
             "tests/stories/test_restored_database.py::"
-            "test_17_1_evictions_that_a_restored_ledger_lacks_are_counted_again_by_their_replacements",
-            "tests/stories/test_restored_database.py::"
-            "test_17_1_of_more_new_pods_than_missing_evictions_none_is_counted",
+            "test_evictions_that_a_restored_ledger_lacks_are_counted_again_by_their_replacements",
+            "tests/stories/test_restored_database.py::test_of_more_new_pods_than_missing_evictions_none_is_counted",
         ),
     ),
     Fault(
@@ -283,7 +278,7 @@ LEASE = (
         ends="when the old name is back, or the new one is accepted",
         seen="log `not leading` every minute with both names, `[-]lease`, `rebalancer_lease_prevented`",
         action="[change it back, or accept it](upgrade.md#restore)",
-        tests=("tests/e2e/test_restored_ledger.py::test_17_1_a_cluster_that_got_another_name_says_so",),
+        tests=("tests/e2e/test_restored_ledger.py::test_a_cluster_that_got_another_name_says_so",),
     ),
     Fault(
         name="Two clusters with one database have the same name in `cluster`",
@@ -293,8 +288,8 @@ LEASE = (
         action="rename one; [accept](upgrade.md#restore) a rebuilt one",
         tests=(
             "tests/e2e/test_daemon_databases.py::"
-            "test_17_7_of_two_clusters_with_one_name_the_second_evicts_nothing_until_people_say_so",
-            "tests/store/test_ledger_outcomes.py::test_17_7_a_ledger_belongs_to_one_kubernetes_cluster_of_its_name",
+            "test_of_two_clusters_with_one_name_the_second_evicts_nothing_until_people_say_so",
+            "tests/store/test_ledger_outcomes.py::test_a_ledger_belongs_to_one_kubernetes_cluster_of_its_name",
         ),
     ),
     Fault(
@@ -311,7 +306,7 @@ LEASE = (
             "tests/kube/test_lease.py::test_the_same_holder_in_a_later_term_is_not_us",
             "tests/kube/test_lease.py::test_a_creation_whose_answer_was_lost_is_ours",
             "tests/kube/test_lease.py::test_a_lease_that_only_looks_expired_is_not_taken",
-            "tests/kube/test_lease.py::test_17_1_a_document_that_is_no_lease_ends_nothing_and_is_not_believed",
+            "tests/kube/test_lease.py::test_a_document_that_is_no_lease_ends_nothing_and_is_not_believed",
         ),
     ),
 )
@@ -324,9 +319,9 @@ SOURCES = (
         seen="log `cycle failed`",
         action="fix the source",
         tests=(
-            "tests/prometheus/test_nested_answers.py::test_17_3_an_answer_nested_100000_deep_is_one_clear_error",
-            "tests/prometheus/test_nested_answers.py::test_17_3_a_version_nested_100000_deep_is_one_clear_error",
-            "tests/kube/test_lists.py::test_17_3_a_page_nested_100000_deep_is_one_clear_error",
+            "tests/prometheus/test_nested_answers.py::test_an_answer_nested_100000_deep_is_one_clear_error",
+            "tests/prometheus/test_nested_answers.py::test_a_version_nested_100000_deep_is_one_clear_error",
+            "tests/kube/test_lists.py::test_a_page_nested_100000_deep_is_one_clear_error",
         ),
     ),
     Fault(
@@ -336,7 +331,7 @@ SOURCES = (
         seen="log `cycle failed`, codes `CoverageTooLow`, `PartialUsage`",
         action="fix the source",
         tests=(
-            "tests/stories/test_refusals_end.py::test_16_a_doubt_about_the_whole_picture_ends_with_its_cause",
+            "tests/stories/test_refusals_end.py::test_a_doubt_about_the_whole_picture_ends_with_its_cause",
             "tests/e2e/test_daemon_faults.py::"
             "test_nothing_moves_while_it_is_ill_and_everything_does_again_without_a_restart",
             "tests/e2e/test_interruptions.py::test_a_stale_prometheus_moves_nothing",
@@ -357,7 +352,7 @@ SOURCES = (
             "tests/kube/test_watch.py::test_an_event_that_can_never_be_read_is_stepped_over_by_a_list",
             "tests/kube/test_watch.py::test_a_line_without_end_is_refused",
             "tests/kube/test_watch.py::test_a_silent_watch_is_opened_again_and_then_listed",
-            "tests/kube/test_watch.py::test_17_2_no_wait_of_a_watch_is_longer_than_20_seconds",
+            "tests/kube/test_watch.py::test_no_wait_of_a_watch_is_longer_than_20_seconds",
         ),
     ),
     Fault(
@@ -379,8 +374,8 @@ SOURCES = (
         seen="`***`",
         action=NOTHING,
         tests=(
-            "tests/e2e/test_secrets.py::test_17_4_a_token_that_is_echoed_is_not_printed",
-            "tests/e2e/test_secrets.py::test_17_4_what_a_credential_plugin_prints_is_not_printed",
+            "tests/e2e/test_secrets.py::test_a_token_that_is_echoed_is_not_printed",
+            "tests/e2e/test_secrets.py::test_what_a_credential_plugin_prints_is_not_printed",
         ),
     ),
 )
@@ -406,7 +401,7 @@ DATABASE = (
         ends="15 s",
         seen="`[-]database` with the reason",
         action="fix the database",
-        tests=("tests/store/test_store_engine.py::test_17_2_a_server_that_vanishes_is_given_up_after_fifteen_seconds",),
+        tests=("tests/store/test_store_engine.py::test_a_server_that_vanishes_is_given_up_after_fifteen_seconds",),
     ),
     Fault(
         name="PgBouncer in transaction mode stands in between",
@@ -414,9 +409,7 @@ DATABASE = (
         ends="never",
         seen=NOTHING,
         action="[set timeouts for the role](many-clusters.md#connections)",
-        tests=(
-            "tests/e2e/test_daemon_databases.py::test_17_7_pgbouncer_in_transaction_mode_is_a_database_like_any_other",
-        ),
+        tests=("tests/e2e/test_daemon_databases.py::test_pgbouncer_in_transaction_mode_is_a_database_like_any_other",),
     ),
     Fault(
         name="Deadlocks and serialization failures",
@@ -448,8 +441,8 @@ FRONT_DOOR = (
             "tests/web/test_server.py::test_a_connection_that_dawdles_is_closed",
             "tests/web/test_server.py::test_a_byte_now_and_then_buys_no_time",
             "tests/web/test_server.py::test_a_head_that_is_too_long_or_none_is_refused",
-            "tests/web/test_alert_times.py::test_17_3_a_time_at_the_year_10000_is_answered_400_in_one_line",
-            "tests/web/test_alert_times.py::test_17_3_a_body_nested_100000_deep_is_answered_400_in_one_line",
+            "tests/web/test_alert_times.py::test_a_time_at_the_year_10000_is_answered_400_in_one_line",
+            "tests/web/test_alert_times.py::test_a_body_nested_100000_deep_is_answered_400_in_one_line",
         ),
     ),
     Fault(
@@ -459,10 +452,10 @@ FRONT_DOOR = (
         seen="`rebalancer_http_requests_total` goes on",
         action="a NetworkPolicy",
         tests=(
-            "tests/web/test_front_door.py::test_17_3_idle_connections_of_one_client_keep_nobody_out",
-            "tests/web/test_front_door.py::test_17_3_idle_connections_of_many_clients_keep_nobody_out",
-            "tests/web/test_front_door.py::test_17_3_probes_have_a_listener_and_a_thread_of_their_own",
-            "tests/web/test_front_door.py::test_17_3_a_client_that_keeps_all_its_connections_busy_is_refused_alone",
+            "tests/web/test_front_door.py::test_idle_connections_of_one_client_keep_nobody_out",
+            "tests/web/test_front_door.py::test_idle_connections_of_many_clients_keep_nobody_out",
+            "tests/web/test_front_door.py::test_probes_have_a_listener_and_a_thread_of_their_own",
+            "tests/web/test_front_door.py::test_a_client_that_keeps_all_its_connections_busy_is_refused_alone",
             "tests/web/test_server.py::test_more_busy_connections_than_it_takes_are_turned_away_and_later_served",
         ),
     ),
@@ -472,7 +465,7 @@ FRONT_DOOR = (
         ends="30 s",
         seen=NOTHING,
         action=NOTHING,
-        tests=("tests/web/test_front_door.py::test_17_3_a_client_that_does_not_read_is_hung_up",),
+        tests=("tests/web/test_front_door.py::test_a_client_that_does_not_read_is_hung_up",),
     ),
     Fault(
         name="A file with a token, password or certificate hangs (dead NFS, a pipe); checks of `/readyz` hang",
@@ -481,10 +474,10 @@ FRONT_DOOR = (
         seen="log `can't be read: no answer within 2 s`",
         action="fix the volume",
         tests=(
-            "tests/web/test_front_door.py::test_17_3_a_token_that_is_a_pipe_takes_no_probe_away",
-            "tests/web/test_front_door.py::test_17_3_a_token_that_hangs_takes_no_probe_away",
-            "tests/web/test_front_door.py::test_17_3_a_certificate_that_hangs_takes_no_probe_away",
-            "tests/web/test_front_door.py::test_17_3_checks_that_hang_are_not_ready_and_take_livez_not_away",
+            "tests/web/test_front_door.py::test_a_token_that_is_a_pipe_takes_no_probe_away",
+            "tests/web/test_front_door.py::test_a_token_that_hangs_takes_no_probe_away",
+            "tests/web/test_front_door.py::test_a_certificate_that_hangs_takes_no_probe_away",
+            "tests/web/test_front_door.py::test_checks_that_hang_are_not_ready_and_take_livez_not_away",
         ),
     ),
     Fault(
@@ -494,11 +487,11 @@ FRONT_DOOR = (
         seen="status code, log line",
         action=NOTHING,
         tests=(
-            "tests/web/test_foreign_requests.py::test_17_3_a_type_that_a_form_can_send_is_refused",
-            "tests/web/test_foreign_requests.py::test_17_3_a_page_of_another_origin_changes_nothing",
-            "tests/web/test_foreign_requests.py::test_17_3_a_foreign_host_changes_nothing",
-            "tests/web/test_foreign_requests.py::test_17_3_without_credentials_the_host_is_always_checked",
-            "tests/e2e/test_front_door.py::test_17_3_a_public_address_without_authentication_ends_the_start",
+            "tests/web/test_foreign_requests.py::test_a_type_that_a_form_can_send_is_refused",
+            "tests/web/test_foreign_requests.py::test_a_page_of_another_origin_changes_nothing",
+            "tests/web/test_foreign_requests.py::test_a_foreign_host_changes_nothing",
+            "tests/web/test_foreign_requests.py::test_without_credentials_the_host_is_always_checked",
+            "tests/e2e/test_front_door.py::test_a_public_address_without_authentication_ends_the_start",
         ),
     ),
     Fault(
@@ -508,9 +501,9 @@ FRONT_DOOR = (
         seen="answer, log line, `rebalancer_alerts_ignored_total`",
         action="group by more labels",
         tests=(
-            "tests/web/test_large_deliveries.py::test_17_3_ten_thousand_alerts_are_taken_without_a_statement_for_each",
-            "tests/web/test_large_deliveries.py::test_17_3_a_delivery_that_takes_too_long_is_partly_accepted_and_says_so",
-            "tests/web/test_large_deliveries.py::test_17_3_more_alerts_than_a_delivery_may_have_are_ignored_and_counted",
+            "tests/web/test_large_deliveries.py::test_ten_thousand_alerts_are_taken_without_a_statement_for_each",
+            "tests/web/test_large_deliveries.py::test_a_delivery_that_takes_too_long_is_partly_accepted_and_says_so",
+            "tests/web/test_large_deliveries.py::test_more_alerts_than_a_delivery_may_have_are_ignored_and_counted",
         ),
     ),
     Fault(
@@ -520,9 +513,9 @@ FRONT_DOOR = (
         seen="log `alerts rejected`; reason of findings and evictions",
         action="fix the alerting rule",
         tests=(
-            "tests/daemon/test_alert_power.py::test_17_5_a_target_of_1_is_refused",
-            "tests/daemon/test_alert_power.py::test_17_5_no_alert_takes_more_than_the_bounded_excess_off_a_node",
-            "tests/daemon/test_alert_power.py::test_17_5_an_alert_whose_end_has_passed_does_not_count",
+            "tests/daemon/test_alert_power.py::test_a_target_of_1_is_refused",
+            "tests/daemon/test_alert_power.py::test_no_alert_takes_more_than_the_bounded_excess_off_a_node",
+            "tests/daemon/test_alert_power.py::test_an_alert_whose_end_has_passed_does_not_count",
         ),
     ),
     Fault(

@@ -20,9 +20,7 @@ def a_row(uid: str, outcome: str = "evicted", *, at: float = 0.0) -> Row:
 
 
 @pytest.mark.real
-def test_17_soak_ledger_and_clusters_agree_after_ten_minutes_of_faults(
-    postgres: PostgresServer, tmp_path: Path
-) -> None:
+def test_soak_ledger_and_clusters_agree_after_ten_minutes_of_faults(postgres: PostgresServer, tmp_path: Path) -> None:
     url = postgres.create_database("soak_short")
     upgrade(url)
     with a_fleet(tmp_path, url, clusters=2, seed=3, through_proxy=True) as fleet:
@@ -36,7 +34,7 @@ def test_17_soak_ledger_and_clusters_agree_after_ten_minutes_of_faults(
     assert verdict.counts["calls without a certain reservation"] == 0
 
 
-def test_17_failovers_never_two_evictors_but_for_the_call_under_way(tmp_path: Path) -> None:
+def test_failovers_never_two_evictors_but_for_the_call_under_way(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'rebalancer.db'}"
     upgrade(url)
     with a_fleet(tmp_path, url, clusters=1, seed=3, quick=True) as fleet:
@@ -47,11 +45,11 @@ def test_17_failovers_never_two_evictors_but_for_the_call_under_way(tmp_path: Pa
     assert verdict.counts["evictions"] >= 20
 
 
-def test_17_soak_has_at_least_40_different_faults() -> None:
+def test_soak_has_at_least_40_different_faults() -> None:
     assert len(all_faults()) >= 40
 
 
-def test_17_soak_oracle_finds_evictions_that_are_lost_or_counted_twice_or_did_not_happen() -> None:
+def test_soak_oracle_finds_evictions_that_are_lost_or_counted_twice_or_did_not_happen() -> None:
     calls = [a_call("a"), a_call("b")]
     assert disagreements(calls, [a_row("a"), a_row("b"), a_row("c", "failed")]) == []
     assert disagreements(calls, [a_row("a"), a_row("b", "failed")]) == ["('c', 'b') was evicted, 0 rows count it"]
@@ -61,7 +59,7 @@ def test_17_soak_oracle_finds_evictions_that_are_lost_or_counted_twice_or_did_no
     assert disagreements(calls, [a_row("a"), a_row("b"), a_row("d", "unknown")]) == ["c/d: unknown at the end"]
 
 
-def test_17_soak_oracle_counts_windows_terms_and_pods_that_are_out() -> None:
+def test_soak_oracle_counts_windows_terms_and_pods_that_are_out() -> None:
     calls = [a_call("a", at=0.0), a_call("b", at=299.0, term=2), a_call("d", at=300.0, term=1)]
     assert fullest(calls, "node", 300.0, set(), []) == calls[:2]
     assert fullest(calls, "node", 301.0, set(), []) == calls

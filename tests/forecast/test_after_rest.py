@@ -28,21 +28,21 @@ def courses(*weeks: Grid, **options: object) -> Grid:
     return expect(past, world([a_node(name) for name in names], pods), **options).expected
 
 
-def test_18_5_on_sunday_night_mondays_course_is_that_of_last_monday() -> None:
+def test_on_sunday_night_mondays_course_is_that_of_last_monday() -> None:
     (course,) = courses(a_week(SUNDAY_NIGHT))
     assert (course[NOON] >= 2_000.0 - 1e-3).all()
     assert course[NOON].max() <= 1.1 * 2_000.0
     assert course[:90].max() <= 1.1 * 200.0
 
 
-def test_18_5_a_node_whose_own_last_days_were_workdays_is_not_raised() -> None:
+def test_a_node_whose_own_last_days_were_workdays_is_not_raised() -> None:
     steady = a_week([WORK] * 8, busy=900.0)
     monday, other = courses(a_week(SUNDAY_NIGHT), steady)
     assert monday[NOON].max() >= 2_000.0 - 1e-3
     assert other.max() <= 1.1 * 900.0
 
 
-def test_18_5_one_node_with_a_single_high_day_is_raised_only_with_its_pool() -> None:
+def test_one_node_with_a_single_high_day_is_raised_only_with_its_pool() -> None:
     once = a_week([REST, WORK, *[REST] * 6], busy=1_000.0)
     alone = courses(once)[0]
     among = courses(once, *[a_week([WORK] * 8, busy=3_000.0)] * 9)[0]
@@ -50,7 +50,7 @@ def test_18_5_one_node_with_a_single_high_day_is_raised_only_with_its_pool() -> 
     assert among.max() < 950.0  # what the learner makes of one high day in eight, not the course of that day
 
 
-def test_18_5_a_calendar_day_is_no_workday() -> None:
+def test_a_calendar_day_is_no_workday() -> None:
     target = datetime.fromtimestamp(MIDNIGHT, UTC)
     like = f"{datetime.fromtimestamp(MIDNIGHT - 86_400, UTC):%A}".lower()  # yesterday, a rest day
     calendar = [{"date": target.date().isoformat(), "name": "holiday", "like": like}]

@@ -187,7 +187,7 @@ def test_missing_samples_of_a_trace_are_no_zero_usage() -> None:
     assert result.left_out > 0
 
 
-def test_18_6_coverage_is_told_by_weekday_and_hour() -> None:
+def test_coverage_is_told_by_weekday_and_hour() -> None:
     result = backtest(some_traces(20), seed=1, only=FAST)
     score = result.score("combined")
     assert set(score.hours) == {0, 6, 12, 18}
@@ -195,7 +195,7 @@ def test_18_6_coverage_is_told_by_weekday_and_hour() -> None:
     assert np.mean(list(score.hours.values())) == pytest.approx(score.errors.coverage, abs=0.02)
 
 
-def test_18_1_the_forecasts_of_the_backtest_are_those_of_the_daemon() -> None:
+def test_the_forecasts_of_the_backtest_are_those_of_the_daemon() -> None:
     """One learner: from the same history and outcomes `look_ahead` makes the same forecast."""
     cluster = cluster_of_traces(some_traces(14), 3)
     policy = Forecast()

@@ -41,7 +41,7 @@ def known_days(series: Grid) -> list[int]:
     return (np.flatnonzero(np.isfinite(series[0]).any(axis=1)) + 1).tolist()
 
 
-def test_18_3_a_holiday_is_left_out_of_ordinary_days() -> None:
+def test_a_holiday_is_left_out_of_ordinary_days() -> None:
     # Friday is day 6 of the window before Monday 2026-12-28
     found = applied(instant("2026-12-28"), numbered(), HOLIDAY)
     assert known_days(found.ordinary) == [1, 2, 3, 4, 5, 7, 8]
@@ -49,7 +49,7 @@ def test_18_3_a_holiday_is_left_out_of_ordinary_days() -> None:
     assert found.notes == ()
 
 
-def test_18_3_days_that_touch_the_date_are_left_out_but_not_for_an_hour() -> None:
+def test_days_that_touch_the_date_are_left_out_but_not_for_an_hour() -> None:
     # days end at noon: Friday lies in two of them
     found = applied(instant("2026-12-28 12:00"), numbered(), HOLIDAY)
     assert known_days(found.ordinary) == [1, 2, 3, 4, 7, 8]
@@ -58,7 +58,7 @@ def test_18_3_days_that_touch_the_date_are_left_out_but_not_for_an_hour() -> Non
     assert known_days(found.ordinary) == [1, 2, 3, 4, 5, 7, 8]
 
 
-def test_18_3_the_target_day_goes_by_the_newest_day_of_the_other_weekday() -> None:
+def test_the_target_day_goes_by_the_newest_day_of_the_other_weekday() -> None:
     # before Friday 2026-12-25 the days are 17 to 24: Sunday the 20th is the fourth
     series = numbered()
     found = applied(instant("2026-12-25"), series, HOLIDAY)
@@ -70,7 +70,7 @@ def test_18_3_the_target_day_goes_by_the_newest_day_of_the_other_weekday() -> No
     assert found.expected[0, 0].tolist() == series[0, 7].tolist()
 
 
-def test_18_3_a_horizon_that_begins_the_day_before_goes_by_both() -> None:
+def test_a_horizon_that_begins_the_day_before_goes_by_both() -> None:
     series = numbered()
     found = applied(instant("2026-12-24 12:00"), series, HOLIDAY)
     # the horizon's first half is Thursday as usual, the second half Friday: its times of day are of Sunday the 20th,
@@ -79,7 +79,7 @@ def test_18_3_a_horizon_that_begins_the_day_before_goes_by_both() -> None:
     assert found.expected[0, :, 144:].tolist() == [series[0, 3, 144:].tolist()] * 8
 
 
-def test_18_3_the_date_is_of_its_time_zone_and_pools() -> None:
+def test_the_date_is_of_its_time_zone_and_pools() -> None:
     now = instant("2026-12-28")
     tokyo = applied(now, numbered(), {**HOLIDAY, "timeZone": "Asia/Tokyo"})  # 24th 15:00 to 25th 15:00
     assert known_days(tokyo.ordinary) == [1, 2, 3, 4, 7, 8]
@@ -88,14 +88,14 @@ def test_18_3_the_date_is_of_its_time_zone_and_pools() -> None:
     assert known_days(applied(now, series, {**HOLIDAY, "pools": ["general"]}).ordinary) == [1, 2, 3, 4, 5, 7, 8]
 
 
-def test_18_3_days_stay_where_fewer_than_three_ordinary_ones_are_known() -> None:
+def test_days_stay_where_fewer_than_three_ordinary_ones_are_known() -> None:
     holidays = [{**HOLIDAY, "date": f"2026-12-{day}", "name": f"day {day}"} for day in range(20, 26)]
     series = numbered()
     assert applied(instant("2026-12-28"), series, *holidays).ordinary is series
     assert known_days(applied(instant("2026-12-28"), series, *holidays[1:]).ordinary) == [1, 7, 8]
 
 
-def test_18_3_without_a_day_of_the_other_weekday_the_ordinary_ones_count_and_a_note_says_so() -> None:
+def test_without_a_day_of_the_other_weekday_the_ordinary_ones_count_and_a_note_says_so() -> None:
     series = numbered()
     both = [HOLIDAY, {**HOLIDAY, "date": "2026-12-20"}]
     found = applied(instant("2026-12-25"), series, *both)
@@ -106,7 +106,7 @@ def test_18_3_without_a_day_of_the_other_weekday_the_ordinary_ones_count_and_a_n
     assert np.isfinite(applied(instant("2026-12-25"), gap, HOLIDAY).expected[0, 0]).all()
 
 
-def test_18_3_a_forecast_of_a_holiday_has_the_level_the_time_and_the_course_of_a_sunday() -> None:
+def test_a_forecast_of_a_holiday_has_the_level_the_time_and_the_course_of_a_sunday() -> None:
     work, rest = np.full(SLOTS, 200.0), np.full(SLOTS, 100.0)
     work[120:180], rest[228:246] = 1_000.0, 400.0  # 10:00 to 15:00; 19:00 to 20:30
     starts = [MIDNIGHT - back * DAY_SECONDS for back in range(8, 0, -1)]
@@ -142,12 +142,12 @@ def test_18_3_a_forecast_of_a_holiday_has_the_level_the_time_and_the_course_of_a
         ({"date": "2026-12-25", "like": "sunday"}, "name"),
     ],
 )
-def test_18_3_a_mistake_in_the_calendar_is_named_with_what_was_expected(entry: dict[str, Any], expected: str) -> None:
+def test_a_mistake_in_the_calendar_is_named_with_what_was_expected(entry: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValidationError, match=expected):
         a_policy(forecast={"calendar": [entry]})
 
 
-def test_18_3_a_date_is_there_once_for_each_pool() -> None:
+def test_a_date_is_there_once_for_each_pool() -> None:
     with pytest.raises(ValidationError, match="expected each date once for each pool, got 2026-12-25"):
         Forecast.model_validate({"calendar": [HOLIDAY, {**HOLIDAY, "pools": ["web"], "like": "monday"}]})
     pools = [{**HOLIDAY, "pools": [name]} for name in ("web", "batch")]

@@ -47,7 +47,7 @@ def calm(seed: int, days: int = 9, level: float = 1000) -> np.ndarray:
 
 @pytest.mark.parametrize("others", [0, 6])
 @pytest.mark.parametrize("hours_before_midnight", [0, 3, 6])
-def test_18_3_on_sunday_evening_monday_is_forecast_within_ten_percent(others: int, hours_before_midnight: int) -> None:
+def test_on_sunday_evening_monday_is_forecast_within_ten_percent(others: int, hours_before_midnight: int) -> None:
     past, snapshot = of_nodes(business("rrwwwwwrr"), *(calm(10 + number) for number in range(others)))
     found = forecasts(past, snapshot, now=MIDNIGHT - hours_before_midnight * HOUR).nodes
     assert found[0].parts.daily_p95[-1] == pytest.approx(739, rel=0.05)
@@ -58,7 +58,7 @@ def test_18_3_on_sunday_evening_monday_is_forecast_within_ten_percent(others: in
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("days", ["wwwwwrr", "rwwwwwrr", "rrwwwwrrr"])
-def test_18_3_a_forecast_after_rest_days_is_not_below_the_same_weekday_last_week(seed: int, days: str) -> None:
+def test_a_forecast_after_rest_days_is_not_below_the_same_weekday_last_week(seed: int, days: str) -> None:
     random = np.random.default_rng(seed)
     work, rest = random.uniform(800, 4000), random.uniform(50, 500)
     past, snapshot = of_nodes(business(days, seed, rest, work), business("wwwwwww", seed + 1), calm(seed, 7))
@@ -76,7 +76,7 @@ def shifted(share: float, hours: int, *, nodes: int = 20) -> tuple[Forecasts, Fo
 
 
 @pytest.mark.parametrize("hours", [6, 9, 12, 24])
-def test_18_4_a_level_shift_of_one_node_of_twenty_is_followed_within_six_hours(hours: int) -> None:
+def test_a_level_shift_of_one_node_of_twenty_is_followed_within_six_hours(hours: int) -> None:
     before, after = shifted(2.05, hours)
     assert after.nodes[0].peak_millicores == pytest.approx(2050, rel=0.1)
     for mine, theirs in zip(before.nodes[1:], after.nodes[1:], strict=True):
@@ -84,7 +84,7 @@ def test_18_4_a_level_shift_of_one_node_of_twenty_is_followed_within_six_hours(h
 
 
 @pytest.mark.parametrize("hours", [6, 12])
-def test_18_4_a_fall_of_the_level_is_not_followed_at_once(hours: int) -> None:
+def test_a_fall_of_the_level_is_not_followed_at_once(hours: int) -> None:
     before, after = shifted(0.4, hours)
     assert after.nodes[0].peak_millicores >= 0.8 * before.nodes[0].peak_millicores
 
@@ -125,13 +125,13 @@ def covered(seed: int, days: int, kinds: tuple[str, ...] = KINDS) -> np.ndarray:
 
 
 @pytest.mark.parametrize("days", range(3, 9))
-def test_18_must_show_with_three_to_eight_known_days_at_least_87_percent_are_covered(days: int) -> None:
+def test_must_show_with_three_to_eight_known_days_at_least_87_percent_are_covered(days: int) -> None:
     assert np.mean([covered(seed, days) for seed in range(4)]) >= 0.87
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("days", [3, 5, 7, 8])
-def test_18_must_show_coverage_with_few_days_holds_for_each_kind_of_node(kind: str, days: int) -> None:
+def test_must_show_coverage_with_few_days_holds_for_each_kind_of_node(kind: str, days: int) -> None:
     # a sample of 300 has a standard error of 2 percent
     assert np.mean([covered(seed, days, (kind,)) for seed in range(3)]) >= 0.85
 
@@ -162,7 +162,7 @@ def world_with_a_new_service(
 
 
 @pytest.mark.parametrize("hours", [1, 2, 3, 6, 9, 12, 18, 23])
-def test_18_4_a_new_service_is_covered_from_its_first_hour_and_says_how_little_is_known(hours: int) -> None:
+def test_a_new_service_is_covered_from_its_first_hour_and_says_how_little_is_known(hours: int) -> None:
     past, snapshot, truth = world_with_a_new_service(hours)
     found = the_forecast(past, snapshot)
     assert truth == pytest.approx(5030, rel=0.02)
@@ -170,7 +170,7 @@ def test_18_4_a_new_service_is_covered_from_its_first_hour_and_says_how_little_i
     assert found.confidence < 0.2
 
 
-def test_18_4_the_margin_of_a_new_service_falls_and_its_confidence_rises_as_its_hours_become_known() -> None:
+def test_the_margin_of_a_new_service_falls_and_its_confidence_rises_as_its_hours_become_known() -> None:
     found = [the_forecast(*world_with_a_new_service(hours)[:2]) for hours in (1, 3, 6, 12, 18, 23)]
     assert found[1].margin > found[1].parts.level
     assert found[-1].margin < 0.05 * found[-1].parts.level
@@ -183,7 +183,7 @@ def test_18_4_the_margin_of_a_new_service_falls_and_its_confidence_rises_as_its_
     assert days[0].margin == pytest.approx(days[-1].margin, abs=0.05 * days[-1].parts.level)
 
 
-def test_18_4_a_new_service_counts_with_its_request_until_its_hours_are_known() -> None:
+def test_a_new_service_counts_with_its_request_until_its_hours_are_known() -> None:
     past, snapshot, _ = world_with_a_new_service(0.5, request=6000)
     first = the_forecast(past, snapshot)
     assert first.peak_millicores >= 500 + 0.9 * 6000
@@ -195,21 +195,21 @@ def test_18_4_a_new_service_counts_with_its_request_until_its_hours_are_known() 
     assert known.peak_millicores == pytest.approx(4976, rel=0.03)
 
 
-def test_18_4_with_few_other_services_a_new_one_may_use_twice_what_it_has_shown() -> None:
+def test_with_few_other_services_a_new_one_may_use_twice_what_it_has_shown() -> None:
     past, snapshot, _ = world_with_a_new_service(3, others=2)
     found = the_forecast(past, snapshot)
     assert found.margin > 0.85 * (found.parts.level - 500)
     assert found.confidence < 0.2
 
 
-def test_18_4_other_nodes_keep_their_forecast_and_their_confidence() -> None:
+def test_other_nodes_keep_their_forecast_and_their_confidence() -> None:
     past, snapshot, _ = world_with_a_new_service(3)
     for each in forecasts(past, snapshot).nodes[1:]:
         assert each.confidence == pytest.approx(1.0)
         assert each.margin < 0.2 * each.parts.level
 
 
-def test_18_4_the_confidence_is_that_of_the_pods_weighted_by_their_usage() -> None:
+def test_the_confidence_is_that_of_the_pods_weighted_by_their_usage() -> None:
     past = history({"shop/old-0": flat(900), "shop/new-0": flat(300)[-4:], "shop/bare-0": flat(300)[-2:]})
     pods = [a_pod("old-0", owner="old", node="a", age=AGED), a_pod("new-0", owner="new", node="a", age=4 * 86_400)]
     found = the_forecast(past, world([a_node("a")], [*pods, a_pod("bare-0", node="a", age=2 * 86_400)]))
@@ -217,13 +217,13 @@ def test_18_4_the_confidence_is_that_of_the_pods_weighted_by_their_usage() -> No
     assert found.confidence == pytest.approx(known * (0.5 + 0.5 * found.parts.own_share), rel=1e-3)
 
 
-def test_18_4_a_rollout_of_an_old_service_has_no_allowance() -> None:
+def test_a_rollout_of_an_old_service_has_no_allowance() -> None:
     past = history({f"shop/web-old{number}": flat(400) for number in range(3)} | {"shop/web-new": flat(400)[-1:, :]})
     found = the_forecast(past, world([a_node("a")], [a_pod("web-new", owner="web", node="a", age=HOUR)]))
     assert found.peak_millicores == pytest.approx(400, rel=0.01)
 
 
-def test_18_4_hours_on_a_saturated_node_count_as_known() -> None:
+def test_hours_on_a_saturated_node_count_as_known() -> None:
     busy = flat(1000)
     busy[:, 100:200] = 4000
     snapshot = world([a_node("a", cpu=4000)], [a_pod("web-0", owner="web", node="a", age=AGED, cpu=4000)])

@@ -80,7 +80,7 @@ def test_a_pod_of_an_old_name_on_another_node_is_another_pod() -> None:
     assert look(past, moved, before=base).peaks(moved, now=MIDNIGHT).node_millicores[0] == pytest.approx(50, rel=1e-4)
 
 
-def test_21_1_the_first_forecast_of_a_process_knows_what_was_evicted() -> None:
+def test_the_first_forecast_of_a_process_knows_what_was_evicted() -> None:
     series, pods = services("web", on="a")
     past = history(series, {"a": flat(1000), "b": flat(150)})
     moved = world(BOTH, [pods[1], a_pod("web-9", owner="web", node="b", age=60)])

@@ -85,7 +85,7 @@ def growing(per_hour: float, now: float) -> Shape:
 
 @pytest.mark.parametrize("per_hour", [20.0, 60.0, 120.0])
 @pytest.mark.parametrize("noise", [0.0, 0.01])
-def test_19_4_leak_is_found_two_hours_before_the_kill_with_a_date(per_hour: float, noise: float) -> None:
+def test_leak_is_found_two_hours_before_the_kill_with_a_date(per_hour: float, noise: float) -> None:
     """At 784, 904 and 964 of 1024 MiB."""
     now = 1024.0 - 2 * per_hour
     found = leaks({"web-1": noisy(growing(per_hour, now), noise)}, age=now / per_hour * HOUR)["web-1"]
@@ -96,18 +96,18 @@ def test_19_4_leak_is_found_two_hours_before_the_kill_with_a_date(per_hour: floa
     assert NOW - found.since >= 2 * HOUR
 
 
-def test_19_4_leak_of_a_pod_that_lives_four_hours_is_found_two_hours_before_its_end() -> None:
+def test_leak_of_a_pod_that_lives_four_hours_is_found_two_hours_before_its_end() -> None:
     found = leaks({"web-1": growing(250.0, 520.0)}, age=2.1 * HOUR)["web-1"]
     assert (found.kill_at - NOW) / HOUR == pytest.approx(2.0, abs=0.1)
 
 
-def test_19_4_leak_that_begins_in_an_old_pod_is_found() -> None:
+def test_leak_that_begins_in_an_old_pod_is_found() -> None:
     shape: Shape = lambda hours: 300.0 + np.maximum(hours + 4.0, 0.0) * 100.0  # noqa: E731
     found = leaks({"web-1": noisy(shape, 0.005)})["web-1"]
     assert (found.kill_at - NOW) / HOUR == pytest.approx(3.24, abs=0.3)
 
 
-def test_19_4_leak_over_a_week_on_a_daily_pattern_is_found() -> None:
+def test_leak_over_a_week_on_a_daily_pattern_is_found() -> None:
     shape: Shape = lambda hours: 800.0 + 3.0 * hours + 60.0 * np.sin(hours / 24 * 2 * np.pi)  # noqa: E731
     found = leaks({"web-1": noisy(shape, 0.01)}, age=8.6 * DAY_SECONDS)["web-1"]
     assert found.mebibytes_per_hour == pytest.approx(3.0, rel=0.1)
@@ -115,7 +115,7 @@ def test_19_4_leak_over_a_week_on_a_daily_pattern_is_found() -> None:
 
 
 @pytest.mark.parametrize("hours_ago", [1.5, 3.0, 6.0])
-def test_19_4_leak_that_becomes_faster_is_dated_by_its_present_growth(hours_ago: float) -> None:
+def test_leak_that_becomes_faster_is_dated_by_its_present_growth(hours_ago: float) -> None:
     """By 40 MiB a day for weeks, and now by 150 MiB an hour; it would be killed in two hours."""
     shape: Shape = lambda hours: 700.0 + 40.0 * hours / 24 + np.maximum(hours + hours_ago, 0.0) * 150.0  # noqa: E731
     limit = 1000.0 + 150.0 * hours_ago
@@ -125,7 +125,7 @@ def test_19_4_leak_that_becomes_faster_is_dated_by_its_present_growth(hours_ago:
 
 
 @pytest.mark.parametrize("later", range(0, 24, 3))
-def test_19_4_leak_over_a_week_is_no_faster_while_its_daily_pattern_rises(later: int) -> None:
+def test_leak_over_a_week_is_no_faster_while_its_daily_pattern_rises(later: int) -> None:
     shape: Shape = lambda hours: 800.0 + 3.0 * hours + 60.0 * np.sin((hours + later) / 24 * 2 * np.pi)  # noqa: E731
     found = leaks({"web-1": noisy(shape, 0.01)}, age=8.6 * DAY_SECONDS)["web-1"]
     assert found.mebibytes_per_hour == pytest.approx(3.0, rel=0.15)
@@ -145,21 +145,21 @@ CALM: dict[str, Shape] = {
 @pytest.mark.parametrize("name", CALM)
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 @pytest.mark.parametrize("later", [0.0, 3.0, 7.5, 13.0, 19.5])
-def test_19_4_leak_is_none_of_these(name: str, noise: float, later: float) -> None:
+def test_leak_is_none_of_these(name: str, noise: float, later: float) -> None:
     shape = CALM[name]
     shifted: Shape = lambda hours: np.asarray(shape(hours + later))  # noqa: E731
     age = 6.0 * HOUR + later * HOUR if name in ("warm-up", "plateau") else 5 * DAY_SECONDS
     assert leaks({f"{name}-1": noisy(shifted, noise)}, age=age) == {}
 
 
-def test_19_4_leak_is_found_in_few_random_walks() -> None:
+def test_leak_is_found_in_few_random_walks() -> None:
     """A walk that happens to rise for a whole time can't be told from one."""
     steps = np.random.default_rng(1).standard_normal((1000, DAYS * SLOTS)).cumsum(axis=1) * 3
     shapes: dict[str, Shape] = {f"walk{at}-1": (lambda hours, at=at: 600.0 + steps[at]) for at in range(1000)}
     assert len(leaks(shapes, age=10 * DAY_SECONDS)) <= 30
 
 
-def test_19_4_leak_begins_again_after_a_restart() -> None:
+def test_leak_begins_again_after_a_restart() -> None:
     """Killed at 1000 MiB every ten hours, the last time an hour or four hours ago."""
 
     def saw(after: float) -> Shape:
@@ -178,7 +178,7 @@ def test_19_4_leak_begins_again_after_a_restart() -> None:
     assert leaks({f"web{at}-1": each for at, each in enumerate(shifted)}, restarts=20) == {}
 
 
-def test_19_4_leak_is_no_pod_that_grows_to_the_size_of_its_older_siblings() -> None:
+def test_leak_is_no_pod_that_grows_to_the_size_of_its_older_siblings() -> None:
     young, old = growing(100.0, 500.0), growing(0.0, 700.0)
     ages = {"web-1": 5 * HOUR, "web-2": 3 * DAY_SECONDS}
     assert leaks({"web-1": young, "web-2": old}, age=ages) == {}
@@ -197,7 +197,7 @@ def with_former(former: Shape, *, until: float, begin: float = 40.0) -> tuple[Me
     return find_leaks(blocks(past, {}), cluster([a_node("a")], [pod]), now=NOW)
 
 
-def test_19_4_leak_is_no_pod_that_grows_as_far_as_former_pods_of_its_service_did() -> None:
+def test_leak_is_no_pod_that_grows_as_far_as_former_pods_of_its_service_did() -> None:
     """A rollout in the night, and a working day that begins."""
     assert with_former(lambda hours: 350.0 + 300.0 * np.sin(hours / 24 * 2 * np.pi), until=7.0) == ()
     assert len(with_former(lambda hours: np.full(len(hours), 400.0), until=7.0)) == 1
@@ -205,7 +205,7 @@ def test_19_4_leak_is_no_pod_that_grows_as_far_as_former_pods_of_its_service_did
     assert len(with_former(lambda hours: np.full(len(hours), 700.0), until=7.0, begin=12.0)) == 1
 
 
-def test_19_4_leak_is_sure_where_former_pods_of_its_service_grew_until_they_ended() -> None:
+def test_leak_is_sure_where_former_pods_of_its_service_grew_until_they_ended() -> None:
     (found,) = with_former(lambda hours: 1024.0 + 30.0 * (hours + 7.0), until=7.0)
     assert found.ended_before == 1
     assert found.sentence.endswith("; growth of its service ended like this once in the last days")
@@ -214,21 +214,21 @@ def test_19_4_leak_is_sure_where_former_pods_of_its_service_grew_until_they_ende
 
 
 @pytest.mark.parametrize("ago", [8.0, 20.0, 30.0])
-def test_19_4_leak_is_none_where_a_former_pod_gave_memory_back_once(ago: float) -> None:
+def test_leak_is_none_where_a_former_pod_gave_memory_back_once(ago: float) -> None:
     """For an hour, and no growth ended with it."""
     former: Shape = lambda hours: np.where(np.abs(hours + ago) < 0.5, 200.0, 600.0)  # noqa: E731
     assert with_former(former, until=7.0) == ()
 
 
 @pytest.mark.parametrize("fell", [33.0, 20.0, 12.0])
-def test_19_4_leak_of_former_pods_is_known_by_their_whole_lives(fell: float) -> None:
+def test_leak_of_former_pods_is_known_by_their_whole_lives(fell: float) -> None:
     """A pod was killed at 1000 MiB two days ago, yesterday or today, and stayed level afterwards."""
     shape: Shape = lambda hours: np.where(hours < -fell, 1000.0 + 20.0 * (hours + fell), 300.0)  # noqa: E731
     (found,) = with_former(shape, until=7.0)
     assert found.ended_before == 1
 
 
-def test_19_4_leak_without_a_limit_is_dated_by_the_memory_of_its_node() -> None:
+def test_leak_without_a_limit_is_dated_by_the_memory_of_its_node() -> None:
     free = 1200.0
     shapes = {"web-1": growing(100.0, 900.0), "api-1": growing(200.0, 1800.0)}
     found = leaks(shapes, limit=None, age=8 * HOUR, used=64 * 1024 - free)
@@ -241,7 +241,7 @@ def test_19_4_leak_without_a_limit_is_dated_by_the_memory_of_its_node() -> None:
     assert leaks(shapes, limit=None, age=8 * HOUR, used=1024.0) == {}
 
 
-def test_19_4_leak_with_a_pause_has_no_latest_time_beyond_a_year() -> None:
+def test_leak_with_a_pause_has_no_latest_time_beyond_a_year() -> None:
     """It grows for 6 hours, stands still for 14 but for a few bytes, and grows again, in two steps."""
     hours, levels = [-400.0, -24.0, -18.1, -4.0, 0.0], [2000.0, 2000.0, 8000.0, 8000.004, 16000.0]
     shape: Shape = lambda at: np.interp(np.where(at > -4.0, np.ceil(at / 2) * 2, at), hours, levels)  # noqa: E731
@@ -253,7 +253,7 @@ def test_19_4_leak_with_a_pause_has_no_latest_time_beyond_a_year() -> None:
     assert note.endswith(", or never)")
 
 
-def test_19_4_leak_is_dated_by_the_largest_limit_of_a_container_at_the_earliest() -> None:
+def test_leak_is_dated_by_the_largest_limit_of_a_container_at_the_earliest() -> None:
     template = {"memoryLimits": [1024 * MIB, 256 * MIB]}
     pod = a_pod("web-1", owner="web", node="a", age=8 * HOUR, template=template)
     past = {"shop/web-1": series(growing(100.0, 824.0), age=8 * HOUR)}
@@ -262,7 +262,7 @@ def test_19_4_leak_is_dated_by_the_largest_limit_of_a_container_at_the_earliest(
     assert [(each.kill_until - NOW) / HOUR for each in found] == pytest.approx([4.56], rel=0.05)
 
 
-def test_19_4_leak_is_not_found_in_old_samples() -> None:
+def test_leak_is_not_found_in_old_samples() -> None:
     pod = a_pod("web-1", owner="web", node="a", age=8 * HOUR, template={"memoryLimits": [1024 * MIB]})
     past, snapshot = {"shop/web-1": series(growing(100.0, 824.0), age=8 * HOUR)}, cluster([a_node("a")], [pod])
     assert find_leaks(blocks(past, {}), snapshot, now=NOW + 0.5 * HOUR) != ()
@@ -277,7 +277,7 @@ def test_19_4_leak_is_not_found_in_old_samples() -> None:
     noise=st.floats(0, 0.01),
     seed=st.integers(0, 100),
 )
-def test_19_4_leak_from_any_start_at_any_rate_is_found_two_hours_before(
+def test_leak_from_any_start_at_any_rate_is_found_two_hours_before(
     per_hour: float, start: float, noise: float, seed: int
 ) -> None:
     hours = 10.0
@@ -289,7 +289,7 @@ def test_19_4_leak_from_any_start_at_any_rate_is_found_two_hours_before(
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.01])
-def test_19_4_leak_in_steps_or_under_garbage_collection_is_found(noise: float) -> None:
+def test_leak_in_steps_or_under_garbage_collection_is_found(noise: float) -> None:
     """An allocator grows by 64 MiB at a time; a runtime collects garbage of 80 MiB every 20 minutes."""
     steps: Shape = lambda hours: 904.0 + 64.0 * np.floor((hours * 60.0) / 64.0)  # noqa: E731
     garbage: Shape = lambda hours: 860.0 + 60.0 * hours + 80.0 * ((hours * 3 + 90.0) % 1.0)  # noqa: E731

@@ -45,7 +45,7 @@ def outcomes(layout: int, actual: float, periods: int = 40) -> list[ForecastOutc
     ]
 
 
-def test_18_4_a_rise_in_idle_hours_is_added_and_does_not_multiply_the_day() -> None:
+def test_a_rise_in_idle_hours_is_added_and_does_not_multiply_the_day() -> None:
     day = np.full(SLOTS, 50.0)
     day[: SLOTS // 2] = 2000.0  # the window ends after the quiet half
     series = np.tile(day, (2, 8, 1))
@@ -55,20 +55,20 @@ def test_18_4_a_rise_in_idle_hours_is_added_and_does_not_multiply_the_day() -> N
 
 @pytest.mark.parametrize("count", [3, 6, 20])
 @pytest.mark.parametrize("idle", [20.0, 200.0])
-def test_18_4_one_idle_node_that_fills_up_changes_no_other_nodes_forecast(count: int, idle: float) -> None:
+def test_one_idle_node_that_fills_up_changes_no_other_nodes_forecast(count: int, idle: float) -> None:
     random = np.random.default_rng(3)
     series = 1000 * random.lognormal(0, 0.02, (count, 8, SLOTS))
     series[0, :6], series[0, 6:] = idle, 1500
     assert (peaks(series)[1:] < 1300).all()
 
 
-def test_18_3_a_lasting_fall_is_no_rest_day() -> None:
+def test_a_lasting_fall_is_no_rest_day() -> None:
     series = np.full((2, 7, SLOTS), 2000.0)
     series[0, 2:] = 500.0
     assert peaks(series)[0] < 1700
 
 
-def test_18_1_outcomes_of_another_predictor_are_not_learned_from() -> None:
+def test_outcomes_of_another_predictor_are_not_learned_from() -> None:
     mine, others = layout_of("lastDay"), layout_of("max")
     assert mine != others
     learned = learn(outcomes(mine, 1500.0), pool="a", coverage=0.9, now=NOW, predictor="lastDay")
@@ -77,7 +77,7 @@ def test_18_1_outcomes_of_another_predictor_are_not_learned_from() -> None:
     assert other.margins[0] == pytest.approx(0.3)
 
 
-def test_18_1_weekdays_do_not_undo_another_coverage() -> None:
+def test_weekdays_do_not_undo_another_coverage() -> None:
     """Forecasts that were made for a high coverage were above most actuals: that is no property of a weekday."""
     known = outcomes(layout_of("combined"), 700.0, periods=240)
     assert all(

@@ -41,7 +41,7 @@ def forecasts_of(
     return made, snapshot
 
 
-def test_19_4_memory_is_forecast_by_the_highest_of_each_day() -> None:
+def test_memory_is_forecast_by_the_highest_of_each_day() -> None:
     (of_memory, snapshot), (of_cpu, _) = (forecasts_of(each, with_batches()) for each in (OF_MEMORY, OF_CPU))
     assert of_cpu.forecasts.nodes[0].parts.daily_p95 == pytest.approx([1000.0] * DAYS)
     (found,) = of_memory.forecasts.nodes
@@ -53,7 +53,7 @@ def test_19_4_memory_is_forecast_by_the_highest_of_each_day() -> None:
     assert int((peaks.node_at[0] - MIDNIGHT) // 300) in range(99, 107)
 
 
-def test_19_4_caches_in_working_sets_are_not_added_to_what_a_node_uses() -> None:
+def test_caches_in_working_sets_are_not_added_to_what_a_node_uses() -> None:
     """The pod's working set has 1,500 MiB of active files, which the node counts as available."""
     snapshot = world([a_node("a", memory=8 * GIB)], [a_pod("db-0", "a", owner="db", age=AGED)])
     days = history({"shop/db-0": flat(2500.0)}, {"a": flat(1000.0)})
@@ -74,14 +74,14 @@ def test_19_4_caches_in_working_sets_are_not_added_to_what_a_node_uses() -> None
     assert peak(OF_CPU) == pytest.approx(2500.0, rel=0.01), "CPU of pods is CPU of their node"
 
 
-def test_19_4_forecasts_of_memory_cover_more_days_than_those_of_cpu() -> None:
+def test_forecasts_of_memory_cover_more_days_than_those_of_cpu() -> None:
     assert OF_MEMORY.section(Forecast()).coverage == 95.0
     assert OF_MEMORY.section(Forecast(coverage=98.0)).coverage == 98.0
     assert OF_CPU.section(Forecast()).coverage == 90.0
     assert ForecastResource(name="disk").section(Forecast()).coverage == 90.0
 
 
-def test_19_4_declared_events_and_the_speed_of_machines_are_of_cpu() -> None:
+def test_declared_events_and_the_speed_of_machines_are_of_cpu() -> None:
     event = {"name": "sale", "uplift": 100, "from": "1970-01-01T00:00:00Z", "to": "2100-01-01T00:00:00Z"}
     (of_memory, _), (without, _) = (
         forecasts_of(OF_MEMORY, flat(1000.0), **fields) for fields in ({"events": [event]}, {})
@@ -89,7 +89,7 @@ def test_19_4_declared_events_and_the_speed_of_machines_are_of_cpu() -> None:
     assert of_memory.forecasts.nodes[0].peak_millicores == without.forecasts.nodes[0].peak_millicores
 
 
-def test_19_4_a_new_pod_counts_with_its_request_of_memory() -> None:
+def test_a_new_pod_counts_with_its_request_of_memory() -> None:
     made, _ = forecasts_of(OF_MEMORY, flat(1000.0))
     pods = [a_pod("db-0", "a", owner="db", age=AGED), a_pod("new-0", "a", owner="new", memory=2 * GIB)]
     later = world([a_node("a", cpu=8000.0, memory=8 * GIB)], pods)
@@ -98,7 +98,7 @@ def test_19_4_a_new_pod_counts_with_its_request_of_memory() -> None:
     assert after.node_millicores[0] - before.node_millicores[0] >= 2048
 
 
-def test_19_4_the_practice_of_the_learner_is_by_the_highest_too() -> None:
+def test_the_practice_of_the_learner_is_by_the_highest_too() -> None:
     """Batches grow from day to day: outcomes of the P95 would say that nothing changes."""
     series = flat(1000.0)
     series[:, 100:106] = (3000.0 + 200.0 * np.arange(DAYS))[:, None]
@@ -107,7 +107,7 @@ def test_19_4_the_practice_of_the_learner_is_by_the_highest_too() -> None:
     assert made.forecasts.nodes[0].peak_millicores >= series[-1].max()
 
 
-def test_19_4_the_highest_of_a_day_is_unknown_with_samples_of_less_than_half_of_it() -> None:
+def test_the_highest_of_a_day_is_unknown_with_samples_of_less_than_half_of_it() -> None:
     days = np.full((3, SLOTS), np.nan, dtype=np.float32)
     days[0, : SLOTS // 2], days[1, : SLOTS // 2 - 1] = 2.0, 2.0
     days[0, 7] = 5.0
@@ -123,7 +123,7 @@ def test_19_4_the_highest_of_a_day_is_unknown_with_samples_of_less_than_half_of_
         (OF_CPU, {}, 0.0),
     ],
 )
-def test_19_2_a_departed_pod_lowers_the_peak_of_memory_by_what_its_node_is_free_of(
+def test_a_departed_pod_lowers_the_peak_of_memory_by_what_its_node_is_free_of(
     resource: ForecastResource, freed: dict[str, float], left: float
 ) -> None:
     """Each pod uses 1,000 of 2,000. Unless it is known, all of a working set may be cache."""

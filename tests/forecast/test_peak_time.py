@@ -26,7 +26,7 @@ def the_peak(series: np.ndarray) -> tuple[int, int, int]:
     return int(found.slot[0]), int(found.first[0]), int(found.last[0])
 
 
-def test_18_5_the_hour_of_most_days_goes_before_the_hour_of_the_highest() -> None:
+def test_the_hour_of_most_days_goes_before_the_hour_of_the_highest() -> None:
     series = peaks_at(100, 102, 99, 101, 100, 98, 101, 200)
     series[0, -1, 199:202] = 5_000  # yesterday at another time, ten times as high
     slot, first, last = the_peak(series)
@@ -39,7 +39,7 @@ def test_18_5_the_hour_of_most_days_goes_before_the_hour_of_the_highest() -> Non
     assert first < slot < last
 
 
-def test_18_5_newer_days_and_the_same_weekday_count_more() -> None:
+def test_newer_days_and_the_same_weekday_count_more() -> None:
     # ages 7..4 weigh 2.1 with the half of the same weekday, 3..0 weigh 3.2
     assert the_peak(peaks_at(50, 50, 50, 50, 200, 200, 200, 200))[0] == 200
     # two days against two: ages 6 and 5 weigh 1.27, ages 4 and 3 weigh 1.09; without the weekday 0.77
@@ -48,14 +48,14 @@ def test_18_5_newer_days_and_the_same_weekday_count_more() -> None:
     assert the_peak(series)[0] == 50
 
 
-def test_18_5_the_day_is_cyclic() -> None:
+def test_the_day_is_cyclic() -> None:
     slot, first, last = the_peak(peaks_at(286, 2, 286, 2, 286, 2, 286, 2))
     assert slot in (286, 287, 0, 1, 2)
     assert last - first == 4 + 2
     assert (first % SLOTS, last % SLOTS) == (285, 3)
 
 
-def test_18_5_a_day_with_less_than_half_of_its_steps_has_no_vote() -> None:
+def test_a_day_with_less_than_half_of_its_steps_has_no_vote() -> None:
     series = peaks_at(*[100] * 7, 250)
     series[0, -1, :150] = np.nan
     assert the_peak(series) == (100, 99, 101)
@@ -66,7 +66,7 @@ def test_18_5_a_day_with_less_than_half_of_its_steps_has_no_vote() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10_000), turn=st.integers(0, SLOTS - 1))
-def test_18_5_a_turned_day_has_its_peak_turned_and_nodes_do_not_matter_to_each_other(seed: int, turn: int) -> None:
+def test_a_turned_day_has_its_peak_turned_and_nodes_do_not_matter_to_each_other(seed: int, turn: int) -> None:
     random = np.random.default_rng(seed)
     series = random.gamma(2, 100, (5, DAYS, SLOTS)).astype(np.float32)
     series[random.random(series.shape) < 0.02] = np.nan
@@ -80,7 +80,7 @@ def test_18_5_a_turned_day_has_its_peak_turned_and_nodes_do_not_matter_to_each_o
     assert (found.slot <= found.last).all()
 
 
-def test_18_5_the_hour_is_found_more_often_than_yesterdays() -> None:
+def test_the_hour_is_found_more_often_than_yesterdays() -> None:
     # peaks two hours around 10:00 on most days, at any hour on the others
     random = np.random.default_rng(7)
     nodes, days = 400, 9
@@ -99,7 +99,7 @@ def test_18_5_the_hour_is_found_more_often_than_yesterdays() -> None:
     assert inside.mean() >= 0.6
 
 
-def test_18_5_a_forecast_has_the_time_of_most_days_and_its_interval() -> None:
+def test_a_forecast_has_the_time_of_most_days_and_its_interval() -> None:
     # at 14:00 UTC for a week; yesterday at 03:00, higher
     series = flat(200)
     series[:, 168:171] = 900
@@ -113,7 +113,7 @@ def test_18_5_a_forecast_has_the_time_of_most_days_and_its_interval() -> None:
     assert found.peak_until == MIDNIGHT + 171 * STEP_SECONDS
 
 
-def test_18_5_the_interval_lies_within_the_horizon() -> None:
+def test_the_interval_lies_within_the_horizon() -> None:
     series = flat(200)
     series[::2, 284:287], series[1::2, 1:4] = 900, 900
     past, snapshot = history({"shop/web-0": series}), world([a_node("a")], [a_pod("web-0", node="a", age=AGED)])

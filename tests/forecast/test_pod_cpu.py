@@ -106,42 +106,42 @@ def test_siblings_on_saturated_nodes_say_nothing_and_less_is_never_believed() ->
 # ---- a missing replica
 
 
-def test_16_b7_the_share_of_a_missing_replica_is_a_surplus_of_its_siblings() -> None:
+def test_the_share_of_a_missing_replica_is_a_surplus_of_its_siblings() -> None:
     # three pods of 600m each; one is gone, so two carry 900m
     found = figures(replicas("web", {"b": 1, "c": 1}, used=900.0), evictions=[gone()])
     assert found.surplus.tolist() == [300.0, 300.0]
     assert found.here.tolist() == found.elsewhere.tolist() == [900.0, 900.0]
 
 
-def test_16_b7_pods_that_share_no_load_have_no_surplus() -> None:
+def test_pods_that_share_no_load_have_no_surplus() -> None:
     found = figures(replicas("web", {"b": 1, "c": 1}, used=600.0), evictions=[gone()])
     assert found.surplus.tolist() == [0.0, 0.0]
 
 
-def test_16_b7_the_surplus_is_never_more_than_the_missing_ones_load() -> None:
+def test_the_surplus_is_never_more_than_the_missing_ones_load() -> None:
     pods = [a_pod("large", "b", owner="web", used=3_000.0), a_pod("small", "c", owner="web", used=700.0)]
     assert figures(pods, evictions=[gone()]).surplus.tolist() == [300.0, 100.0]
 
 
-def test_16_b7_an_eviction_of_unknown_cpu_counts_as_an_even_share() -> None:
+def test_an_eviction_of_unknown_cpu_counts_as_an_even_share() -> None:
     found = figures(replicas("web", {"b": 1, "c": 1}, used=900.0), evictions=[gone(cpu=NAN)])
     assert found.surplus.tolist() == [300.0, 300.0]
 
 
 @pytest.mark.parametrize(("age", "surplus"), [(30.0, 30.0), (300.0, 300.0), (9_000.0, 300.0)])
-def test_16_b7_the_rate_window_shows_it_bit_by_bit(age: float, surplus: float) -> None:
+def test_the_rate_window_shows_it_bit_by_bit(age: float, surplus: float) -> None:
     found = figures(replicas("web", {"b": 1, "c": 1}, used=900.0, age=86_400.0), evictions=[gone(age)])
     assert found.surplus.tolist() == pytest.approx([surplus, surplus])
 
 
 @pytest.mark.parametrize(("ready_ago", "surplus"), [(30.0, 270.0), (299.0, 1.0), (300.0, 0.0), (5_000.0, 0.0)])
-def test_16_b7_it_fades_out_over_the_window_once_the_replacement_is_ready(ready_ago: float, surplus: float) -> None:
+def test_it_fades_out_over_the_window_once_the_replacement_is_ready(ready_ago: float, surplus: float) -> None:
     evictions = [gone(9_000.0, replaced_at=NOW - ready_ago)]
     found = figures(replicas("web", {"b": 1, "c": 1}, used=900.0), evictions=evictions, in_flight=False)
     assert found.surplus.tolist() == pytest.approx([surplus, surplus])
 
 
-def test_16_b7_a_replacement_counts_with_its_siblings_usual_cpu_until_it_shows_it() -> None:
+def test_a_replacement_counts_with_its_siblings_usual_cpu_until_it_shows_it() -> None:
     pods = [
         *replicas("web", {"b": 2}, used=900.0),
         a_pod("web-new", "c", owner="web", used=20.0, age=900.0, ready=False),
@@ -150,7 +150,7 @@ def test_16_b7_a_replacement_counts_with_its_siblings_usual_cpu_until_it_shows_i
     assert (found.here[2], bool(found.arrived[2]), sources(found)[2]) == (600.0, True, "siblings")
 
 
-def test_16_b7_a_finished_pods_eviction_leaves_nobody_with_more() -> None:
+def test_a_finished_pods_eviction_leaves_nobody_with_more() -> None:
     move = gone()
     move.target_nodes = ()
     assert figures(replicas("web", {"b": 2}, used=900.0), evictions=[move]).surplus.tolist() == [0.0, 0.0]
@@ -159,7 +159,7 @@ def test_16_b7_a_finished_pods_eviction_leaves_nobody_with_more() -> None:
 # ---- machines of different speed
 
 
-def test_16_b9_figures_are_compared_on_the_reference_machine() -> None:
+def test_figures_are_compared_on_the_reference_machine() -> None:
     pods = [
         a_pod("fast", "a", owner="web", used=500.0),
         a_pod("slow", "b", owner="web", used=1_000.0),

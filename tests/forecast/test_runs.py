@@ -5,7 +5,7 @@ from rebalancer.forecast.runs import any_of_runs, sums_of_runs
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_20_3_runs_of_rows_are_summed_as_from_the_definition(seed: int) -> None:
+def test_runs_of_rows_are_summed_as_from_the_definition(seed: int) -> None:
     chance = np.random.default_rng(seed)
     sizes = chance.integers(1, 9, 30)
     starts = np.cumsum(np.append(0, sizes[:-1]))

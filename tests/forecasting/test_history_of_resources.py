@@ -78,7 +78,7 @@ def pod_of(history: History, day: int, name: str = "shop/web-0") -> float:
     return float(block.pod_millicores[block.pod_row[name], 0])
 
 
-def test_19_4_each_resource_has_days_of_its_own(tmp_path: Path) -> None:
+def test_each_resource_has_days_of_its_own(tmp_path: Path) -> None:
     more = [*amounts("memory", 3 * GIB, 1.5 * GIB), *amounts("disk", 0.5, 0.25)]
     with histories(tmp_path, more).keepers() as keepers:
         found = {name: keeper.update(a_snapshot()) for name, keeper in keepers.items()}
@@ -93,7 +93,7 @@ def test_19_4_each_resource_has_days_of_its_own(tmp_path: Path) -> None:
     assert folders == {".", "memory", "disk%2Fbusy"}
 
 
-def test_19_4_without_series_of_memory_cpu_is_as_before(tmp_path: Path) -> None:
+def test_without_series_of_memory_cpu_is_as_before(tmp_path: Path) -> None:
     with histories(tmp_path, [], thresholds=(), resources=()).keepers() as keepers:
         cpu, memory = (keepers[name].update(a_snapshot()) for name in ("cpu", "memory"))
     assert (len(cpu.days), cpu.notes) == (9, ())
@@ -101,7 +101,7 @@ def test_19_4_without_series_of_memory_cpu_is_as_before(tmp_path: Path) -> None:
     assert memory.notes, "a note of its own, and no error"
 
 
-def test_19_4_other_resources_leave_half_of_the_queries_to_cpu(tmp_path: Path) -> None:
+def test_other_resources_leave_half_of_the_queries_to_cpu(tmp_path: Path) -> None:
     with histories(tmp_path, amounts("memory", 3 * GIB, GIB), thresholds=(), per_hour=120).keepers() as keepers:
         cpu, memory = (keepers[name].update(a_snapshot()) for name in ("cpu", "memory"))
         assert len(cpu.days) == 9
@@ -109,7 +109,7 @@ def test_19_4_other_resources_leave_half_of_the_queries_to_cpu(tmp_path: Path) -
         assert any("is only read in part yet" in each for each in memory.notes)
 
 
-def test_19_4_old_days_of_a_resource_that_the_policy_no_longer_names_are_deleted(tmp_path: Path) -> None:
+def test_old_days_of_a_resource_that_the_policy_no_longer_names_are_deleted(tmp_path: Path) -> None:
     more = [*amounts("memory", 3 * GIB, GIB), *amounts("disk", 0.5, 0.25)]
     made = histories(tmp_path, more)
     with made.keepers() as keepers:
@@ -121,7 +121,7 @@ def test_19_4_old_days_of_a_resource_that_the_policy_no_longer_names_are_deleted
     assert list((tmp_path / "one" / "disk%2Fbusy").iterdir()) == []
 
 
-def test_19_4_memory_is_collected_from_cycles_where_no_prometheus_keeps_it(tmp_path: Path) -> None:
+def test_memory_is_collected_from_cycles_where_no_prometheus_keeps_it(tmp_path: Path) -> None:
     clock = Clock(START)
     keeper = HistoryKeeper(
         source=None,

@@ -27,7 +27,7 @@ class Shapeless(Keeper):
 
 
 @pytest.mark.parametrize("keeper", [Broken, Shapeless])
-def test_19_4_cpu_is_forecast_whatever_goes_wrong_with_other_resources(
+def test_cpu_is_forecast_whatever_goes_wrong_with_other_resources(
     keeper: type[Keeper], caplog: pytest.LogCaptureFixture
 ) -> None:
     loop = a_loop(named(DISK, thresholds=["disk-busy"]), **{"disk-busy": 900.0})
@@ -42,7 +42,7 @@ def test_19_4_cpu_is_forecast_whatever_goes_wrong_with_other_resources(
     assert "Traceback" in caplog.text
 
 
-def test_19_4_memory_leaks_that_raise_are_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_leaks_that_raise_are_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     def raises(*_: object, **__: object) -> None:
         raise ValueError("year 24186 is out of range")
 
@@ -54,7 +54,7 @@ def test_19_4_memory_leaks_that_raise_are_a_note(monkeypatch: pytest.MonkeyPatch
     assert set(run.others) == {"memory"}
 
 
-def test_19_4_cpu_is_forecast_before_the_days_of_other_resources_are_read() -> None:
+def test_cpu_is_forecast_before_the_days_of_other_resources_are_read() -> None:
     loop, snapshot = a_loop(named()), cluster(NODES, PODS)
     known = []
 

@@ -155,7 +155,7 @@ def received(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[ForecastOutcomes]
     return seen
 
 
-def test_18_1_forecasts_of_a_pool_are_kept_once_a_period(daemon: Daemon) -> None:
+def test_forecasts_of_a_pool_are_kept_once_a_period(daemon: Daemon) -> None:
     for at in (MIDNIGHT + 10, MIDNIGHT + 910, MIDNIGHT + PERIOD_SECONDS + 10):
         assert daemon.look(at) == ()
     daemon.restart()
@@ -169,7 +169,7 @@ def test_18_1_forecasts_of_a_pool_are_kept_once_a_period(daemon: Daemon) -> None
     assert np.isnan(kept[0].actual).all()
 
 
-def test_18_1_a_day_later_forecasts_are_judged_once_and_learned_from(
+def test_a_day_later_forecasts_are_judged_once_and_learned_from(
     daemon: Daemon, received: list[Sequence[ForecastOutcomes]]
 ) -> None:
     daemon.look(MIDNIGHT)
@@ -185,7 +185,7 @@ def test_18_1_a_day_later_forecasts_are_judged_once_and_learned_from(
     assert again.actual.tolist() == judged.actual.tolist()
 
 
-def test_18_1_a_restarted_daemon_goes_on_with_the_outcomes(
+def test_a_restarted_daemon_goes_on_with_the_outcomes(
     daemon: Daemon, received: list[Sequence[ForecastOutcomes]]
 ) -> None:
     for hours in (0, 6, 24.5, 30.5):
@@ -199,7 +199,7 @@ def test_18_1_a_restarted_daemon_goes_on_with_the_outcomes(
     assert [(each.made_at - MIDNIGHT) // 3600 for each in received[-1]] == [0, 6, 24, 30]
 
 
-def test_18_1_commands_learn_from_the_daemons_outcomes_and_write_nothing(
+def test_commands_learn_from_the_daemons_outcomes_and_write_nothing(
     daemon: Daemon, received: list[Sequence[ForecastOutcomes]]
 ) -> None:
     daemon.look(MIDNIGHT)
@@ -232,7 +232,7 @@ def evict(records: SqlRecords, node: str, outcome: Outcome = Outcome.EVICTED, ta
     [(-0.1, [True, True]), (0.5, [False, True]), (23.9, [False, True]), (24.1, [True, True])],
     ids=["before", "just after", "at the end", "after it"],
 )
-def test_18_1_evicted_nodes_are_not_learned_from(daemon: Daemon, hours: float, known: list[bool]) -> None:
+def test_evicted_nodes_are_not_learned_from(daemon: Daemon, hours: float, known: list[bool]) -> None:
     daemon.look(MIDNIGHT)
     daemon.clock.at = MIDNIGHT + hours * 3600
     evict(daemon.records, "n1")
@@ -242,7 +242,7 @@ def test_18_1_evicted_nodes_are_not_learned_from(daemon: Daemon, hours: float, k
     assert np.isfinite(judged.actual).tolist() == known
 
 
-def test_18_1_nodes_where_replacements_landed_are_not_learned_from(daemon: Daemon) -> None:
+def test_nodes_where_replacements_landed_are_not_learned_from(daemon: Daemon) -> None:
     daemon.look(MIDNIGHT)
     daemon.clock.at = MIDNIGHT + 3600
     evict(daemon.records, "n9", target="n2")
@@ -251,7 +251,7 @@ def test_18_1_nodes_where_replacements_landed_are_not_learned_from(daemon: Daemo
     assert np.isfinite(judged.actual).tolist() == [True, False]
 
 
-def test_18_1_nodes_with_few_samples_are_not_learned_from(daemon: Daemon) -> None:
+def test_nodes_with_few_samples_are_not_learned_from(daemon: Daemon) -> None:
     daemon.past.gaps = {"n1": (MIDNIGHT, MIDNIGHT + 11 * 3600), "n2": (MIDNIGHT, MIDNIGHT + 13 * 3600)}
     daemon.look(MIDNIGHT)
     daemon.look(TOMORROW + 900)
@@ -259,7 +259,7 @@ def test_18_1_nodes_with_few_samples_are_not_learned_from(daemon: Daemon) -> Non
     assert judged.actual.tolist() == pytest.approx([AFTER, np.nan], nan_ok=True)
 
 
-def test_18_1_samples_that_are_to_come_are_waited_for(daemon: Daemon) -> None:
+def test_samples_that_are_to_come_are_waited_for(daemon: Daemon) -> None:
     daemon.look(MIDNIGHT)
     daemon.past.behind = 3600.0
     daemon.look(TOMORROW + 900)
@@ -278,7 +278,7 @@ def test_18_1_samples_that_are_to_come_are_waited_for(daemon: Daemon) -> None:
     ],
     ids=["at its end", "at its begin", "another pool", "after it"],
 )
-def test_18_1_days_with_a_declared_event_are_not_learned_from(
+def test_days_with_a_declared_event_are_not_learned_from(
     daemon: Daemon, pools: list[str], begin: float, known: bool
 ) -> None:
     def at(seconds: float) -> str:
@@ -295,7 +295,7 @@ def test_18_1_days_with_a_declared_event_are_not_learned_from(
     assert np.isfinite(judged.actual).tolist() == [known, known]
 
 
-def test_18_1_a_database_that_fails_is_a_note_and_the_next_run_goes_on(
+def test_a_database_that_fails_is_a_note_and_the_next_run_goes_on(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert daemon.loop.outcomes is not None
@@ -318,7 +318,7 @@ def test_18_1_a_database_that_fails_is_a_note_and_the_next_run_goes_on(
     assert len(daemon.judged()) == 1
 
 
-def test_18_1_outcomes_that_another_replica_judged_are_read_and_old_ones_dropped(
+def test_outcomes_that_another_replica_judged_are_read_and_old_ones_dropped(
     daemon: Daemon, url: str, received: list[Sequence[ForecastOutcomes]]
 ) -> None:
     daemon.look(MIDNIGHT)
@@ -334,7 +334,7 @@ def test_18_1_outcomes_that_another_replica_judged_are_read_and_old_ones_dropped
     assert MIDNIGHT not in [each.made_at for each in received[-1]]
 
 
-def test_18_1_a_forecast_of_an_old_history_is_not_kept(daemon: Daemon) -> None:
+def test_a_forecast_of_an_old_history_is_not_kept(daemon: Daemon) -> None:
     daemon.past.behind = 7 * 3600.0
     assert any("nothing is decided" in note for note in daemon.look(MIDNIGHT))
     assert daemon.waiting() == []
@@ -355,7 +355,7 @@ def with_memory(daemon: Daemon, memory: Any) -> None:
     daemon.restart(keepers={"cpu": daemon.past, "memory": memory})
 
 
-def test_19_4_outcomes_of_memory_are_kept_beside_those_of_cpu(daemon: Daemon) -> None:
+def test_outcomes_of_memory_are_kept_beside_those_of_cpu(daemon: Daemon) -> None:
     with_memory(daemon, MemoryPast(daemon.clock))
     daemon.look(MIDNIGHT)
     assert sorted((each.resource, each.pool) for each in daemon.waiting()) == [
@@ -371,7 +371,7 @@ def test_19_4_outcomes_of_memory_are_kept_beside_those_of_cpu(daemon: Daemon) ->
     assert came["memory"].actual.tolist() == pytest.approx([1.5 * AFTER, 1.5 * AFTER]), "the highest of the day"
 
 
-def test_19_4_a_forecast_learns_from_outcomes_of_its_own_resource_only(daemon: Daemon) -> None:
+def test_a_forecast_learns_from_outcomes_of_its_own_resource_only(daemon: Daemon) -> None:
     with_memory(daemon, MemoryPast(daemon.clock))
     for hours in range(0, 60, 6):
         daemon.look(MIDNIGHT + hours * 3600.0)
@@ -397,7 +397,7 @@ class _Only:
         return tuple(each for each in self.outcomes if each.resource == self.resource), ()
 
 
-def test_19_4_peaks_of_a_loop_have_those_of_memory(daemon: Daemon) -> None:
+def test_peaks_of_a_loop_have_those_of_memory(daemon: Daemon) -> None:
     with_memory(daemon, MemoryPast(daemon.clock))
     daemon.look(MIDNIGHT)
     peaks = daemon.loop.peaks(a_world(), MIDNIGHT)
@@ -407,7 +407,7 @@ def test_19_4_peaks_of_a_loop_have_those_of_memory(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("behind", [7 * 3600.0, 30 * DAY_SECONDS])
-def test_19_4_an_old_history_of_memory_leaves_the_forecasts_of_cpu(daemon: Daemon, behind: float) -> None:
+def test_an_old_history_of_memory_leaves_the_forecasts_of_cpu(daemon: Daemon, behind: float) -> None:
     with_memory(daemon, MemoryPast(daemon.clock, behind=behind))
     daemon.look(MIDNIGHT)
     peaks = daemon.loop.peaks(a_world(), MIDNIGHT)
@@ -415,7 +415,7 @@ def test_19_4_an_old_history_of_memory_leaves_the_forecasts_of_cpu(daemon: Daemo
     assert dict(peaks.resources) == {}
 
 
-def test_19_4_a_history_of_memory_that_fails_is_a_note(daemon: Daemon) -> None:
+def test_a_history_of_memory_that_fails_is_a_note(daemon: Daemon) -> None:
     class Failing(MemoryPast):
         def update(self, _: ClusterSnapshot) -> History:
             return History(days=_FailingDays(), notes=("its Prometheus answers 503",))

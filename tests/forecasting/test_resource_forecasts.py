@@ -67,7 +67,7 @@ def a_loop(policy: RebalancerPolicy, **levels: float) -> ForecastLoop:
     return ForecastLoop(policy=policy, keepers=keepers, clock=Clock())
 
 
-def test_19_4_a_share_is_forecast_with_lines_of_the_policy_only() -> None:
+def test_a_share_is_forecast_with_lines_of_the_policy_only() -> None:
     loop = a_loop(named(DISK, thresholds=["disk-busy"]), **{"disk-busy": 900.0})
     snapshot = cluster(NODES, PODS)
     run = loop.look(snapshot)
@@ -79,7 +79,7 @@ def test_19_4_a_share_is_forecast_with_lines_of_the_policy_only() -> None:
     assert coming.why.startswith("disk-busy peak 89.")
 
 
-def test_19_4_an_amount_is_forecast_once_a_cycle_has_read_its_capacity() -> None:
+def test_an_amount_is_forecast_once_a_cycle_has_read_its_capacity() -> None:
     loop = a_loop(named(LICENCES, thresholds=["licences"]), licences=90_000.0)
     snapshot = cluster(NODES, PODS)
     loop.look(snapshot)
@@ -94,12 +94,12 @@ def test_19_4_an_amount_is_forecast_once_a_cycle_has_read_its_capacity() -> None
     assert (coming.resource, coming.peak_share) == ("licences", pytest.approx(0.9, rel=0.05))
 
 
-def test_19_4_without_thresholds_nothing_is_ahead_of_a_peak() -> None:
+def test_without_thresholds_nothing_is_ahead_of_a_peak() -> None:
     loop = a_loop(named(DISK), **{"disk-busy": 900.0})
     assert loop.look(cluster(NODES, PODS)).coming == ()
 
 
-def test_19_4_a_node_that_is_new_counts_with_the_usual_capacity() -> None:
+def test_a_node_that_is_new_counts_with_the_usual_capacity() -> None:
     policy = named(LICENCES, thresholds=["licences"])
     assert resource_of("licences", policy, {"licences": {"b": float("nan")}}) is None
     resource = resource_of("licences", policy, {"licences": {"b": 10.0, "c": 10.0, "d": 40.0}})
@@ -107,7 +107,7 @@ def test_19_4_a_node_that_is_new_counts_with_the_usual_capacity() -> None:
     assert resource.capacity(cluster(NODES, PODS)).tolist() == [10_000.0]
 
 
-def test_19_2_a_node_is_due_by_each_resource_whose_relief_cannot_wait() -> None:
+def test_a_node_is_due_by_each_resource_whose_relief_cannot_wait() -> None:
     policy = named(DISK, thresholds=["disk-busy"])
     changes = {"forecast": {"mode": "Act"}, "guards": {"min_replicas": 1}}
     policy = policy.model_copy(
@@ -126,7 +126,7 @@ def test_19_2_a_node_is_due_by_each_resource_whose_relief_cannot_wait() -> None:
     assert due(cpu=later, disk=soon) == [("a", "disk-busy")]
 
 
-def test_19_2_memory_of_metrics_server_is_forecast_as_a_share_of_allocatable() -> None:
+def test_memory_of_metrics_server_is_forecast_as_a_share_of_allocatable() -> None:
     made = cluster([a_node("a", memory=8 * GIB)], [])
     made = replace(made, nodes=replace(made.nodes, memory_allocatable_bytes=np.array([6.0 * GIB])))
     by_source = {}
@@ -138,7 +138,7 @@ def test_19_2_memory_of_metrics_server_is_forecast_as_a_share_of_allocatable() -
     assert by_source == {"Prometheus": [8192.0], "MetricsServer": [6144.0]}
 
 
-def test_19_2_what_a_departed_pod_had_of_its_own_is_known_from_the_cycles_before() -> None:
+def test_what_a_departed_pod_had_of_its_own_is_known_from_the_cycles_before() -> None:
     """Of the 1,000 MiB of its working set a quarter was anonymous memory."""
     policy = a_policy(usage={"prometheus": {"url": "http://127.0.0.1:9090"}})
     loop, there, gone = a_loop(policy, memory=1_000.0), cluster(NODES, PODS), cluster(NODES, [])

@@ -24,7 +24,7 @@ def current(*, name: str = "cpu", **figure: object) -> Json:
     return {"type": "Resource", "resource": {"name": name, "current": figure}}
 
 
-def test_16_d15_an_autoscaler_is_read_with_its_target_and_its_status() -> None:
+def test_an_autoscaler_is_read_with_its_target_and_its_status() -> None:
     (scaler,) = read(
         Cluster(
             horizontalpodautoscalers=[
@@ -65,7 +65,7 @@ def test_one_that_can_not_scale_is_not_scaling(condition: str) -> None:
 
 
 @pytest.mark.parametrize("code", [403, 404])
-def test_16_d15_without_the_permission_or_the_api_there_are_none(code: int) -> None:
+def test_without_the_permission_or_the_api_there_are_none(code: int) -> None:
     cluster = Cluster(horizontalpodautoscalers=[an_autoscaler()])
     cluster.refused["horizontalpodautoscalers"] = code
     snapshot = read(cluster)
@@ -76,7 +76,7 @@ def test_16_d15_without_the_permission_or_the_api_there_are_none(code: int) -> N
 @pytest.mark.parametrize(
     ("condition", "resizing"), [("PodResizeInProgress", True), ("PodResizePending", False), ("Ready", False)]
 )
-def test_16_d15_a_resize_in_progress_is_in_the_status(condition: str, resizing: bool) -> None:
+def test_a_resize_in_progress_is_in_the_status(condition: str, resizing: bool) -> None:
     pod = a_pod(
         "a", status={"conditions": [{"type": "Ready", "status": "True"}, {"type": condition, "status": "True"}]}
     )
@@ -84,7 +84,7 @@ def test_16_d15_a_resize_in_progress_is_in_the_status(condition: str, resizing: 
     assert snapshot.statuses[int(snapshot.pods.status[0])].resizing is resizing
 
 
-def test_16_d15_a_resize_that_the_kubelet_can_not_do_holds_nothing() -> None:
+def test_a_resize_that_the_kubelet_can_not_do_holds_nothing() -> None:
     failed = {"type": "PodResizeInProgress", "status": "True", "reason": "Error", "message": "memory limit too low"}
     snapshot = read(Cluster(pods=[a_pod("a", status={"conditions": [failed]})]))
     assert not snapshot.statuses[int(snapshot.pods.status[0])].resizing

@@ -197,7 +197,7 @@ def test_volumes_that_we_may_not_read_leave_claims_unknown_and_stop_nothing() ->
         assert "persistentvolumes" not in watched.cluster.ages()
 
 
-def test_16_b10_limits_and_quotas_follow_their_watches() -> None:
+def test_limits_and_quotas_follow_their_watches() -> None:
     csi = {"metadata": meta("n1"), "spec": {"drivers": [{"name": "disk", "allocatable": {"count": 5}}]}}
     quota = {"metadata": meta("team", "shop"), "status": {"hard": {"pods": "5"}}}
     with watching(a_shop(pods=[a_pod("db", spec=CLAIM)], csinodes=[csi], resourcequotas=[quota])) as watched:
@@ -225,7 +225,7 @@ def test_limits_and_quotas_that_we_may_not_read_stop_nothing() -> None:
 
 
 @pytest.mark.parametrize("code", [403, 404])
-def test_16_d15_autoscalers_follow_their_watch_and_stop_nothing_where_they_can_not_be_read(code: int) -> None:
+def test_autoscalers_follow_their_watch_and_stop_nothing_where_they_can_not_be_read(code: int) -> None:
     scaler = {"metadata": meta("hpa", "shop"), "status": {"currentReplicas": 2, "desiredReplicas": 3}}
     with watching(a_shop(horizontalpodautoscalers=[scaler])) as watched:
         until(watched.cluster.synced)

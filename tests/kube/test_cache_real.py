@@ -146,7 +146,7 @@ def test_the_server_takes_our_events(server: ApiServer, client: ApiClient) -> No
     assert {each["reason"] for each in found} == {"Evicted"}
 
 
-def test_17_1_an_eviction_is_read_back_from_our_event(server: ApiServer, client: ApiClient) -> None:
+def test_an_eviction_is_read_back_from_our_event(server: ApiServer, client: ApiClient) -> None:
     sink = KubeEvents(client=client, clock=FakeClock(), instance="pod-7")
     owner = Owner(kind="Deployment", namespace="default", name="api", uid="u")
     written = Eviction(

@@ -114,7 +114,7 @@ def test_no_answer_in_time_may_have_been_sent() -> None:
 
 
 @pytest.mark.parametrize("timeouts", [Timeouts(read_seconds=0.2), Timeouts(total_seconds=0.2)])
-def test_17_2_an_answer_that_arrives_byte_by_byte_ends_with_the_timeout(timeouts: Timeouts) -> None:
+def test_an_answer_that_arrives_byte_by_byte_ends_with_the_timeout(timeouts: Timeouts) -> None:
     over = threading.Event()
 
     def drips(_: Asked) -> Reply:

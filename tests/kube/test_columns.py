@@ -96,7 +96,7 @@ def test_waiting_pods_show_their_gates_and_nominations() -> None:
         ('0/5 nodes are available: persistentvolumeclaim "data" not found.', True),
     ],
 )
-def test_16_a1_a_pod_that_its_scheduler_could_not_place_says_so(message: str, gated: bool) -> None:
+def test_a_pod_that_its_scheduler_could_not_place_says_so(message: str, gated: bool) -> None:
     refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     fine = {"type": "PodScheduled", "status": "True"}
     pods = [

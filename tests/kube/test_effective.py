@@ -106,7 +106,7 @@ def limited(memory: str | None) -> Container:
     return Container(image="i", resources=Resources(limits=Limits(memory=memory)))
 
 
-def test_19_4_leak_limits_are_those_of_all_containers_or_of_the_pod() -> None:
+def test_leak_limits_are_those_of_all_containers_or_of_the_pod() -> None:
     assert memory_limits([limited("1Gi"), limited("256Mi")], None) == (1024 * MIB, 256 * MIB)
     assert memory_limits([limited("1Gi"), limited(None)], None) == ()
     assert memory_limits([limited("1Gi"), container("1")], None) == ()
@@ -114,7 +114,7 @@ def test_19_4_leak_limits_are_those_of_all_containers_or_of_the_pod() -> None:
     assert memory_limits([], None) == ()
 
 
-def test_19_4_leak_limits_of_zero_are_none() -> None:
+def test_leak_limits_of_zero_are_none() -> None:
     assert memory_limits([limited("1Gi"), limited("0")], None) == ()
     assert memory_limits([limited("1Gi")], Resources(limits=Limits(memory="0"))) == (1024 * MIB,)
     with_limits: list[dict[str, Any]] = [{"resources": {"limits": {"memory": each}}} for each in ("1Gi", "0")]

@@ -163,7 +163,7 @@ def test_every_answer_has_its_outcome_and_is_asked_for_once(case: tuple[Reply, O
     ],
     ids=["KubeVirt's webhook", "a pod that asks for requests only"],
 )
-def test_16_a2_an_evacuation_is_an_eviction_in_the_background(message: str, annotations: dict[str, str]) -> None:
+def test_an_evacuation_is_an_eviction_in_the_background(message: str, annotations: dict[str, str]) -> None:
     script = pod_then(status(429, message), a_pod("web-1", metadata={"annotations": annotations}))
     answer, api = evict(script)
     assert answer == Answer(outcome=Outcome.EVICTED, in_background=True)
@@ -172,7 +172,7 @@ def test_16_a2_an_evacuation_is_an_eviction_in_the_background(message: str, anno
     assert answer == Answer(outcome=Outcome.PLANNED)
 
 
-def test_16_a2_a_pod_whose_eviction_is_in_progress_is_not_asked_for_again() -> None:
+def test_a_pod_whose_eviction_is_in_progress_is_not_asked_for_again() -> None:
     noted = {"annotations": {"descheduler.alpha.kubernetes.io/eviction-in-progress": "kubevirt"}}
     answer, api = evict(pod_then(CREATED, a_pod("web-1", metadata=noted)))
     assert (answer.outcome, code_of(answer)) == (Outcome.FAILED, Reason.EVICTION_IN_PROGRESS)

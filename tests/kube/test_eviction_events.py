@@ -55,20 +55,20 @@ def annotation(eviction: Eviction, **fields: Any) -> str:
     return json.dumps(json.loads(eviction_annotation(eviction)[EVICTION_ANNOTATION]) | fields)
 
 
-def test_17_1_an_eviction_is_read_back_as_it_was_written() -> None:
+def test_an_eviction_is_read_back_as_it_was_written() -> None:
     assert read(annotation(an_eviction())) == [an_eviction()]
     unknown = an_eviction(outcome=Outcome.UNKNOWN, target_nodes=(), level="", in_background=True)
     assert read(annotation(unknown)) == [unknown]
 
 
-def test_19_2_what_the_pod_used_of_each_resource_is_read_back() -> None:
+def test_what_the_pod_used_of_each_resource_is_read_back() -> None:
     amounts = {"memory": PodAmount(2e9, 0.12), "licences": PodAmount(3.0, math.nan)}
     whole = an_eviction(cpu_millicores=750.5, resource="memory", amounts=amounts)
     assert read(annotation(whole)) == [whole]
     assert read(annotation(whole, amounts={"memory": "much"})) == []
 
 
-def test_17_1_an_annotation_from_the_future_counts_from_when_the_server_got_it() -> None:
+def test_an_annotation_from_the_future_counts_from_when_the_server_got_it() -> None:
     (found,) = read(annotation(an_eviction(planned_at=CREATED_AT + 1e6)))
     assert found.planned_at == CREATED_AT + 1.0
     (found,) = read(annotation(an_eviction(planned_at=math.nan)))
@@ -89,11 +89,11 @@ def test_17_1_an_annotation_from_the_future_counts_from_when_the_server_got_it()
     ],
     ids=["empty", "no fields", "deep", "no JSON", "no uid", "did not happen", "no time"],
 )
-def test_17_1_what_is_no_eviction_is_left_out(text: str) -> None:
+def test_what_is_no_eviction_is_left_out(text: str) -> None:
     assert read(text) == []
 
 
-def test_17_1_of_two_events_about_one_pod_the_newer_eviction_counts() -> None:
+def test_of_two_events_about_one_pod_the_newer_eviction_counts() -> None:
     old, new = an_eviction(planned_at=CREATED_AT - 50.0), an_eviction(planned_at=CREATED_AT - 5.0)
     assert read(annotation(new), annotation(old)) == [new]
     assert [each.uid for each in read(annotation(an_eviction(uid="b", planned_at=1.0)), annotation(old))] == [

@@ -33,7 +33,7 @@ def shown(nodes: Nodes) -> dict[str, Any]:
     return plain | {"images": images}
 
 
-def test_20_2_nodes_after_10000_random_events_equal_the_rebuild() -> None:
+def test_nodes_after_10000_random_events_equal_the_rebuild() -> None:
     chance, kept, there = random.Random(20), NodeRecords(), dict[str, Node]()
     for _ in range(10_000):
         node = random_node(chance)
@@ -48,7 +48,7 @@ def test_20_2_nodes_after_10000_random_events_equal_the_rebuild() -> None:
             assert shown(kept.columns()) == shown(fresh.columns())
 
 
-def test_20_2_nodes_that_have_not_changed_are_the_same_object() -> None:
+def test_nodes_that_have_not_changed_are_the_same_object() -> None:
     kept = NodeRecords()
     kept.add([msgspec.convert(a_node(name), Node) for name in ("a", "b")])
     first = kept.columns()
@@ -72,7 +72,7 @@ def by_name(owners: Owners, records: list[Owner]) -> dict[str, tuple[Owner, str]
     return {each.name: (replace(each, parent=0), up) for each, up in zip(records, parents, strict=True)}
 
 
-def test_20_2_owners_after_10000_random_events_equal_the_rebuild() -> None:
+def test_owners_after_10000_random_events_equal_the_rebuild() -> None:
     chance = random.Random(21)
     references = [
         OwnerReference(api_version="apps/v1", kind="ReplicaSet", name=f"rs{n}", uid=f"uid-shop-rs{n}", controller=True)

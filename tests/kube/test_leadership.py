@@ -143,7 +143,7 @@ def test_a_database_that_is_away_when_a_lock_is_made_is_waited_for(runs: list[Ru
     assert running.leadership.waiting_for == str(error)
 
 
-def test_17_2_what_keeps_a_replica_from_leading_is_logged_and_following_is_not(runs: list[Running]) -> None:
+def test_what_keeps_a_replica_from_leading_is_logged_and_following_is_not(runs: list[Running]) -> None:
     with structlog.testing.capture_logs() as logs:
         follower = start(runs, LeaseHeldError("held by b"), LeaseHeldError("held by b"), FakeLock())
         assert follower.leadership.led.wait(10)

@@ -117,7 +117,7 @@ def noted(server: LeaseServer) -> str:
     return str(server.lease["metadata"]["annotations"][SEQUENCE_ANNOTATION])
 
 
-def test_17_1_the_lease_has_the_number_of_the_last_reservation_before_the_call() -> None:
+def test_the_lease_has_the_number_of_the_last_reservation_before_the_call() -> None:
     server, hands, reserved = LeaseServer(), Hands(), [5]
     with serving(server) as (api, client):
         mine = lock(client, hands, sequence=lambda: reserved[0])
@@ -132,7 +132,7 @@ def test_17_1_the_lease_has_the_number_of_the_last_reservation_before_the_call()
         assert len(api.asked) == asked + 1
 
 
-def test_17_1_no_call_is_sent_while_the_number_can_not_be_written() -> None:
+def test_no_call_is_sent_while_the_number_can_not_be_written() -> None:
     server, hands, reserved = LeaseServer(), Hands(), [5]
     with serving(server, attempts=1) as (_, client):
         mine = lock(client, hands, sequence=lambda: reserved[0])
@@ -145,7 +145,7 @@ def test_17_1_no_call_is_sent_while_the_number_can_not_be_written() -> None:
         assert mine.note_sequence()
 
 
-def test_20_4_of_several_calls_at_once_the_first_writes_the_numbers_of_all() -> None:
+def test_of_several_calls_at_once_the_first_writes_the_numbers_of_all() -> None:
     server, hands, reserved, go_on = LeaseServer(), Hands(), [5], threading.Event()
     read: list[int] = []
     all_began = threading.Event()
@@ -184,7 +184,7 @@ def test_20_4_of_several_calls_at_once_the_first_writes_the_numbers_of_all() -> 
         assert noted(server) == "14"
 
 
-def test_17_1_a_ledger_that_lacks_reservations_does_not_lead() -> None:
+def test_a_ledger_that_lacks_reservations_does_not_lead() -> None:
     lease = a_lease("", ledger="ledger-1")
     lease["metadata"]["annotations"][SEQUENCE_ANNOTATION] = "9"
     with serving(LeaseServer(lease)) as (_, client):
@@ -507,7 +507,7 @@ def test_the_boot_clock_goes_on() -> None:
 
 
 @pytest.mark.parametrize("document", [{"kind": "Other"}, {"metadata": []}, {"metadata": {"name": "other"}}, []])
-def test_17_1_a_document_that_is_no_lease_ends_nothing_and_is_not_believed(document: Any) -> None:
+def test_a_document_that_is_no_lease_ends_nothing_and_is_not_believed(document: Any) -> None:
     server, hands = LeaseServer(), Hands()
     with serving(server) as (_, client):
         mine = lock(client, hands)

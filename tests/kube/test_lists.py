@@ -120,7 +120,7 @@ def test_a_page_that_is_no_list_is_unsafe_and_the_garbage_collector_runs_again()
 
 
 @pytest.mark.parametrize("status", [200, 500])
-def test_17_3_a_page_nested_100000_deep_is_one_clear_error(status: int) -> None:
+def test_a_page_nested_100000_deep_is_one_clear_error(status: int) -> None:
     body = b'{"items":[{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}]}"
     with serving(lambda _: Reply(status=status, body=body)) as (_, client), pytest.raises(RebalancerError) as caught:
         names(client)
@@ -153,7 +153,7 @@ def test_paths_follow_the_api() -> None:
     assert NAMESPACES.path() == "/api/v1/namespaces"
 
 
-def test_20_1_the_next_page_is_under_way_while_one_is_decoded() -> None:
+def test_the_next_page_is_under_way_while_one_is_decoded() -> None:
     second_asked = threading.Event()
 
     def answer(asked: Asked) -> Reply:
@@ -173,7 +173,7 @@ def test_20_1_the_next_page_is_under_way_while_one_is_decoded() -> None:
 
 
 @pytest.mark.parametrize("order", ["items first", "items in the head", "token in an item"])
-def test_20_1_a_page_with_another_order_of_fields_is_read_page_by_page(order: str) -> None:
+def test_a_page_with_another_order_of_fields_is_read_page_by_page(order: str) -> None:
     def answer(asked: Asked) -> Reply:
         number = int(asked.query.get("continue", "1/0").split("/")[1])
         body = page(number, "1").body
@@ -191,7 +191,7 @@ def test_20_1_a_page_with_another_order_of_fields_is_read_page_by_page(order: st
     assert len(api.asked) == PAGES
 
 
-def test_20_1_what_is_called_at_the_first_page_is_called_for_each_attempt() -> None:
+def test_what_is_called_at_the_first_page_is_called_for_each_attempt() -> None:
     server = Server(lambda revision, number: status(410, "old") if (revision, number) == (1, 1) else None)
     seen: list[list[str]] = []
     with serving(server) as (_, client):
@@ -199,7 +199,7 @@ def test_20_1_what_is_called_at_the_first_page_is_called_for_each_attempt() -> N
     assert seen == [["1-0-0", "1-0-1"], ["2-0-0", "2-0-1"]]
 
 
-def test_20_1_a_compressed_answer_is_unpacked() -> None:
+def test_a_compressed_answer_is_unpacked() -> None:
     body = gzip.compress(json.dumps(page(PAGES - 1, "1").body).encode())
     with serving(lambda _: Reply(body=body, headers={"Content-Encoding": "gzip"})) as (api, client):
         assert names(client) == [f"1-{PAGES - 1}-{i}" for i in range(2)]
@@ -207,7 +207,7 @@ def test_20_1_a_compressed_answer_is_unpacked() -> None:
 
 
 @pytest.mark.parametrize("body", [b"not compressed", gzip.compress(b"{}" * 1000)[:-20]], ids=["plain", "cut"])
-def test_20_1_an_answer_that_cannot_be_unpacked_is_a_lost_answer(body: bytes) -> None:
+def test_an_answer_that_cannot_be_unpacked_is_a_lost_answer(body: bytes) -> None:
     with (
         serving(lambda _: Reply(body=body, headers={"Content-Encoding": "gzip"}), attempts=1) as (_, client),
         pytest.raises(ConnectError, match="can't be reached: the connection was cut"),
@@ -215,13 +215,13 @@ def test_20_1_an_answer_that_cannot_be_unpacked_is_a_lost_answer(body: bytes) ->
         names(client)
 
 
-def test_20_1_an_empty_answer_that_is_said_to_be_compressed_is_empty() -> None:
+def test_an_empty_answer_that_is_said_to_be_compressed_is_empty() -> None:
     refusal = Reply(status=403, body=b"", headers={"Content-Encoding": "gzip"})
     with serving(lambda _: refusal) as (_, client), pytest.raises(ConnectError, match="not allowed to list namespaces"):
         names(client)
 
 
-def test_20_1_answers_to_writes_come_as_they_are() -> None:
+def test_answers_to_writes_come_as_they_are() -> None:
     with serving(lambda _: Reply()) as (api, client):
         client.send("POST", "/api/v1/namespaces", b"{}")
     assert "gzip" not in api.asked[0].headers.get("Accept-Encoding", "")

@@ -52,7 +52,7 @@ def test_kinds_that_no_pod_names_are_not_listed_and_so_not_complete() -> None:
     assert [each.name for each in snapshot.owners] == ["db"]
 
 
-def test_20_3_replicasets_of_a_deployment_share_what_they_say_of_it() -> None:
+def test_replicasets_of_a_deployment_share_what_they_say_of_it() -> None:
     bodies = [msgspec.json.encode(a_workload(f"web-{n}", **owned_by("Deployment", "web"))) for n in range(2)]
     read = [msgspec.json.decode(body, type=Workload) for body in bodies]
     kept = [with_shared_strings(each) for each in read]

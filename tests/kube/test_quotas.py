@@ -19,7 +19,7 @@ QUOTA: Json = {
 }
 
 
-def test_16_b9_what_is_left_is_hard_less_used_of_the_status() -> None:
+def test_what_is_left_is_hard_less_used_of_the_status() -> None:
     (quota,) = read(Cluster(pods=[a_pod("a")], resourcequotas=[QUOTA])).quotas
     assert (quota.namespace, quota.name) == ("shop", "team")
     assert quota.free == {"requests.cpu": 1_500.0, "requests.memory": 0.0, "pods": -1.0, "requests.nvidia.com/gpu": 4.0}

@@ -33,7 +33,7 @@ def test_what_no_pod_names_any_more_is_dropped_and_the_others_keep_theirs() -> N
     assert [taken.pod_templates[template].labels["name"] for template in columns.template] == [last, "stays"]
 
 
-def test_20_3_a_pod_takes_300_bytes_besides_its_name_and_uid() -> None:
+def test_a_pod_takes_300_bytes_besides_its_name_and_uid() -> None:
     pods = [pod("same", f"u{n}") for n in range(20_000)]
     rows = PodRows()
     tracemalloc.start()
@@ -112,7 +112,7 @@ def shown(rows: PodRows) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_20_2_after_10000_events_the_rows_equal_those_of_a_new_list(seed: int) -> None:
+def test_after_10000_events_the_rows_equal_those_of_a_new_list(seed: int) -> None:
     chance = random.Random(seed)
     rows, live = PodRows(), dict[str, Pod]()
 
@@ -145,7 +145,7 @@ def test_20_2_after_10000_events_the_rows_equal_those_of_a_new_list(seed: int) -
             assert shown(rows) == shown(again)
 
 
-def test_20_2_names_are_the_same_list_until_a_pod_comes_or_goes() -> None:
+def test_names_are_the_same_list_until_a_pod_comes_or_goes() -> None:
     rows = PodRows()
     rows.add([pod("b", "2"), pod("a", "1")])
     before = rows.taken()

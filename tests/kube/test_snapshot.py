@@ -304,7 +304,7 @@ def test_a_rollout_is_seen(case: tuple[str, Json, Json, bool]) -> None:
         ("DaemonSet", {"type": "OnDelete"}, ""),
     ],
 )
-def test_16_c11_the_next_revision_is_that_of_a_statefulset_that_is_updated_by_hand(
+def test_the_next_revision_is_that_of_a_statefulset_that_is_updated_by_hand(
     kind: str, strategy: Json, revision: str
 ) -> None:
     listed = a_workload("x", spec={"updateStrategy": strategy}, state={"currentRevision": "a", "updateRevision": "b"})
@@ -322,7 +322,7 @@ def test_16_c11_the_next_revision_is_that_of_a_statefulset_that_is_updated_by_ha
         ([], False),
     ],
 )
-def test_16_a4_a_finished_job_is_known_by_its_conditions(conditions: list[Json], finished: bool) -> None:
+def test_a_finished_job_is_known_by_its_conditions(conditions: list[Json], finished: bool) -> None:
     job = a_workload("x", state={"conditions": conditions})
     top = top_of(Cluster(pods=[a_pod("a", metadata=owned_by("Job", "x", api="batch/v1"))], jobs=[job]))
     assert top.finished is finished
@@ -407,7 +407,7 @@ def test_pods_are_read_again_one_by_one() -> None:
     assert (states["shop", "b"].terminating, states["shop", "b"].ready) == (True, False)
 
 
-def test_21_1_a_pod_that_is_read_again_has_the_time_since_when_it_is_ready() -> None:
+def test_a_pod_that_is_read_again_has_the_time_since_when_it_is_ready() -> None:
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T04:00:20Z"}
     cluster = Cluster(pods=[a_pod("a", status={"conditions": [ready]}), a_pod("b", status={"conditions": []})])
     with FakeApi(cluster) as api:

@@ -157,14 +157,14 @@ def a_csi_node(name: str, **counts: int | None) -> Json:
     return {"metadata": meta(name), "spec": {"drivers": drivers}}
 
 
-def test_16_b10_volume_limits_of_nodes_are_read_by_driver() -> None:
+def test_volume_limits_of_nodes_are_read_by_driver() -> None:
     csi_nodes = [a_csi_node("n1", disk=25, files=None), a_csi_node("unknown", disk=3)]
     limits = read(Cluster(pods=[WITH_CLAIM], csinodes=csi_nodes)).volume_limits
     assert limits is not None
     assert {driver: column.tolist() for driver, column in limits.items()} == {"disk": [25.0, float("inf")]}
 
 
-def test_16_b10_limits_are_unknown_when_csi_nodes_may_not_be_listed() -> None:
+def test_limits_are_unknown_when_csi_nodes_may_not_be_listed() -> None:
     cluster = Cluster(pods=[WITH_CLAIM])
     cluster.refused["csinodes"] = 403
     assert read(cluster).volume_limits is None
@@ -172,7 +172,7 @@ def test_16_b10_limits_are_unknown_when_csi_nodes_may_not_be_listed() -> None:
     assert read(cluster).volume_limits == {}
 
 
-def test_16_b10_what_a_claim_is_bound_to_is_read_from_its_volume() -> None:
+def test_what_a_claim_is_bound_to_is_read_from_its_volume() -> None:
     volumes = [
         volume("p1", "disk", csi={"driver": "disk.example"}, accessModes=["ReadWriteOnce"]),
         volume("p2", "files", csi={"driver": "files.example"}, accessModes=["ReadWriteMany", "ReadWriteOnce"]),
@@ -185,7 +185,7 @@ def test_16_b10_what_a_claim_is_bound_to_is_read_from_its_volume() -> None:
     assert snapshot.claim_drivers == {("shop", "disk"): "disk.example", ("shop", "files"): "files.example"}
 
 
-def test_16_b10_claims_of_dynamic_resource_allocation_are_read() -> None:
+def test_claims_of_dynamic_resource_allocation_are_read() -> None:
     claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
     snapshot = read(Cluster(pods=[a_pod("a", spec={"resourceClaims": claims}), a_pod("b")]))
     assert [snapshot.pod(index).template.resource_claims for index in range(2)] == [True, False]

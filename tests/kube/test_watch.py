@@ -217,7 +217,7 @@ def test_a_silent_watch_is_opened_again_and_then_listed(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("age", "lists"), [(79.0, 1), (81.0, 2)])
-def test_17_2_a_watch_that_could_not_be_opened_for_long_is_listed_again(age: float, lists: int) -> None:
+def test_a_watch_that_could_not_be_opened_for_long_is_listed_again(age: float, lists: int) -> None:
     server = spaces("a")
     server.scripts["namespaces"].append(status(503, "away"))
     with following(server, pause_seconds=age) as follower:
@@ -282,7 +282,7 @@ def test_a_healthy_minute_forgets_what_was_before() -> None:
     assert backoff.seconds(healthy_seconds=60, at_once=True, retry_after=3) == 3
 
 
-def test_17_2_no_wait_of_a_watch_is_longer_than_20_seconds() -> None:
+def test_no_wait_of_a_watch_is_longer_than_20_seconds() -> None:
     for at_once in (True, False):
         assert Backoff(random.Random(1)).seconds(healthy_seconds=0, at_once=at_once, retry_after=3600) == 20
     backoff = Backoff(random.Random(1))

@@ -84,7 +84,7 @@ def test_the_whole_cluster_is_read(lab: Lab, client: ApiClient) -> None:
     assert {budget.name: budget.disruptions_allowed for budget in snapshot.budgets}["web"] == 1
 
 
-def test_16_d15_the_labs_autoscalers_are_read(tmp_path: Path) -> None:
+def test_the_labs_autoscalers_are_read(tmp_path: Path) -> None:
     web = workload("web", place={"a": 3}, cpu=0.1, cpu_request="100m", hpa={"max_replicas": 6, "utilization": 70})
     with Lab.start(scenario(nodes=[node("a")], workloads=[web], history_days=0.01), speed=20) as lab:
         lab.write_kubeconfig(tmp_path / "kubeconfig")

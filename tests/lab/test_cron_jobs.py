@@ -30,7 +30,7 @@ def test_the_next_time_of_a_schedule_is_the_first_minute_after_now(schedule: str
     assert next_time(schedule, MIDNIGHT + minutes * 60) == MIDNIGHT + due * 60
 
 
-def test_21_4_a_schedule_that_is_none_is_refused() -> None:
+def test_a_schedule_that_is_none_is_refused() -> None:
     for schedule in ("0 0 1 *", "@now", "61 * * * *"):
         with pytest.raises(ValueError, match="expected five fields"):
             next_time(schedule, MIDNIGHT)

@@ -42,7 +42,7 @@ def evicted(start: Start) -> tuple[Lab, dict[str, Any], float]:
     return lab, pod["metadata"], at
 
 
-def test_22_1_a_pod_that_is_evicted_ends_and_its_replacement_is_bound_and_ready(start: Start) -> None:
+def test_a_pod_that_is_evicted_ends_and_its_replacement_is_bound_and_ready(start: Start) -> None:
     lab, gone, at = evicted(start)
     selector = f'{{uid="{gone["uid"]}"}}'
     assert query(lab, f"kube_pod_info{selector}") == []
@@ -60,7 +60,7 @@ def test_22_1_a_pod_that_is_evicted_ends_and_its_replacement_is_bound_and_ready(
     assert query(lab, f"kube_pod_status_ready_time{of_new}", ready - 1.0) == []
 
 
-def test_22_1_requests_and_owners_are_those_of_the_objects(start: Start) -> None:
+def test_requests_and_owners_are_those_of_the_objects(start: Start) -> None:
     lab, _, _ = evicted(start)
     requests = query(lab, 'kube_pod_container_resource_requests{container="web"}')
     assert {row["metric"]["resource"]: float(row["value"][1]) for row in requests} == {"cpu": 0.25, "memory": 2.0**26}
@@ -68,7 +68,7 @@ def test_22_1_requests_and_owners_are_those_of_the_objects(start: Start) -> None
     assert (owner["metric"]["owner_kind"], owner["metric"]["owner_name"]) == ("Deployment", "web")
 
 
-def test_22_1_the_phase_of_a_pod_is_one_at_a_time(start: Start) -> None:
+def test_the_phase_of_a_pod_is_one_at_a_time(start: Start) -> None:
     lab, gone, at = evicted(start)
     for when in (at - 300.0, at + 1.0, None):
         rows = query(lab, f'kube_pod_status_phase{{uid!="{gone["uid"]}"}}', when)
@@ -78,14 +78,14 @@ def test_22_1_the_phase_of_a_pod_is_one_at_a_time(start: Start) -> None:
         assert set(by_pod.values()) == {1.0}
 
 
-def test_22_1_a_budget_and_its_room_are_shown_as_they_were(start: Start) -> None:
+def test_a_budget_and_its_room_are_shown_as_they_were(start: Start) -> None:
     lab, _, at = evicted(start)
     assert one(lab, "kube_poddisruptionbudget_status_desired_healthy") == 1.0
     assert one(lab, "kube_poddisruptionbudget_status_current_healthy") == 3.0
     assert one(lab, "kube_poddisruptionbudget_status_current_healthy", at + 1.0) == 2.0
 
 
-def test_22_1_a_cordoned_node_was_schedulable_before(start: Start) -> None:
+def test_a_cordoned_node_was_schedulable_before(start: Start) -> None:
     lab = start(three_nodes(web()), stepped=True, start_time=MONDAY)
     lab.clock.sleep(600.0)
     lab.cluster.store.change(
@@ -98,7 +98,7 @@ def test_22_1_a_cordoned_node_was_schedulable_before(start: Start) -> None:
     assert one(lab, 'kube_node_status_capacity{node="b",resource="cpu"}') == 8.0
 
 
-def test_22_1_the_page_for_scraping_has_the_same(start: Start) -> None:
+def test_the_page_for_scraping_has_the_same(start: Start) -> None:
     lab, _, _ = evicted(start)
     text = Client(lab.url)("/metrics").body
     for metric in lab.kube_state.spans:

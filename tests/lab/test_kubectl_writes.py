@@ -56,7 +56,7 @@ def kubectl(start: Start, tmp_path: Path) -> Kubectl:
         "run alone --image=nginx",
     ],
 )
-def test_21_4_create_takes_protobuf(kubectl: Kubectl, typed: str) -> None:
+def test_create_takes_protobuf(kubectl: Kubectl, typed: str) -> None:
     done = kubectl(*typed.split())
     assert (done.returncode, done.stderr) == (0, "")
     assert "created" in done.stdout
@@ -64,7 +64,7 @@ def test_21_4_create_takes_protobuf(kubectl: Kubectl, typed: str) -> None:
 
 @pytest.mark.real
 @needs_kubectl
-def test_21_4_a_created_deployment_runs_and_its_namespace_can_be_deleted(kubectl: Kubectl) -> None:
+def test_a_created_deployment_runs_and_its_namespace_can_be_deleted(kubectl: Kubectl) -> None:
     assert kubectl("create", "namespace", "mine").returncode == 0
     assert kubectl("create", "deployment", "site", "--image=nginx", "--replicas=2", "-n", "mine").returncode == 0
     assert "successfully rolled out" in kubectl("rollout", "status", "deployment/site", "-n", "mine").stdout
@@ -77,7 +77,7 @@ def test_21_4_a_created_deployment_runs_and_its_namespace_can_be_deleted(kubectl
 
 @pytest.mark.real
 @needs_kubectl
-def test_21_4_events_say_what_happened_to_pods(kubectl: Kubectl) -> None:
+def test_events_say_what_happened_to_pods(kubectl: Kubectl) -> None:
     assert kubectl("run", "alone", "--image=nginx").returncode == 0
     assert kubectl("wait", "--for=condition=Ready", "pod/alone", "--timeout=20s").returncode == 0
     listed = kubectl("get", "events").stdout
@@ -89,7 +89,7 @@ def test_21_4_events_say_what_happened_to_pods(kubectl: Kubectl) -> None:
 
 @pytest.mark.real
 @needs_kubectl
-def test_21_4_auth_can_i_answers(kubectl: Kubectl) -> None:
+def test_auth_can_i_answers(kubectl: Kubectl) -> None:
     assert kubectl("auth", "can-i", "delete", "pods").stdout.strip() == "yes"
     assert "*.*" in kubectl("auth", "can-i", "--list").stdout
     assert "lab" in kubectl("auth", "whoami").stdout
@@ -97,7 +97,7 @@ def test_21_4_auth_can_i_answers(kubectl: Kubectl) -> None:
 
 @pytest.mark.real
 @needs_kubectl
-def test_21_4_explain_and_strict_validation_know_the_fields(kubectl: Kubectl, tmp_path: Path) -> None:
+def test_explain_and_strict_validation_know_the_fields(kubectl: Kubectl, tmp_path: Path) -> None:
     explained = kubectl("explain", "pods.spec.containers").stdout
     assert "containers <[]Container>" in explained
     assert "List of containers belonging to the pod." in explained
@@ -117,7 +117,7 @@ def test_21_4_explain_and_strict_validation_know_the_fields(kubectl: Kubectl, tm
 
 @pytest.mark.real
 @needs_kubectl
-def test_21_4_helm_keeps_its_releases_as_secrets(kubectl: Kubectl) -> None:
+def test_helm_keeps_its_releases_as_secrets(kubectl: Kubectl) -> None:
     helm = kubectl.with_binary(helm_binary())
     chart = str(Path(__file__).parents[2] / "deploy" / "helm" / "rebalancer")
     values = ["-n", "rb", "--set", "image.repository=example.com/rebalancer", "--set-string", "image.tag=1"]
@@ -141,7 +141,7 @@ def _body(api_version: bytes, kind: bytes, message: bytes) -> bytes:
     return b"k8s\x00" + _field(1, _field(1, api_version) + _field(2, kind)) + _field(2, message)
 
 
-def test_21_4_protobuf_is_read_as_json_has_it() -> None:
+def test_protobuf_is_read_as_json_has_it() -> None:
     meta = _field(1, b"site") + _field(2, b"") + _field(8, b"") + _field(11, _field(1, b"app") + _field(2, b"site"))
     container = _field(1, b"c") + _field(6, _field(3, 80))
     volume = _field(1, b"v") + _field(2, _field(2, b""))
@@ -175,13 +175,13 @@ def test_21_4_protobuf_is_read_as_json_has_it() -> None:
         _body(b"v1", b"Pod", struct.pack("<I", 7)),
     ],
 )
-def test_21_4_a_protobuf_body_that_is_broken_is_400(body: bytes) -> None:
+def test_a_protobuf_body_that_is_broken_is_400(body: bytes) -> None:
     with pytest.raises(ApiError) as refused:
         protobuf.decode(body)
     assert refused.value.code == 400
 
 
-def test_21_4_formats_that_the_lab_has_not_are_406_and_415(start: Start) -> None:
+def test_formats_that_the_lab_has_not_are_406_and_415(start: Start) -> None:
     client = Client(start().url)
     assert client("/api/v1/pods", headers={"Accept": "application/vnd.kubernetes.protobuf"}).code == 406
     assert (

@@ -39,7 +39,7 @@ def usage_in(lab: Lab, tmp_path: Any, usage: dict[str, Any]) -> Usage:
 
 
 @pytest.mark.parametrize("source", ["Prometheus", "MetricsServer"])
-def test_19_1_the_lab_has_memory_of_nodes_and_pods(tmp_path: Any, source: str) -> None:
+def test_the_lab_has_memory_of_nodes_and_pods(tmp_path: Any, source: str) -> None:
     cluster = scenario(
         nodes=[node("a", memory="16Gi"), node("b", memory="16Gi")],
         workloads=[workload("web", place={"a": 2}, memory="3Gi", resources={"disk-busy": 0.3})],
@@ -60,7 +60,7 @@ def test_19_1_the_lab_has_memory_of_nodes_and_pods(tmp_path: Any, source: str) -
         assert disk.pod.tolist() == pytest.approx([0.3, 0.3])
 
 
-def test_19_1_a_new_pod_grows_until_it_is_warm(tmp_path: Any) -> None:
+def test_a_new_pod_grows_until_it_is_warm(tmp_path: Any) -> None:
     warm = MemoryModel(base_bytes=4 * GIB, warm_seconds=600.0)
     cluster = scenario(nodes=[node("a")], workloads=[workload("web", place={"a": 1}, memory=warm)])
     with Lab.start(cluster, stepped=True, start_time=START) as lab:
@@ -75,7 +75,7 @@ def test_19_1_a_new_pod_grows_until_it_is_warm(tmp_path: Any) -> None:
     assert grown[-1] == 4 * GIB
 
 
-def test_19_4_leak_in_the_lab_is_killed_at_its_limit_and_begins_again() -> None:
+def test_leak_in_the_lab_is_killed_at_its_limit_and_begins_again() -> None:
     """200 MiB and 100 MiB an hour; at 700 MiB its containers are OOM-killed."""
     model = MemoryModel(base_bytes=200 * MIB, growth_bytes_per_hour=100 * MIB)
     cluster = scenario(
@@ -103,7 +103,7 @@ def test_19_4_leak_in_the_lab_is_killed_at_its_limit_and_begins_again() -> None:
         assert before.pods[0, 0] / MIB == pytest.approx(650)
 
 
-def test_21_4_memory_without_a_model_differs_by_pod_fills_after_the_start_and_follows_the_cpu() -> None:
+def test_memory_without_a_model_differs_by_pod_fills_after_the_start_and_follows_the_cpu() -> None:
     busy = CpuModel(base=0.5, amplitude=0.8, peak_hour=14.0)
     cluster = scenario(
         nodes=[node("a")],

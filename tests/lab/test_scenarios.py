@@ -64,7 +64,7 @@ def test_the_demo_is_the_same_whenever_it_starts(start: Start) -> None:
     assert uids[0] == uids[1]
 
 
-def test_16_b7_the_siblings_of_an_evicted_pod_carry_its_load_until_the_replacement_is_ready(start: Start) -> None:
+def test_the_siblings_of_an_evicted_pod_carry_its_load_until_the_replacement_is_ready(start: Start) -> None:
     lab = start("demo", stepped=True)
     evicted, *siblings = lab.cluster.pods(workload="suggest")
     names = [("search", pod["metadata"]["name"]) for pod in siblings]

@@ -22,11 +22,11 @@ from rebalancer.model.kinds import KINDS, kind_of, plain_name
         ("pod/", "pod/"),
     ],
 )
-def test_21_2_a_name_with_its_kind_is_that_name(typed: str, plain: str) -> None:
+def test_a_name_with_its_kind_is_that_name(typed: str, plain: str) -> None:
     assert plain_name(typed) == plain
 
 
-def test_21_2_only_the_kinds_that_are_meant_are_left_out() -> None:
+def test_only_the_kinds_that_are_meant_are_left_out() -> None:
     assert plain_name("deploy/web", ["pod"]) == "deploy/web"
     assert kind_of("services") is None
     assert {kind_of(word) for words in KINDS.values() for word in words} == KINDS.keys()

@@ -13,7 +13,7 @@ WITHOUT_START = 1
 """A pod without a start time is too young for a time that isn't known."""
 
 
-def test_16_every_code_says_what_lifts_it() -> None:
+def test_every_code_says_what_lifts_it() -> None:
     assert set(LIFTED_BY) == set(Reason)
     assert all(LIFTED_BY.values())
 
@@ -31,6 +31,6 @@ def refusals_of(code: Reason) -> list[ast.Call]:
 
 
 @pytest.mark.parametrize("code", BY_TIME)
-def test_16_what_time_lifts_says_when(code: Reason) -> None:
+def test_what_time_lifts_says_when(code: Reason) -> None:
     timeless = [each for each in refusals_of(code) if "next_at" not in {one.arg for one in each.keywords}]
     assert len(timeless) == (WITHOUT_START if code is Reason.TOO_YOUNG else 0)

@@ -6,7 +6,7 @@ from rebalancer.model.errors import ConnectError
 from rebalancer.model.secrets import redacted, remember
 
 
-def test_17_4_known_secrets_are_taken_out_the_longest_first() -> None:
+def test_known_secrets_are_taken_out_the_longest_first() -> None:
     remember("opensesame", "opensesame-and-more\n", "abc")
     assert redacted("it was opensesame-and-more, opensesame, abc") == "it was ***, ***, abc"
     assert str(ConnectError("proxy said opensesame")) == "proxy said ***"
@@ -24,5 +24,5 @@ def test_17_4_known_secrets_are_taken_out_the_longest_first() -> None:
         ("bearer token wrong or expired", None),
     ],
 )
-def test_17_4_what_looks_like_credentials_is_taken_out(text: str, left: str | None) -> None:
+def test_what_looks_like_credentials_is_taken_out(text: str, left: str | None) -> None:
     assert redacted(text) == (text if left is None else left)

@@ -125,7 +125,7 @@ def test_coverage_is_the_share_of_nodes_with_usage() -> None:
     assert usage_of(cluster([], []), [], []).coverage == 0.0
 
 
-def test_16_c11_jobs_have_no_revisions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_have_no_revisions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 100,000 may have a pod template of its own: none is read."""
     pods = [
         *(a_pod(f"job-{at}", "n", owner=f"job-{at}", owner_kind="Job", labels={"job": str(at)}) for at in range(20)),

@@ -19,7 +19,7 @@ def random_outline(chance: random.Random) -> PodTemplateOutline:
     return PodTemplateOutline(labels, chance.choice([b"", b"1", b"2"]), chance.random() < 0.3)
 
 
-def test_20_2_an_index_after_random_extensions_equals_the_rebuild() -> None:
+def test_an_index_after_random_extensions_equals_the_rebuild() -> None:
     chance = random.Random(1)
     outlines = [random_outline(chance) for _ in range(1_000)]
     kept, done = TemplateIndex(), 0
@@ -39,7 +39,7 @@ def pod(name: str) -> Pod:
     return msgspec.convert(a_pod(name, metadata={"labels": {"name": name}}), Pod)
 
 
-def test_20_2_only_templates_that_came_are_read_for_the_index() -> None:
+def test_only_templates_that_came_are_read_for_the_index() -> None:
     templates, read = PodTemplates(), list[int]()
 
     def indexed() -> PodTemplateTable:
@@ -57,7 +57,7 @@ def test_20_2_only_templates_that_came_are_read_for_the_index() -> None:
     assert read == [0, 1, 2]
 
 
-def test_20_2_a_template_that_cannot_be_read_gets_no_number() -> None:
+def test_a_template_that_cannot_be_read_gets_no_number() -> None:
     templates = PodTemplates()
     container = {"name": "c", "resources": {"requests": {"cpu": "a lot"}}}
     broken = msgspec.convert(a_pod("a", spec={"containers": [container]}), Pod)

@@ -69,7 +69,7 @@ def to_slack(url: str, folder: Path, **fields: Any) -> Receiver:
 # ---- what is notified
 
 
-def test_21_9_the_evictions_of_a_cycle_are_one_notification_with_before_and_planned() -> None:
+def test_the_evictions_of_a_cycle_are_one_notification_with_before_and_planned() -> None:
     [found] = messages.evictions(a_cycle(("n1", "web-1"), ("n1", "web-2"), ("n2", "api-1")))
     assert found.title == "prod: 3 pods evicted from 2 nodes"
     assert found.text == "n1 (91% -> 68% planned): shop/web-1, shop/web-2\nn2: shop/api-1"
@@ -79,11 +79,11 @@ def test_21_9_the_evictions_of_a_cycle_are_one_notification_with_before_and_plan
 @pytest.mark.parametrize(
     "report", [a_cycle(), a_cycle(("n1", "a"), dry_run=True), a_cycle(("n1", "a"), answer=Answer.REFUSED)]
 )
-def test_21_9_a_dry_run_and_a_cycle_without_evictions_are_not_notified(report: CycleReport) -> None:
+def test_a_dry_run_and_a_cycle_without_evictions_are_not_notified(report: CycleReport) -> None:
     assert messages.evictions(report) == []
 
 
-def test_21_9_a_node_that_was_not_cooled_is_notified_once_settled() -> None:
+def test_a_node_that_was_not_cooled_is_notified_once_settled() -> None:
     [found] = messages.not_effective("prod", [an_assessment(), an_assessment(step=Step.HOUR)])
     assert found.title == "prod: node n1 was not cooled by its evictions: 84%, target 65%"
     assert found.text == "91% to 84%"
@@ -92,11 +92,11 @@ def test_21_9_a_node_that_was_not_cooled_is_notified_once_settled() -> None:
 @pytest.mark.parametrize(
     "fields", [{"outcome": Outcome.COOLED}, {"outcome": Outcome.UNKNOWN}, {"late": True}, {"before_share": 0.6}]
 )
-def test_21_9_a_node_that_was_cooled_or_not_measured_or_not_hot_is_not_notified(fields: dict[str, Any]) -> None:
+def test_a_node_that_was_cooled_or_not_measured_or_not_hot_is_not_notified(fields: dict[str, Any]) -> None:
     assert messages.not_effective("prod", [an_assessment(**fields)]) == []
 
 
-def test_21_9_a_circuit_breaker_is_notified_when_it_opens_and_when_it_closes() -> None:
+def test_a_circuit_breaker_is_notified_when_it_opens_and_when_it_closes() -> None:
     reason = {"pool general": "2 late in pool general, 2 stop it"}
     [opened] = messages.circuit_breakers("prod", {}, reason, now=NOW)
     [open_still] = messages.circuit_breakers("prod", reason, reason, now=NOW + 60)
@@ -107,7 +107,7 @@ def test_21_9_a_circuit_breaker_is_notified_when_it_opens_and_when_it_closes() -
     assert opened.labels == closed.labels
 
 
-def test_21_9_a_breaker_of_the_cluster_is_one_and_not_one_a_pool() -> None:
+def test_a_breaker_of_the_cluster_is_one_and_not_one_a_pool() -> None:
     late = [an_eviction(pool=pool, service=f"shop/{pool}") for pool in ("a", "b", "c")]
     breaker = CircuitBreaker.model_validate({"lateInPool": 2, "lateInCluster": 3})
     assert list(LateEvictions(late, breaker).open_breakers()) == ["the cluster"]
@@ -120,7 +120,7 @@ def test_21_9_a_breaker_of_the_cluster_is_one_and_not_one_a_pool() -> None:
 # ---- rendering
 
 
-def test_21_9_a_template_has_the_fields_of_the_notification() -> None:
+def test_a_template_has_the_fields_of_the_notification() -> None:
     template = "[{{ cluster }}] {{ event }}: {{ title }} {{ labels.node }}{% if resolved %} (ended){% endif %}"
     assert message(a_notification(labels={"node": "n1"}), template) == "[prod] Evictions: t n1"
     assert message(a_notification(labels={"node": "n1"}, ends_at=NOW), template).endswith("(ended)")
@@ -130,20 +130,20 @@ def test_21_9_a_template_has_the_fields_of_the_notification() -> None:
     "template",
     ["{{ 1 / 0 }}", "{{ title|dictsort }}", "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}"],
 )
-def test_21_9_a_template_that_fails_gives_the_default_text_and_the_error(template: str) -> None:
+def test_a_template_that_fails_gives_the_default_text_and_the_error(template: str) -> None:
     text = message(a_notification(), template)
     assert text.startswith("t\nx\n(the template failed: ")
 
 
-def test_21_9_a_template_cannot_leave_its_sandbox() -> None:
+def test_a_template_cannot_leave_its_sandbox() -> None:
     assert "the template failed" in message(a_notification(), "{{ title.__class__.__mro__ }}")
 
 
-def test_21_9_slack_reads_pods_and_not_links() -> None:
+def test_slack_reads_pods_and_not_links() -> None:
     assert slack(a_notification(title="<!channel> a & b", text=""), None) == {"text": "&lt;!channel&gt; a &amp; b"}
 
 
-def test_21_9_alertmanager_gets_an_alert_that_ends_by_itself() -> None:
+def test_alertmanager_gets_an_alert_that_ends_by_itself() -> None:
     [alert] = alertmanager(a_notification(labels={"trigger": "alert"}), None)
     assert alert["labels"] == {"alertname": "RebalancerEvictions", "cluster": "prod", "trigger": "alert"}
     assert alert["annotations"] == {"summary": "t", "description": "x"}
@@ -153,14 +153,14 @@ def test_21_9_alertmanager_gets_an_alert_that_ends_by_itself() -> None:
 # ---- sending
 
 
-def test_21_9_a_webhook_gets_the_message_after_two_failures(tmp_path: Path) -> None:
+def test_a_webhook_gets_the_message_after_two_failures(tmp_path: Path) -> None:
     with webhook() as server:
         server.answers += [503, 429]
         sending.send(to_slack(server.url, tmp_path), a_notification(), threading.Event())
         assert server.posts == [{"text": "t\nx"}]
 
 
-def test_21_9_a_refusal_and_a_dead_receiver_are_errors_without_the_url(tmp_path: Path) -> None:
+def test_a_refusal_and_a_dead_receiver_are_errors_without_the_url(tmp_path: Path) -> None:
     with webhook() as server:
         server.answers += [404]
         receiver = to_slack(server.url, tmp_path)
@@ -171,7 +171,7 @@ def test_21_9_a_refusal_and_a_dead_receiver_are_errors_without_the_url(tmp_path:
     assert "secret" not in f"{refused.value}{dead.value}"
 
 
-def test_21_9_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     receiver = to_slack("http://127.0.0.1:1/x", tmp_path)
     (tmp_path / "url").unlink()
     with pytest.raises(ConfigError, match=r"receiver team: slack.urlFile: can't read .*/url: No such file"):
@@ -179,14 +179,14 @@ def test_21_9_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://a..b/x", f"http://{'a' * 70}/x", "http://[::1/x", "ftp://h/x"])
-def test_21_9_a_url_that_cannot_be_used_is_named_and_ends_nothing(url: str, tmp_path: Path) -> None:
+def test_a_url_that_cannot_be_used_is_named_and_ends_nothing(url: str, tmp_path: Path) -> None:
     outbox, counted = an_outbox([to_slack(url, tmp_path)])
     outbox.put([a_notification()])
     outbox.send_waiting(0.01)
     assert counted.results == [("team", "failed")]
 
 
-def test_21_9_an_echoed_secret_is_redacted_before_it_is_cut(tmp_path: Path) -> None:
+def test_an_echoed_secret_is_redacted_before_it_is_cut(tmp_path: Path) -> None:
     with webhook() as server:
         server.answers += [404]
         server.refusal = "x" * 180 + server.url
@@ -195,7 +195,7 @@ def test_21_9_an_echoed_secret_is_redacted_before_it_is_cut(tmp_path: Path) -> N
     assert "127.0.0.1" not in str(refused.value)
 
 
-def test_21_9_what_waits_when_the_program_stops_is_dropped(tmp_path: Path) -> None:
+def test_what_waits_when_the_program_stops_is_dropped(tmp_path: Path) -> None:
     with webhook() as server:
         receivers, counted, stopping = [to_slack(server.url, tmp_path)], Counted(), threading.Event()
         outbox = Outbox(lambda: receivers, counted, stopping)
@@ -219,7 +219,7 @@ def an_outbox(receivers: Sequence[Receiver]) -> tuple[Outbox, Counted]:
     return Outbox(lambda: receivers, counted, threading.Event()), counted
 
 
-def test_21_9_a_receiver_gets_the_events_that_it_names_and_nothing_twice(tmp_path: Path) -> None:
+def test_a_receiver_gets_the_events_that_it_names_and_nothing_twice(tmp_path: Path) -> None:
     with webhook() as server:
         outbox, counted = an_outbox([to_slack(server.url, tmp_path, events=["CircuitBreaker"])])
         outbox.put([a_notification(), a_notification(event=Event.CIRCUIT_BREAKER)])
@@ -229,7 +229,7 @@ def test_21_9_a_receiver_gets_the_events_that_it_names_and_nothing_twice(tmp_pat
         assert counted.results == [("team", "sent")]
 
 
-def test_21_9_a_receiver_that_refuses_stops_nothing(tmp_path: Path) -> None:
+def test_a_receiver_that_refuses_stops_nothing(tmp_path: Path) -> None:
     with webhook() as server:
         server.answers += [403]
         outbox, counted = an_outbox([to_slack(server.url, tmp_path)])
@@ -239,7 +239,7 @@ def test_21_9_a_receiver_that_refuses_stops_nothing(tmp_path: Path) -> None:
         assert server.posts == [{"text": "second\nx"}]
 
 
-def test_21_9_the_oldest_is_dropped_when_too_many_wait(tmp_path: Path) -> None:
+def test_the_oldest_is_dropped_when_too_many_wait(tmp_path: Path) -> None:
     outbox, counted = an_outbox([to_slack("http://127.0.0.1:1/x", tmp_path)])
     outbox.put(a_notification() for _ in range(MAX_WAITING + 3))
     assert counted.results == [("team", "dropped")] * 3
@@ -248,7 +248,7 @@ def test_21_9_the_oldest_is_dropped_when_too_many_wait(tmp_path: Path) -> None:
 # ---- the policy
 
 
-def test_21_9_nothing_is_sent_unless_a_receiver_is_named() -> None:
+def test_nothing_is_sent_unless_a_receiver_is_named() -> None:
     assert load_policy(GOOD.encode(), source="p.yaml").notifications.receivers == ()
 
 
@@ -266,7 +266,7 @@ def test_21_9_nothing_is_sent_unless_a_receiver_is_named() -> None:
         ("{name: a, slack: {urlFile: f}}, {name: a, slack: {urlFile: f}}", "receivers: expected distinct receiver names, got a more than once"),
     ],
 )  # fmt: skip
-def test_21_9_a_mistake_in_a_receiver_is_one_line(receiver: str, said: str) -> None:
+def test_a_mistake_in_a_receiver_is_one_line(receiver: str, said: str) -> None:
     text = f"{GOOD}notifications:\n  receivers: [{receiver}]\n"
     with pytest.raises(ConfigError) as caught:
         load_policy(text.encode(), source="p.yaml")
@@ -284,7 +284,7 @@ def _alerts(address: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.real
-def test_21_9_a_real_alertmanager_shows_an_open_breaker_and_forgets_a_closed_one(tmp_path: Path) -> None:
+def test_a_real_alertmanager_shows_an_open_breaker_and_forgets_a_closed_one(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("unused")
     with alertmanager_server("http://127.0.0.1:1/unused", token_file=tmp_path / "token") as server:
         receiver = Receiver.model_validate({"name": "am", "alertmanager": {"url": f"http://{server.address}"}})

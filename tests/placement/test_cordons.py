@@ -217,7 +217,7 @@ def test_a_tally_that_is_dropped_and_made_again_meanwhile_is_counted_anew(monkey
     assert board.tally(others).held.tolist() == [2, 1]
 
 
-def test_20_2_marks_of_nodes_equal_those_read_taint_by_taint() -> None:
+def test_marks_of_nodes_equal_those_read_taint_by_taint() -> None:
     taints: list[tuple[Taint, ...]] = [
         (),
         (Taint(key=SOFT_TAINT, value="draining"),),

@@ -74,7 +74,7 @@ def test_a_pod_that_finds_no_room_takes_what_is_left_behind_only_if_it_fits_ther
     assert not takes(cpu=9_000, gated=True)
 
 
-def test_16_a1_a_pod_of_another_scheduler_takes_only_the_first_room_that_it_fits() -> None:
+def test_a_pod_of_another_scheduler_takes_only_the_first_room_that_it_fits() -> None:
     def takes(cpu: float, **template: Any) -> str:
         other = waiting("w", cpu=cpu, memory=0, template={"schedulerName": "mine", **template})
         model, made = model_of(TWO, [mover(**BIG), other])
@@ -89,7 +89,7 @@ def test_16_a1_a_pod_of_another_scheduler_takes_only_the_first_room_that_it_fits
     assert "shop/w (schedulerName mine) fits nowhere else; until it is bound or deleted" in here
 
 
-def test_16_a1_a_pod_that_its_scheduler_cannot_place_takes_only_the_first_room_that_it_fits() -> None:
+def test_a_pod_that_its_scheduler_cannot_place_takes_only_the_first_room_that_it_fits() -> None:
     """The condition PodScheduled knows more than the model: an unbound claim, a plugin."""
     stuck = [waiting(f"w{index}", cpu=4_000, unschedulable=True) for index in range(20)]
     assert fits(TWO, [mover(**BIG), *stuck]) == {"cold"}
@@ -155,7 +155,7 @@ def test_a_crowd_that_waits_is_placed_whole() -> None:
     assert fits(nodes, [mover(cpu=1, memory=0), *crowd[:800]]) != set()
 
 
-def test_16_a1_a_crowd_of_jobs_that_waits_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crowd_of_jobs_that_waits_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each Job has a template of its own; asked one by one, 2,000 of them took 0.1 s for each pod that was judged."""
     crowd = [waiting(f"j{index:03d}", owner=f"j{index:03d}", cpu=4_000, unschedulable=True) for index in range(200)]
     model, made = model_of(TWO, [mover(**BIG), *crowd])

@@ -38,13 +38,13 @@ def targets(snapshot: ClusterSnapshot, pod: int = 0) -> list[str]:
     return [name for name, fits in zip(snapshot.nodes.names, feasible.tolist(), strict=True) if fits]
 
 
-def test_16_b10_a_full_node_is_no_target_node() -> None:
+def test_a_full_node_is_no_target_node() -> None:
     snapshot = shop(with_disk("db", "n1"), with_disk("a", "n2"), with_disk("b", "n2"))
     assert targets(snapshot) == ["n1", "n3"]
     assert targets(shop(with_disk("db", "n1"), with_disk("a", "n2"))) == ["n1", "n2", "n3"]
 
 
-def test_16_b10_each_of_a_pods_volumes_counts() -> None:
+def test_each_of_a_pods_volumes_counts() -> None:
     assert targets(shop(with_disk("db", "n3", "data", "log"), with_disk("a", "n2"))) == ["n1", "n3"]
 
 
@@ -54,7 +54,7 @@ def test_volumes_of_other_drivers_and_of_none_do_not_count() -> None:
     assert targets(shop(a_pod("web", "n1", owner="web"), *full)) == ["n1", "n2", "n3"]
 
 
-def test_16_b10_moves_of_the_plan_count() -> None:
+def test_moves_of_the_plan_count() -> None:
     snapshot = shop(with_disk("db", "n3"), with_disk("a", "n3"), limits=(1.0, 0.0, 2.0))
     model = PlacementModel(snapshot, cordoned=np.array([False, False, True]))
     assert model.feasible(snapshot.pod(0)).tolist() == [True, False, False]  # type: ignore[union-attr]

@@ -73,7 +73,7 @@ def test_when_one_can_not_go_none_does_and_all_say_which(pod: APod, why: str) ->
     assert plan.codes["old-0"] == "NotCordoned"
 
 
-def test_16_a6_all_pods_that_hold_a_node_are_named() -> None:
+def test_all_pods_that_hold_a_node_are_named() -> None:
     def why(count: int) -> str:
         bad = [single(f"bad-{at}", "old", used=100.0, template=VETO) for at in range(count)]
         one = scene([a_node("old"), cold()], [*pods_on("old"), *bad])

@@ -104,7 +104,7 @@ def hot_world(**fields: Any) -> tuple[list[ANode], list[APod]]:
     return nodes, pods
 
 
-def test_19_5_a_node_has_a_line_for_each_resource_and_pods_their_shares() -> None:
+def test_a_node_has_a_line_for_each_resource_and_pods_their_shares() -> None:
     nodes, pods = [a_node("n1"), a_node("n2")], replicas("web", {"n1": 3}, used=500.0)
     node = np.array([90.0, 10.0])
     memory = ResourceUsage(
@@ -472,7 +472,7 @@ def test_what_a_scheduler_decides_that_is_not_known_is_not_told() -> None:
         (1, 60.0, "no mean over several pods is known"),
     ],
 )
-def test_16_d15_it_says_what_a_move_does_to_the_mean_of_an_autoscaler(pods: int, mean: float, says: str) -> None:
+def test_it_says_what_a_move_does_to_the_mean_of_an_autoscaler(pods: int, mean: float, says: str) -> None:
     scaler = HorizontalAutoscaler(
         name="web-hpa",
         namespace="shop",
@@ -495,7 +495,7 @@ def test_16_d15_it_says_what_a_move_does_to_the_mean_of_an_autoscaler(pods: int,
 # ---- CPU elsewhere
 
 
-def test_16_b8_it_says_what_a_landing_counts_and_where_the_figure_is_from() -> None:
+def test_it_says_what_a_landing_counts_and_where_the_figure_is_from() -> None:
     nodes = [a_node("full", cpu=4_000, used=4_000.0), a_node("other", cpu=4_000, used=2_000.0)]
     pods = [a_pod("squeezed", "full", owner="web", used=900.0), a_pod("rested", "other", owner="web", used=2_000.0)]
     pods += [a_pod("alone", "full", owner="api", used=100.0, cpu=700.0)]
@@ -523,7 +523,7 @@ def contradictions(scene: ExplainContext) -> list[tuple[str, str]]:
     return out
 
 
-def test_21_1_no_check_says_the_opposite_of_the_plan() -> None:
+def test_no_check_says_the_opposite_of_the_plan() -> None:
     """One pod of web is evicted; by then its service has one in flight, as many as may be."""
     nodes = [a_node("n1"), a_node("n2")]
     pods = [*replicas("web", {"n1": 5, "n2": 1}, used=2900.0, cpu=2000.0), *replicas("cart", {"n2": 2}, used=800.0)]
@@ -533,7 +533,7 @@ def test_21_1_no_check_says_the_opposite_of_the_plan() -> None:
     assert contradictions(scene) == []
 
 
-def test_21_1_the_landing_of_a_pod_that_the_plan_refused_says_what_the_plans_other_evictions_change() -> None:
+def test_the_landing_of_a_pod_that_the_plan_refused_says_what_the_plans_other_evictions_change() -> None:
     scene = scene_of(*hot_world())
     evicted = {each.pod for each in scene.report.evictions}
     assert evicted

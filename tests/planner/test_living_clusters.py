@@ -32,12 +32,12 @@ def pending(name: str, **fields: Any) -> APod:
 
 @pytest.mark.parametrize("count", [1, 20])
 @pytest.mark.parametrize("fields", [{"template": {"schedulerName": "volcano"}}, {"unschedulable": True}])
-def test_16_a1_a_pod_that_waits_for_something_else_stops_no_move(fields: dict[str, Any], count: int) -> None:
+def test_a_pod_that_waits_for_something_else_stops_no_move(fields: dict[str, Any], count: int) -> None:
     waiting = [pending(f"w{number}", cpu=1_500, **fields) for number in range(count)]
     assert plan_for([hot(), cold()], [*HOT, *waiting]).pods == ["p0", "p1", "p2", "p3"]
 
 
-def test_16_a1_a_pod_that_would_take_the_room_stops_the_moves_of_its_node_only() -> None:
+def test_a_pod_that_would_take_the_room_stops_the_moves_of_its_node_only() -> None:
     waiting = pending("w", cpu=1_400, template={"schedulerName": "volcano", **HERE})
     nodes = [hot(), a_node("other", used=13_400.0), cold()]
     other = [heavy("other", 13_000), *(single(f"q{number}", "other", used=750.0, cpu=500) for number in range(4))]
@@ -52,7 +52,7 @@ STAYS = [heavy("hot", 13_000), single("a", used=500.0), single("b", used=400.0),
 BEST_EFFORT = {"strategies": [{"name": "LowNodeUtilization", "args": {"bestEffort": True}}]}
 
 
-def test_16_c12_a_node_that_would_stay_over_high_is_left_alone() -> None:
+def test_a_node_that_would_stay_over_high_is_left_alone() -> None:
     outcome = plan_for([hot(), cold()], STAYS)
     assert outcome.pods == []
     assert outcome.refusals == {"agent-hot": "DaemonSetPod", **dict.fromkeys("abc", "HighUnreachable")}
@@ -60,11 +60,11 @@ def test_16_c12_a_node_that_would_stay_over_high_is_left_alone() -> None:
     assert message.endswith("its own processes and pods that may not go use 76.2% (cpu), high is 75%")
 
 
-def test_16_c12_it_is_relieved_where_the_policy_says_best_effort() -> None:
+def test_it_is_relieved_where_the_policy_says_best_effort() -> None:
     assert plan_all([hot(), cold()], STAYS, a_policy(**ANY_REPLICAS, **BEST_EFFORT)).pods == ["a", "b", "c"]
 
 
-def test_16_c12_and_where_everything_together_brings_it_under_high() -> None:
+def test_and_where_everything_together_brings_it_under_high() -> None:
     assert plan_for([hot(), cold()], [*STAYS, single("d", used=200.0)]).pods == ["a", "b", "c", "d"]
     # each too small to be worth an eviction now
     small = [single(f"s{number}", used=50.0) for number in range(4)]
@@ -88,7 +88,7 @@ def test_16_c12_and_where_everything_together_brings_it_under_high() -> None:
         ({"terminating": True, "used": 100.0}, False),
     ],
 )
-def test_16_c12_a_pod_counts_that_is_kept_for_a_time_only(fields: dict[str, Any], goes: bool) -> None:
+def test_a_pod_counts_that_is_kept_for_a_time_only(fields: dict[str, Any], goes: bool) -> None:
     last = a_pod("d", "hot", **{"owner": "d", "used": 2_000.0, **fields})
     outcome = plan_for([hot(), cold()], [*STAYS, last])
     assert bool(outcome.pods) == goes
@@ -98,7 +98,7 @@ def test_16_c12_a_pod_counts_that_is_kept_for_a_time_only(fields: dict[str, Any]
 @pytest.mark.parametrize(
     "limits", [{"cycle": 1}, {"node": 1}, {"service": 0}], ids=["of the cycle", "of the node", "in flight"]
 )
-def test_16_c12_limits_are_no_reason_to_leave_it_alone(limits: dict[str, int]) -> None:
+def test_limits_are_no_reason_to_leave_it_alone(limits: dict[str, int]) -> None:
     planner, snapshot = planned([hot(), cold()], [*STAYS, single("d", used=200.0)], **limits)
     moves = 0
     while (move := planner.next_move()) is not None:
@@ -110,7 +110,7 @@ def test_16_c12_limits_are_no_reason_to_leave_it_alone(limits: dict[str, int]) -
     assert len(snapshot.pods) == 5
 
 
-def test_16_c12_a_refusal_in_the_middle_of_the_plan_does_not_end_the_relief_of_its_node() -> None:
+def test_a_refusal_in_the_middle_of_the_plan_does_not_end_the_relief_of_its_node() -> None:
     """A budget without room keeps the large pods now: what is left alone would not do, but all together does."""
     nodes, others = [hot(), cold()], [single(name, used=300.0) for name in "bcd"]
     pods = [heavy("hot", 13_000), *replicas("large", {"hot": 2}, used=500.0), *others]
@@ -132,7 +132,7 @@ def test_16_c12_a_refusal_in_the_middle_of_the_plan_does_not_end_the_relief_of_i
     assert Reason.HIGH_UNREACHABLE not in codes.values()
 
 
-def test_16_c12_one_node_that_stays_hot_leaves_the_others_plan_as_it_is() -> None:
+def test_one_node_that_stays_hot_leaves_the_others_plan_as_it_is() -> None:
     other = [heavy("other", 13_000), *(single(f"q{number}", "other", used=750.0, cpu=500) for number in range(4))]
     alone = plan_for([a_node("other", used=13_400.0), cold()], other)
     both = plan_for([hot(), a_node("other", used=13_400.0), cold()], [*STAYS, *other])

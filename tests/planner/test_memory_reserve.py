@@ -40,7 +40,7 @@ def planned(nodes: Sequence[float], pods: Sequence[float], **policy: Any) -> Out
     )
 
 
-def test_19_3_nothing_lands_where_too_little_memory_would_stay_available() -> None:
+def test_nothing_lands_where_too_little_memory_would_stay_available() -> None:
     assert planned([5, 15.9], [2]).pods == ["a"]
     outcome = planned([5, 16.5], [2])
     assert outcome.refusals == {"a": "NoNodeWithMemory"}
@@ -48,24 +48,24 @@ def test_19_3_nothing_lands_where_too_little_memory_would_stay_available() -> No
     assert "cold would keep 7.5% of its memory (1.5Gi of 20Gi), at least 10% must stay available" in refusal.message
 
 
-def test_19_3_the_least_that_stays_available_is_the_policys() -> None:
+def test_the_least_that_stays_available_is_the_policys() -> None:
     assert Guards().min_memory_available == 10.0
     assert planned([5, 16.5], [2], guards={"minReplicas": 1, "minMemoryAvailable": 5}).pods == ["a"]
     assert planned([5, 15.9], [2], guards={"minReplicas": 1, "minMemoryAvailable": 20}).pods == []
     assert planned([5, 19.0], [1], guards={"minReplicas": 1, "minMemoryAvailable": 0}).pods == ["a"]
 
 
-def test_19_3_a_pod_of_unknown_memory_counts_with_its_request() -> None:
+def test_a_pod_of_unknown_memory_counts_with_its_request() -> None:
     """It requests a GiB."""
     assert planned([5, 16.9], [NAN]).pods == ["a"]
     assert planned([5, 17.1], [NAN]).pods == []
 
 
-def test_19_3_a_node_of_unknown_memory_is_judged_by_all_else() -> None:
+def test_a_node_of_unknown_memory_is_judged_by_all_else() -> None:
     assert planned([5, NAN], [2]).pods == ["a"]
 
 
-def test_19_3_memory_is_checked_without_any_thresholds() -> None:
+def test_memory_is_checked_without_any_thresholds() -> None:
     """RemoveDuplicates balances nothing, and its pool has no thresholds."""
     policy = a_policy(
         pools=[{"name": "general", "selector": {"matchLabels": {"pool": "general"}}}],
@@ -80,7 +80,7 @@ def test_19_3_memory_is_checked_without_any_thresholds() -> None:
     assert (moved(10), moved(17)) == (1, 0)
 
 
-def test_19_3_replacements_of_one_plan_are_added_up() -> None:
+def test_replacements_of_one_plan_are_added_up() -> None:
     """Two of three pods fill the node to nine tenths."""
     pods = [single(name, used=1_300.0) for name in "abc"]
     outcome = plan_all([hot(), cold()], pods, a_policy(**ANY_REPLICAS), usage=memory_of([10, 13], [2.5, 2.5, 2.5]))
@@ -88,7 +88,7 @@ def test_19_3_replacements_of_one_plan_are_added_up() -> None:
     assert set(outcome.refusals.values()) == {"NoNodeWithMemory"}
 
 
-def test_19_3_a_landing_that_is_not_certain_names_the_node_without_memory() -> None:
+def test_a_landing_that_is_not_certain_names_the_node_without_memory() -> None:
     nodes = [hot(), cold(), cold("full", labels={"pool": "general"})]
     pods = [single("a", used=3_000.0)]
     outcome = plan_all(nodes, pods, a_policy(**ANY_REPLICAS), usage=memory_of([5, 5, 19], [2]))
@@ -97,7 +97,7 @@ def test_19_3_a_landing_that_is_not_certain_names_the_node_without_memory() -> N
     assert "full would keep 0% of its memory (0 of 20Gi), at least 10%" in refusal.message
 
 
-def test_19_3_both_reasons_name_the_setting_that_lifts_them() -> None:
+def test_both_reasons_name_the_setting_that_lifts_them() -> None:
     for reason in (Reason.NO_NODE_WITH_MEMORY, Reason.TARGET_NODE_WITHOUT_MEMORY):
         assert "guards.minMemoryAvailable" in LIFTED_BY[reason]
 
@@ -126,13 +126,13 @@ def expected(ages: Sequence[float], amounts: Sequence[float]) -> list[float]:
         ([9000], [30], [30]),
     ],
 )
-def test_19_3_a_pod_uses_what_its_siblings_of_that_age_or_older_use(
+def test_a_pod_uses_what_its_siblings_of_that_age_or_older_use(
     ages: list[float], amounts: list[float], wanted: list[float]
 ) -> None:
     assert expected(ages, amounts) == wanted
 
 
-def test_19_3_pods_that_are_still_growing_fill_their_node() -> None:
+def test_pods_that_are_still_growing_fill_their_node() -> None:
     pods = [
         APod(name="old", node="n", owner="web", age=86_400.0),
         APod(name="young", node="m", owner="web", age=600.0),

@@ -46,16 +46,16 @@ def saturated(siblings: float, **fields: Any) -> Outcome:
     return planned(nodes, pods)
 
 
-def test_16_b8_a_pod_of_a_saturated_node_lands_with_what_its_siblings_use_elsewhere() -> None:
+def test_a_pod_of_a_saturated_node_lands_with_what_its_siblings_use_elsewhere() -> None:
     # 2,600m is the target of the empty node: two would use 4,000m there, not the 2,600m that they show
     assert saturated(2_000.0).moves == [("web-0", "full", "empty")]
 
 
-def test_16_b8_siblings_that_use_no_more_change_nothing() -> None:
+def test_siblings_that_use_no_more_change_nothing() -> None:
     assert len(saturated(1_300.0).moves) == 2
 
 
-def test_16_b8_without_siblings_on_rested_nodes_it_lands_with_its_request() -> None:
+def test_without_siblings_on_rested_nodes_it_lands_with_its_request() -> None:
     nodes = [a_node("full", cpu=4_000, used=4_000.0), a_node("empty", cpu=4_000, used=0.0)]
     pods = replicas("web", {"full": 3}, used=1_300.0, cpu=1_400.0)
     assert len(planned(nodes, pods).moves) == 1
@@ -74,7 +74,7 @@ def one_to_move(on: str) -> list[APod]:
     return [*replicas("web", {on: 1, "other": 1}, used=2_500.0), asks]
 
 
-def test_16_b9_the_same_work_is_more_cpu_on_a_slower_machine() -> None:
+def test_the_same_work_is_more_cpu_on_a_slower_machine() -> None:
     fast = a_node("fast", used=12_800.0, labels={"pool": "general", "type": "new"})
     slow = a_node("slow", used=6_000.0, labels={"pool": "general", "type": "old"})
     generation = {"label": "type", "factors": {"new": 2.0, "old": 1.0}}
@@ -84,7 +84,7 @@ def test_16_b9_the_same_work_is_more_cpu_on_a_slower_machine() -> None:
     assert planned([fast, slow, OTHER], one_to_move("fast")).moves == [("web-0", "fast", "slow")]
 
 
-def test_16_b9_the_cpu_of_a_terminating_pod_is_no_free_room() -> None:
+def test_the_cpu_of_a_terminating_pod_is_no_free_room() -> None:
     nodes = [a_node("hot", used=12_800.0), a_node("target", used=9_000.0), OTHER]
     leaving = a_pod("leaving", "target", owner="other", used=4_000.0, terminating=True)
     assert planned(nodes, [*one_to_move("hot"), leaving]).refusals["web-0"] == "NoNodeWithHeadroom"
@@ -108,12 +108,12 @@ def resized(kind: str, newest: float) -> Outcome:
     return planned(nodes, pods)
 
 
-def test_16_b9_a_replacement_requests_what_the_newest_sibling_does() -> None:
+def test_a_replacement_requests_what_the_newest_sibling_does() -> None:
     assert resized("ReplicaSet", 500.0).moves == [("web-0", "hot", "target")]
     assert resized("ReplicaSet", 1_000.0).moves == [("web-0", "hot", "target")]
     assert resized("ReplicaSet", 1_001.0).refusals["web-0"] == "NoTargetNode"
 
 
-def test_16_b9_a_pod_of_a_stateful_set_that_was_resized_is_not_promised_a_landing() -> None:
+def test_a_pod_of_a_stateful_set_that_was_resized_is_not_promised_a_landing() -> None:
     assert resized("StatefulSet", 500.0).moves == [("web-0", "hot", "target")]
     assert resized("StatefulSet", 600.0).refusals["web-0"] == "PlacementNotModelled"

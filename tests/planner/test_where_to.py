@@ -241,7 +241,7 @@ def test_without_such_rules_it_may_land_on_either() -> None:
 # ---- issue 16, A5: `low` is asked of the nodes to which the pod can go, and PoolFull says what is true
 
 
-def test_16_a5_a_low_node_of_another_pool_to_which_the_pod_cannot_go_does_not_count() -> None:
+def test_a_low_node_of_another_pool_to_which_the_pod_cannot_go_does_not_count() -> None:
     """The warm node is under its target, and would take the pod if a low node were not asked for."""
     nodes = [hot(), cold("warm", used=8_500.0), cold("far", labels={"pool": "other"})]
     policy = a_policy(pools=TWO_POOLS, **ANY_REPLICAS)
@@ -269,7 +269,7 @@ def test_16_a5_a_low_node_of_another_pool_to_which_the_pod_cannot_go_does_not_co
     ],
     ids=["young", "not Ready", "cordoned", "leaving", "candidate"],
 )
-def test_16_a5_a_full_pool_names_the_low_nodes_that_are_closed(closed: dict[str, Any], says: str) -> None:
+def test_a_full_pool_names_the_low_nodes_that_are_closed(closed: dict[str, Any], says: str) -> None:
     nodes = [hot(), cold("cold", **closed), cold("cool", **closed)]
     (refusal,) = [
         each

@@ -102,7 +102,7 @@ def test_both_utilization_strategies_with_other_marks_on_the_same_nodes_leave_th
     assert told(differences, "pluginConfig[1].args.thresholds").kind == "not supported"
 
 
-def test_19_5_thresholds_of_extended_resources_are_taken_over() -> None:
+def test_thresholds_of_extended_resources_are_taken_over() -> None:
     args = {"thresholds": {"cpu": 20, "nvidia.com/gpu": 20}, "targetThresholds": {"cpu": 50, "nvidia.com/gpu": 50}}
     _, pool, differences = of_strategy("LowNodeUtilization", args)
     assert pool["requestThresholds"] == {
@@ -141,7 +141,7 @@ def test_usage_of_the_metrics_server_becomes_real_cpu(how: dict[str, Any], top: 
     }
 
 
-def test_19_5_thresholds_of_memory_alone_are_taken_over() -> None:
+def test_thresholds_of_memory_alone_are_taken_over() -> None:
     """CPU has thresholds too in our format: those by which no node is hot."""
     args = {"thresholds": {"memory": 30}, "targetThresholds": {"memory": 60}}
     metrics = {"metricsUtilization": {"source": "KubernetesMetrics"}}
@@ -154,7 +154,7 @@ def test_19_5_thresholds_of_memory_alone_are_taken_over() -> None:
     assert told(differences, "args.thresholds").kind == "different"
 
 
-def test_19_5_deviation_of_memory_is_a_difference() -> None:
+def test_deviation_of_memory_is_a_difference() -> None:
     how = {"metricsUtilization": {"source": "KubernetesMetrics"}, "useDeviationThresholds": True}
     policy = theirs(("LowNodeUtilization", {**BY_METRICS, **how}), metricsCollector={"enabled": True})
     ours, differences = imported(policy)
@@ -203,7 +203,7 @@ def test_deviation_thresholds_of_requests_become_those_of_real_cpu_and_it_is_tol
         ("PodLifeTime", {"maxPodLifeTimeSeconds": 86400, "states": ["Succeeded"]}, {"nodeFit": True}, "enabled[0]"),
     ],
 )  # fmt: skip
-def test_21_3_what_would_evict_more_than_the_original_is_not_enabled(
+def test_what_would_evict_more_than_the_original_is_not_enabled(
     name: str, args: dict[str, Any], evictor: dict[str, Any] | None, field: str
 ) -> None:
     why = f"without it more pods would be evicted, so {name} is not enabled"
@@ -216,13 +216,13 @@ def test_21_3_what_would_evict_more_than_the_original_is_not_enabled(
     assert (listed.kind, listed.field.endswith(field)) == ("not supported", True)
 
 
-def test_21_3_without_node_fit_or_for_running_pods_nothing_is_lost() -> None:
+def test_without_node_fit_or_for_running_pods_nothing_is_lost() -> None:
     failed, _ = imported(theirs(("RemoveFailedPods", {}), evictor={"nodeFit": False}))
     old, _ = imported(theirs(("PodLifeTime", NEEDED["PodLifeTime"]), evictor={"nodeFit": True}))
     assert [each.name for each in (*failed.strategies, *old.strategies)] == ["RemoveFailedPods", "PodLifeTime"]
 
 
-def test_21_3_what_differs_is_noted() -> None:
+def test_what_differs_is_noted() -> None:
     _, differences = imported(
         theirs(
             ("LowNodeUtilization", NEEDED["LowNodeUtilization"]),

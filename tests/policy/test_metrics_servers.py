@@ -33,7 +33,7 @@ def a_service(name: str, *ports: int, namespace: str = "monitoring", **labels: s
         ),
     ],
 )
-def test_21_2_a_service_that_serves_the_prometheus_api_is_found(service: ClusterService, url: str) -> None:
+def test_a_service_that_serves_the_prometheus_api_is_found(service: ClusterService, url: str) -> None:
     others = [
         a_service("alertmanager-operated", 9093),
         a_service("prometheus-node-exporter", 9100, **{NAME: "prometheus-node-exporter"}),
@@ -45,7 +45,7 @@ def test_21_2_a_service_that_serves_the_prometheus_api_is_found(service: Cluster
     assert found.port_forward == f"kubectl -n monitoring port-forward service/{service.name} 9090:{found.port}"
 
 
-def test_21_2_the_service_of_a_stack_comes_before_that_of_its_operator() -> None:
+def test_the_service_of_a_stack_comes_before_that_of_its_operator() -> None:
     services = [
         a_service("prometheus-operated", 9090, **{"operated-prometheus": "true"}),
         a_service("kps-prometheus", 9090, app="kube-prometheus-stack-prometheus"),

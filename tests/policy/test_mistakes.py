@@ -64,32 +64,32 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("old", "new", "said"), MISTAKES, ids=[f"{i}" for i, _ in enumerate(MISTAKES)])
-def test_21_3_a_mistake_is_answered_with_what_to_type(old: str, new: str, said: str) -> None:
+def test_a_mistake_is_answered_with_what_to_type(old: str, new: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_policy(with_change(old, new).encode(), source="p.yaml")
     assert str(caught.value) == said
 
 
-def test_21_3_there_are_forty_mistakes_at_least() -> None:
+def test_there_are_forty_mistakes_at_least() -> None:
     assert len({said for _, _, said in MISTAKES}) >= 40
 
 
 @pytest.mark.parametrize("section", ["forecast", "softTaint"])
 @pytest.mark.parametrize("written", ["Off", "off", '"Off"', "false"])
-def test_21_3_off_may_be_written_as_the_documentation_shows_it(section: str, written: str) -> None:
+def test_off_may_be_written_as_the_documentation_shows_it(section: str, written: str) -> None:
     policy = load_policy(f"{GOOD}{section}: {{mode: {written}}}\n".encode(), source="p.yaml")
     mode = policy.forecast.mode if section == "forecast" else policy.soft_taint.mode
     assert mode == "Off"
 
 
-def test_21_3_a_percentage_may_carry_its_sign() -> None:
+def test_a_percentage_may_carry_its_sign() -> None:
     policy = load_policy(with_change("      high: 75", "      high: 75%").encode(), source="p.yaml")
     assert policy.pools[0].thresholds is not None
     assert policy.pools[0].thresholds.high == 75.0
 
 
 @pytest.mark.parametrize("path", ["/api", "/api/v1", "/api/v1/", "/prometheus/api/v1", "/api/v1/query"])
-def test_21_3_the_path_of_the_api_at_the_end_of_a_url_is_refused(path: str) -> None:
+def test_the_path_of_the_api_at_the_end_of_a_url_is_refused(path: str) -> None:
     with pytest.raises(ConfigError, match="expected a URL without /api"):
         load_policy(with_change("http://prometheus:9090", f"http://prometheus:9090{path}").encode(), source="p.yaml")
 
@@ -97,7 +97,7 @@ def test_21_3_the_path_of_the_api_at_the_end_of_a_url_is_refused(path: str) -> N
 @pytest.mark.parametrize(
     "path", ["/api/datasources/proxy/1", "/api/v1/namespaces/m/services/p:9090/proxy", "/api/prom"]
 )
-def test_21_3_the_path_of_a_proxy_is_accepted(path: str) -> None:
+def test_the_path_of_a_proxy_is_accepted(path: str) -> None:
     policy = load_policy(
         with_change("http://prometheus:9090", f"http://prometheus:9090{path}").encode(), source="p.yaml"
     )
@@ -136,7 +136,7 @@ def _changed(document: dict[str, object], at: tuple[str | int, ...], wrong: obje
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_21_3_no_message_speaks_the_language_of_a_library(wrong: object) -> None:
+def test_no_message_speaks_the_language_of_a_library(wrong: object) -> None:
     document = yaml.safe_load(GOOD)
     for at in _paths(document)[1:]:
         try:

@@ -12,7 +12,7 @@ URL = "http://prometheus:9090"
 
 
 @pytest.mark.parametrize("queries", [*CANDIDATES, None])
-def test_21_2_pools_come_from_the_label_that_all_workers_have(queries: ProposedQueries | None) -> None:
+def test_pools_come_from_the_label_that_all_workers_have(queries: ProposedQueries | None) -> None:
     labels = [{"pool": "web"}, {"pool": "on"}, {"pool": "web"}, {CONTROL_PLANE: ""}]
     text = proposed_policy(EXAMPLE, cluster="blue", labels=labels, url=URL, queries=queries)
     policy = load_policy(text.encode(), source="made")
@@ -26,7 +26,7 @@ def test_21_2_pools_come_from_the_label_that_all_workers_have(queries: ProposedQ
     assert policy.pools[0].thresholds == load_policy(EXAMPLE.encode(), source="example").pools[0].thresholds
 
 
-def test_21_2_without_such_a_label_there_is_one_pool() -> None:
+def test_without_such_a_label_there_is_one_pool() -> None:
     text = proposed_policy(EXAMPLE, cluster="b", labels=[{"pool": "web"}, {}], url=URL, queries=None)
     (pool,) = load_policy(text.encode(), source="made").pools
     assert [(each.key, each.operator) for each in pool.selector.match_expressions] == [(CONTROL_PLANE, "DoesNotExist")]

@@ -30,12 +30,12 @@ HELM_TEXT = f"replicas: 1\npolicy: |\n{textwrap.indent(POLICY, '  ')}"
 
 
 @pytest.mark.parametrize("text", [POLICY, config_map(POLICY), config_map(POLICY, "demo"), HELM_MAP, HELM_TEXT])
-def test_21_2_config_maps_and_helm_values_are_read_as_they_are(text: str) -> None:
+def test_config_maps_and_helm_values_are_read_as_they_are(text: str) -> None:
     assert read(text) == "demo"
 
 
 @pytest.mark.parametrize("wrap", [config_map, lambda text: f"x: 1\npolicy:\n{textwrap.indent(text, '  ')}"])
-def test_21_2_mistakes_inside_have_the_lines_of_the_file(wrap) -> None:  # type: ignore[no-untyped-def]
+def test_mistakes_inside_have_the_lines_of_the_file(wrap) -> None:  # type: ignore[no-untyped-def]
     text = wrap(BROKEN)
     line = next(at for at, each in enumerate(text.splitlines(), 1) if each.endswith("minAge: soon"))
     assert line > LINE
@@ -43,12 +43,12 @@ def test_21_2_mistakes_inside_have_the_lines_of_the_file(wrap) -> None:  # type:
         read(text)
 
 
-def test_21_2_a_config_map_without_a_policy_says_which_key() -> None:
+def test_a_config_map_without_a_policy_says_which_key() -> None:
     with pytest.raises(ConfigError, match=r"f\.yaml:1: data: expected a key policy\.yaml"):
         read(yaml.safe_dump({"apiVersion": "v1", "data": {"a": "1", "b": "2"}, "kind": "ConfigMap"}))
 
 
-def test_21_2_effective_values_name_the_line_or_the_default() -> None:
+def test_effective_values_name_the_line_or_the_default() -> None:
     data = POLICY.encode()
     values = {each.field: each for each in effective_values(load_policy(data, source="f"), data, source="f")}
     assert (values["guards.minAge"].shown, values["guards.minAge"].line) == ("1m", LINE)

@@ -115,7 +115,7 @@ def history(server: PrometheusServer, snapshot: ClusterSnapshot, tmp_path_factor
         return keepers[MEMORY].update(snapshot)
 
 
-def test_19_4_eight_days_of_memory_are_read_from_node_exporter_and_cadvisor(history: History) -> None:
+def test_eight_days_of_memory_are_read_from_node_exporter_and_cadvisor(history: History) -> None:
     assert [block.day for block in history.days] == list(range(TODAY - 8, TODAY + 1))
     block = history.days[3]
     ends = block.day * DAY_SECONDS + (np.arange(20, 280) + 1) * float(STEP_SECONDS)
@@ -127,7 +127,7 @@ def test_19_4_eight_days_of_memory_are_read_from_node_exporter_and_cadvisor(hist
     assert np.mean(np.isclose(node, in_use(1)(ends) / MIB, rtol=1e-2)) > 0.9
 
 
-def test_19_4_every_node_has_a_forecast_of_memory_over_what_its_pods_use(
+def test_every_node_has_a_forecast_of_memory_over_what_its_pods_use(
     history: History, snapshot: ClusterSnapshot
 ) -> None:
     found = forecast(
@@ -147,7 +147,7 @@ def test_19_4_every_node_has_a_forecast_of_memory_over_what_its_pods_use(
     assert (upper < 1.6 * highest).all()
 
 
-def test_19_4_forecasts_of_memory_are_judged_by_the_same_backtest(history: History, snapshot: ClusterSnapshot) -> None:
+def test_forecasts_of_memory_are_judged_by_the_same_backtest(history: History, snapshot: ClusterSnapshot) -> None:
     result = replay(
         history,
         snapshot,

@@ -23,7 +23,7 @@ ENVELOPE = b'{"status":"success","data":%s}'
     ],
     ids=["envelope", "data", "result", "series"],
 )
-def test_17_3_an_answer_nested_100000_deep_is_one_clear_error(body: bytes) -> None:
+def test_an_answer_nested_100000_deep_is_one_clear_error(body: bytes) -> None:
     with fake_prometheus(lambda _: (200, body)) as fake, pytest.raises(ConnectError) as caught:
         read(fake.url, a_cluster({"a": ["10.0.0.1"]}), **OWN)
     assert str(caught.value).startswith(f"Prometheus at {fake.url}: ")
@@ -31,7 +31,7 @@ def test_17_3_an_answer_nested_100000_deep_is_one_clear_error(body: bytes) -> No
     assert "\n" not in str(caught.value)
 
 
-def test_17_3_a_version_nested_100000_deep_is_one_clear_error() -> None:
+def test_a_version_nested_100000_deep_is_one_clear_error() -> None:
     with (
         fake_prometheus(lambda _: (200, ENVELOPE % b'{"version":%s}' % DEEP)) as fake,
         closing(PrometheusClient(Prometheus(url=fake.url))) as client,
@@ -40,7 +40,7 @@ def test_17_3_a_version_nested_100000_deep_is_one_clear_error() -> None:
         client.version()
 
 
-def test_17_3_an_error_answer_nested_100000_deep_still_has_its_status() -> None:
+def test_an_error_answer_nested_100000_deep_still_has_its_status() -> None:
     with (
         fake_prometheus(lambda _: (500, b'{"status":"error","error":%s}' % DEEP)) as fake,
         pytest.raises(ConnectError, match="answered 500"),

@@ -197,7 +197,7 @@ def test_a_query_with_one_series_for_each_container_is_summed_and_its_duplicates
     assert pods(a_cluster(NODES, {"x/p": "a"}), series[:3]).pods.tolist() == pytest.approx([300.0])
 
 
-def test_20_2_series_that_come_again_are_joined_as_new_ones() -> None:
+def test_series_that_come_again_are_joined_as_new_ones() -> None:
     chance = random.Random(5)
     decoder = decode.PodDecoder(namespace="namespace", pod="pod", node="node")
     names = [f"p{n}" for n in range(30)]
@@ -228,7 +228,7 @@ def test_20_2_series_that_come_again_are_joined_as_new_ones() -> None:
                 assert ours.departed.tolist() == pytest.approx(fresh.departed.tolist())
 
 
-def test_20_2_an_answer_with_few_series_keeps_those_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_with_few_series_keeps_those_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rebalancer.prometheus.series.SPARE_SERIES", 10)
     read = list[str]()
 
@@ -249,7 +249,7 @@ def test_20_2_an_answer_with_few_series_keeps_those_of_the_others(monkeypatch: p
     assert len(read) == 100
 
 
-def test_20_3_readers_share_a_table_and_an_answer_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_share_a_table_and_an_answer_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rebalancer.prometheus.series.SPARE_SERIES", 0)
     read = list[str]()
 
@@ -289,7 +289,7 @@ def one_by_one(series: list[tuple[dict[str, str], str]], snapshot: ClusterSnapsh
     return out
 
 
-def test_150000_pod_series_are_read() -> None:
+def test_the_series_of_150000_pods_are_read() -> None:
     count = 150_000
     names = {f"ns-{i % 200}/app-{i % 997}-6f7c9d-{i:06x}": f"node-{i % 5000}" for i in range(count)}
     nodes = {f"node-{i}": (f"10.{i // 250}.{i % 250}.1",) for i in range(5000)}

@@ -162,7 +162,7 @@ def test_a_query_too_long_for_a_url_is_understood(server: PrometheusServer, snap
     assert read(server.url, snapshot, podCPU=own).departed_millicores is None
 
 
-def test_19_1_memory_of_nodes_and_pods_is_read_without_duplicates(
+def test_memory_of_nodes_and_pods_is_read_without_duplicates(
     server: PrometheusServer, snapshot: ClusterSnapshot
 ) -> None:
     memory = read(server.url, snapshot).resources[MEMORY]

@@ -74,7 +74,7 @@ def pairs(table: RecordedPodTable, nodes: RecordedNodes) -> list[tuple[str, str]
     return [(names[each.pod], names[each.by]) for each in replacements(table, nodes, start=START)]
 
 
-def test_22_1_a_pod_that_ends_while_its_node_stays_is_paired_with_the_one_made_at_its_deletion() -> None:
+def test_a_pod_that_ends_while_its_node_stays_is_paired_with_the_one_made_at_its_deletion() -> None:
     today = two_nodes()
     at = START + 5 * HOUR
     table = pods_of(
@@ -90,7 +90,7 @@ def test_22_1_a_pod_that_ends_while_its_node_stays_is_paired_with_the_one_made_a
 
 
 @pytest.mark.parametrize("trouble", ["left", "not ready", "cordoned"])
-def test_22_1_a_pod_of_a_node_that_failed_or_was_drained_is_no_candidate(trouble: str) -> None:
+def test_a_pod_of_a_node_that_failed_or_was_drained_is_no_candidate(trouble: str) -> None:
     today = two_nodes()
     at = START + 5 * HOUR
     table = pods_of(today, [("old", "a-1", START - HOUR, at + 30.0), ("new", "b-1", at, INF)])
@@ -103,7 +103,7 @@ def test_22_1_a_pod_of_a_node_that_failed_or_was_drained_is_no_candidate(trouble
     assert pairs(table, nodes) == []
 
 
-def test_22_1_pods_of_daemonsets_and_of_another_owner_replace_nothing() -> None:
+def test_pods_of_daemonsets_and_of_another_owner_replace_nothing() -> None:
     today = two_nodes()
     at = START + 5 * HOUR
     pods = [("old", "a-1", START - HOUR, at + 30.0), ("new", "b-1", at, INF)]
@@ -113,7 +113,7 @@ def test_22_1_pods_of_daemonsets_and_of_another_owner_replace_nothing() -> None:
     assert pairs(other, nodes_of(today)) == []
 
 
-def test_22_1_as_many_pods_are_attributed_as_the_counter_rose_by_in_their_pool() -> None:
+def test_as_many_pods_are_attributed_as_the_counter_rose_by_in_their_pool() -> None:
     found = [Replacement(START + 60.0 * minute, 2 * minute, 2 * minute + 1) for minute in range(10, 20)]
     rose = [Rise(START + 900.0, START + 960.0, 2, "a"), Rise(START + 9000.0, START + 9060.0, 3, "a")]
     pools = ["a" if each.pod % 4 else "b" for each in found]
@@ -123,7 +123,7 @@ def test_22_1_as_many_pods_are_attributed_as_the_counter_rose_by_in_their_pool()
     assert gap.text == "3 of 5 evictions by rebalancer: no pod that ended at that time fits"
 
 
-def test_22_1_without_the_counter_none_is_attributed_and_a_gap_says_so_if_it_is_frequent() -> None:
+def test_without_the_counter_none_is_attributed_and_a_gap_says_so_if_it_is_frequent() -> None:
     found = [Replacement(START + 60.0 * minute, 2 * minute, 2 * minute + 1) for minute in range(30)]
     assert attributed(found, [], [""] * 30) == []
     (gap,) = eviction_gaps(found, [], 0, has_counter=False)
@@ -132,7 +132,7 @@ def test_22_1_without_the_counter_none_is_attributed_and_a_gap_says_so_if_it_is_
     assert eviction_gaps(found, [], 0, has_counter=True) == []
 
 
-def test_22_1_a_counter_rises_also_with_its_first_sample_and_after_a_restart() -> None:
+def test_a_counter_rises_also_with_its_first_sample_and_after_a_restart() -> None:
     row = np.full(60, np.nan, dtype=np.float32)
     row[10:20], row[20:30], row[35:] = 2.0, 3.0, 1.0
     got = rises([({"pool": "a"}, row), ({"pool": "b"}, np.full(60, 7.0, dtype=np.float32))], start=START)
@@ -143,7 +143,7 @@ def test_22_1_a_counter_rises_also_with_its_first_sample_and_after_a_restart() -
     ]
 
 
-def test_22_1_budgets_are_there_while_their_status_was_and_keep_their_number_between_samples() -> None:
+def test_budgets_are_there_while_their_status_was_and_keep_their_number_between_samples() -> None:
     row = np.full(STEPS, np.nan, dtype=np.float32)
     row[10:20], row[25:40] = 2.0, 3.0
     budgets, gaps = recorded_budgets({("shop", "web"): row}, [a_budget("web", "web", 1)], start=START, steps=STEPS)
@@ -157,7 +157,7 @@ def test_22_1_budgets_are_there_while_their_status_was_and_keep_their_number_bet
     assert "those of today" in gaps[0].text
 
 
-def test_22_1_an_alert_that_fires_twice_is_two_alerts() -> None:
+def test_an_alert_that_fires_twice_is_two_alerts() -> None:
     row = np.full(100, np.nan, dtype=np.float32)
     row[3:5], row[50:100] = 1.0, 1.0
     found = recorded_alerts([({"__name__": "ALERTS", "alertstate": "firing", "alertname": "Hot"}, row)], start=START)
@@ -168,7 +168,7 @@ def test_22_1_an_alert_that_fires_twice_is_two_alerts() -> None:
     assert alert_gaps([]) == []
 
 
-def test_22_1_a_node_that_is_gone_is_like_the_one_with_its_capacity_and_the_most_similar_name() -> None:
+def test_a_node_that_is_gone_is_like_the_one_with_its_capacity_and_the_most_similar_name() -> None:
     found = nodes_of(
         two_nodes(),
         address={"a-1": "", "b-1": "", "b-0": "10.0.0.1", "a-7": "10.0.0.1"},
@@ -187,7 +187,7 @@ def test_22_1_a_node_that_is_gone_is_like_the_one_with_its_capacity_and_the_most
     assert found.gaps[1].text.startswith("2 nodes gone today with an address that another node has too")
 
 
-def test_22_1_a_node_that_comes_back_under_its_name_is_closed_meanwhile() -> None:
+def test_a_node_that_comes_back_under_its_name_is_closed_meanwhile() -> None:
     today, away = two_nodes(), np.zeros(STEPS, dtype=np.bool_)
     away[20:40] = True
     today = replace(today, nodes=replace(today.nodes, created=np.array([START + 40 * STEP_SECONDS, 0.0])))
@@ -199,7 +199,7 @@ def test_22_1_a_node_that_comes_back_under_its_name_is_closed_meanwhile() -> Non
     assert "1 node left and came back under the same name" in found.gaps[0].text
 
 
-def test_22_1_pods_that_kube_state_metrics_does_not_show_are_added_from_today() -> None:
+def test_pods_that_kube_state_metrics_does_not_show_are_added_from_today() -> None:
     today = cluster([a_node("a-1")], [a_pod("web-0", "a-1", owner="web-1")])
     today = replace(today, pods=replace(today.pods, created=np.array([START]), started=np.array([START + 5.0])))
     found = pods_of(today, [("other", "a-1", START, INF)])
@@ -208,13 +208,13 @@ def test_22_1_pods_that_kube_state_metrics_does_not_show_are_added_from_today() 
     assert [gap.pods for gap in found.gaps if "doesn't show" in gap.text] == [1]
 
 
-def test_22_1_a_pod_that_is_there_today_has_not_ended_whatever_prometheus_missed() -> None:
+def test_a_pod_that_is_there_today_has_not_ended_whatever_prometheus_missed() -> None:
     today = cluster([a_node("a-1")], [a_pod("web-0", "a-1", owner="web-1")])
     today = replace(today, pods=replace(today.pods, uids=["web-0"]))
     assert pods_of(today, [("web-0", "a-1", START, START + HOUR)]).pods.ended.tolist() == [INF]
 
 
-def test_22_1_a_replica_set_that_is_gone_belongs_to_the_deployment_that_its_name_begins_with() -> None:
+def test_a_replica_set_that_is_gone_belongs_to_the_deployment_that_its_name_begins_with() -> None:
     deployment = Owner(kind="Deployment", namespace="shop", name="web", uid="d")
     today = two_nodes(owners=[deployment])
     today = replace(today, owners=(deployment,), namespaces=("shop",))
@@ -233,7 +233,7 @@ def a_block(day: int, pods: dict[str, float], nodes: dict[str, float]) -> DayBlo
     )
 
 
-def test_22_1_usage_is_cut_from_the_days_in_which_a_pod_was_there() -> None:
+def test_usage_is_cut_from_the_days_in_which_a_pod_was_there() -> None:
     days = [
         a_block(20_700, {"s/a": 1000.0}, {"n": 5000.0}),
         a_block(20_701, {"s/a": 2000.0, "s/b": 0.0}, {"n": 6000.0}),
@@ -259,7 +259,7 @@ def test_22_1_usage_is_cut_from_the_days_in_which_a_pod_was_there() -> None:
     assert np.isnan(usage.node[1]).all()
 
 
-def test_22_1_memory_is_in_bytes_again() -> None:
+def test_memory_is_in_bytes_again() -> None:
     usage = recorded_usage(
         [a_block(20_700, {"s/a": 2.0}, {})],
         resource=MEMORY,
@@ -273,7 +273,7 @@ def test_22_1_memory_is_in_bytes_again() -> None:
     assert usage.pod_values.tolist() == [2 * 2.0**20]
 
 
-def test_22_1_templates_can_be_added_to_a_table() -> None:
+def test_templates_can_be_added_to_a_table() -> None:
     table = two_nodes().pod_templates
     before = len(table)
     more = table.followed_by([PodTemplate(labels={"app": "gone"})])
@@ -281,7 +281,7 @@ def test_22_1_templates_can_be_added_to_a_table() -> None:
     assert len(table) == before
 
 
-def test_22_1_a_window_that_prometheus_refuses_is_halved() -> None:
+def test_a_window_that_prometheus_refuses_is_halved() -> None:
     seen: list[float] = []
 
     def answer(asked: Asked) -> Reply:
@@ -302,7 +302,7 @@ def test_22_1_a_window_that_prometheus_refuses_is_halved() -> None:
     assert len(found) >= 5
 
 
-def test_22_1_reading_ends_when_it_is_stopped() -> None:
+def test_reading_ends_when_it_is_stopped() -> None:
     with fake_prometheus({}) as fake:
         prometheus = a_source(fake.url).prometheus
         assert prometheus is not None
@@ -314,7 +314,7 @@ def test_22_1_reading_ends_when_it_is_stopped() -> None:
         assert fake.asked == []
 
 
-def test_22_1_after_an_interrupt_no_other_query_begins() -> None:
+def test_after_an_interrupt_no_other_query_begins() -> None:
     class Interrupted(NoProgress):
         def step(self, label: str, done: int, total: int | None) -> None:
             if done:
@@ -345,7 +345,7 @@ def empty(asked: Asked) -> Reply:
     return 200, {"status": "success", "data": {"resultType": kind, "result": []}}
 
 
-def test_22_1_a_prometheus_without_kube_state_metrics_is_an_error_of_one_line(tmp_path: Path) -> None:
+def test_a_prometheus_without_kube_state_metrics_is_an_error_of_one_line(tmp_path: Path) -> None:
     with fake_prometheus(empty) as fake, pytest.raises(ConfigError) as caught:
         read(fake.url, tmp_path)
     text = str(caught.value)
@@ -362,7 +362,7 @@ def test_22_1_a_prometheus_without_kube_state_metrics_is_an_error_of_one_line(tm
         (None, "has no series: expected the pod metrics of kube-state-metrics"),
     ],
 )
-def test_22_1_pods_without_uids_or_under_other_labels_are_an_error(
+def test_pods_without_uids_or_under_other_labels_are_an_error(
     labels: dict[str, str] | None, expected: str, tmp_path: Path
 ) -> None:
     def answer(asked: Asked) -> Reply:
@@ -381,6 +381,6 @@ def test_22_1_pods_without_uids_or_under_other_labels_are_an_error(
     assert str(caught.value).startswith("usage.prometheus.url: kube_pod_info of Prometheus at http://")
 
 
-def test_22_1_metrics_server_has_no_history_to_replay(tmp_path: Path) -> None:
+def test_metrics_server_has_no_history_to_replay(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"usage\.source: expected Prometheus"):
         read("http://127.0.0.1:9", tmp_path, source="MetricsServer", prometheus=None)

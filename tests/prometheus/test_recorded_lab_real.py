@@ -73,7 +73,7 @@ def recording(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Re
         )
 
 
-def test_22_1_every_pod_of_the_lab_is_recorded_with_its_node_and_times(lab: Lab, recording: Recording) -> None:
+def test_every_pod_of_the_lab_is_recorded_with_its_node_and_times(lab: Lab, recording: Recording) -> None:
     pods = recording.pods
     truth = {each.uid: each for each in lab.cluster.objects.pods()}
     assert set(pods.uids) == set(truth)
@@ -88,14 +88,14 @@ def test_22_1_every_pod_of_the_lab_is_recorded_with_its_node_and_times(lab: Lab,
         assert template.cpu_request_millicores == 1000.0 * sum(each.requests[0][2:])
 
 
-def test_22_1_only_the_evictions_of_rebalancer_are_chained(lab: Lab, recording: Recording) -> None:
+def test_only_the_evictions_of_rebalancer_are_chained(lab: Lab, recording: Recording) -> None:
     pods = recording.pods
     chained = {pods.uids[old] for old in pods.replaced.tolist() if old >= 0}
     assert chained == {each.uid for each in lab.log.evictions(code=201) if each.user_agent.startswith("rebalancer")}
     assert len(chained) == 2
 
 
-def test_22_1_node_cpu_is_what_the_lab_used(lab: Lab, recording: Recording) -> None:
+def test_node_cpu_is_what_the_lab_used(lab: Lab, recording: Recording) -> None:
     ends = recording.start + (np.arange(recording.steps) + 1) * STEP_SECONDS
     truth = lab.usage.window_means(ends, window_seconds=float(STEP_SECONDS)).nodes * 1000.0
     names = [machine.name for machine in lab.usage.history.columns().machines]

@@ -238,7 +238,7 @@ def row(recording: Recording, uid: str) -> int:
     return recording.pods.uids.index(uid)
 
 
-def test_22_1_every_pod_of_the_week_is_there_with_its_node_and_times(recording: Recording) -> None:
+def test_every_pod_of_the_week_is_there_with_its_node_and_times(recording: Recording) -> None:
     pods = recording.pods
     assert (recording.start, recording.end) == (START, END)
     assert set(pods.uids) == {pod.uid for pod in PODS if pod.gone > START}
@@ -257,7 +257,7 @@ def test_22_1_every_pod_of_the_week_is_there_with_its_node_and_times(recording: 
         assert pods.ended[at] == ended if ended == INF else pods.ended[at] == pytest.approx(ended, abs=SLACK)
 
 
-def test_22_1_templates_are_those_of_todays_pods_with_the_recorded_requests(recording: Recording) -> None:
+def test_templates_are_those_of_todays_pods_with_the_recorded_requests(recording: Recording) -> None:
     def template(uid: str) -> object:
         return recording.pod_templates[int(recording.pods.template[row(recording, uid)])]
 
@@ -273,7 +273,7 @@ def test_22_1_templates_are_those_of_todays_pods_with_the_recorded_requests(reco
     assert (template("blink").cpu_request_millicores, template("failed").cpu_request_millicores) == (750.0, 500.0)  # type: ignore[attr-defined]
 
 
-def test_22_1_owners_and_their_parents_are_known_also_of_replica_sets_that_are_gone(recording: Recording) -> None:
+def test_owners_and_their_parents_are_known_also_of_replica_sets_that_are_gone(recording: Recording) -> None:
     def service(uid: str) -> tuple[str, str]:
         owner = recording.owners[recording.pods.owner[row(recording, uid)]]
         while owner.parent >= 0:
@@ -287,7 +287,7 @@ def test_22_1_owners_and_their_parents_are_known_also_of_replica_sets_that_are_g
     assert service("db-before") == ("StatefulSet", "db")
 
 
-def test_22_1_nodes_join_leave_fail_and_are_cordoned_when_they_were(recording: Recording) -> None:
+def test_nodes_join_leave_fail_and_are_cordoned_when_they_were(recording: Recording) -> None:
     names, middles = list(recording.nodes.names), START + (np.arange(recording.steps) + 0.5) * STEP_SECONDS
     gone, new = names.index("pool-b-gone"), names.index("pool-b-new")
     assert recording.node_left[gone] == pytest.approx(GONE_NODE, abs=SLACK)
@@ -316,7 +316,7 @@ def test_22_1_nodes_join_leave_fail_and_are_cordoned_when_they_were(recording: R
     assert [taint.key for taint in recording.nodes.taints[gone]] == ["dedicated"]
 
 
-def test_22_1_usage_is_that_of_each_pod_while_it_was_there_and_of_its_node(recording: Recording) -> None:
+def test_usage_is_that_of_each_pod_while_it_was_there_and_of_its_node(recording: Recording) -> None:
     usage, offsets = recording.usage[CPU], recording.usage[CPU].pod_start
     for uid in ("new-0", "old-1", "cart", "db-before", "db-after"):
         pod, at = OF_UID[uid], row(recording, uid)
@@ -336,7 +336,7 @@ def test_22_1_usage_is_that_of_each_pod_while_it_was_there_and_of_its_node(recor
     assert [block.day for block in recording.before[CPU]] == [FIRST_DAY, FIRST_DAY + 1, FIRST_DAY + 2]
 
 
-def test_22_1_budgets_and_alerts_are_those_of_the_week(recording: Recording) -> None:
+def test_budgets_and_alerts_are_those_of_the_week(recording: Recording) -> None:
     (budget,) = recording.budgets
     assert (budget.namespace, budget.name, budget.selector) == ("shop", "web", a_budget("web", "web", 1).selector)
     rise = int(80 * HOUR / STEP_SECONDS)
@@ -349,7 +349,7 @@ def test_22_1_budgets_and_alerts_are_those_of_the_week(recording: Recording) -> 
     assert alert.until == pytest.approx(ALERT[1], abs=SLACK + 300.0)  # without a marker of its end
 
 
-def test_22_1_the_pod_that_rebalancer_evicted_is_chained_to_its_replacement_and_no_other_is(
+def test_the_pod_that_rebalancer_evicted_is_chained_to_its_replacement_and_no_other_is(
     recording: Recording,
 ) -> None:
     replaced = recording.pods.replaced
@@ -357,18 +357,18 @@ def test_22_1_the_pod_that_rebalancer_evicted_is_chained_to_its_replacement_and_
     assert np.count_nonzero(replaced >= 0) == 1  # db-0 was moved too, but the counter didn't rise
 
 
-def test_22_1_our_soft_taints_are_those_of_the_week(recording: Recording) -> None:
+def test_our_soft_taints_are_those_of_the_week(recording: Recording) -> None:
     taint, drained = recording.soft_taints
     assert [recording.nodes.names[each.node] for each in (taint, drained)] == ["pool-a-0", "pool-a-1"]
     assert taint.since == pytest.approx(TAINTED[0], abs=SLACK)
     assert taint.until == pytest.approx(TAINTED[1], abs=SLACK + 300.0)
 
 
-def test_22_1_another_cluster_in_the_same_prometheus_is_not_recorded(recording: Recording) -> None:
+def test_another_cluster_in_the_same_prometheus_is_not_recorded(recording: Recording) -> None:
     assert "stranger" not in (*recording.nodes.names, *recording.pods.uids)
 
 
-def test_22_1_a_recording_is_shorter_where_retention_is_and_says_so(
+def test_a_recording_is_shorter_where_retention_is_and_says_so(
     server: PrometheusServer, today: ClusterSnapshot, tmp_path: Path
 ) -> None:
     policy = a_policy(usage={"prometheus": {"url": server.url}})
@@ -387,7 +387,7 @@ def test_22_1_a_recording_is_shorter_where_retention_is_and_says_so(
     assert np.isinf(found.pods.ended).all()  # nothing of what came later
 
 
-def test_22_1_a_prometheus_that_refuses_many_samples_is_read_in_smaller_parts(
+def test_a_prometheus_that_refuses_many_samples_is_read_in_smaller_parts(
     weak_server: PrometheusServer, recording: Recording, today: ClusterSnapshot, tmp_path: Path
 ) -> None:
     found = read_recording(
@@ -406,7 +406,7 @@ def test_22_1_a_prometheus_that_refuses_many_samples_is_read_in_smaller_parts(
         np.testing.assert_allclose(got[at], wanted[recording.nodes.names.index(name)], rtol=1e-3)
 
 
-def test_22_1_days_that_were_read_when_a_node_was_gone_are_named(
+def test_days_that_were_read_when_a_node_was_gone_are_named(
     server: PrometheusServer, today: ClusterSnapshot, tmp_path: Path
 ) -> None:
     policy, settings = a_policy(usage={"prometheus": {"url": server.url}}), Settings(history_dir=str(tmp_path))
@@ -418,6 +418,6 @@ def test_22_1_days_that_were_read_when_a_node_was_gone_are_named(
     ]
 
 
-def test_22_1_a_recording_can_be_sent_to_another_process(recording: Recording) -> None:
+def test_a_recording_can_be_sent_to_another_process(recording: Recording) -> None:
     whole = replace(recording, today=None, pod_templates=None)  # the builder's template decoder is no function
     assert pickle.loads(pickle.dumps(whole)).pods.uids == recording.pods.uids

@@ -33,7 +33,7 @@ def memory_answers(at: float) -> dict[str, Any]:
     }
 
 
-def test_19_1_memory_is_read_by_default_in_bytes() -> None:
+def test_memory_is_read_by_default_in_bytes() -> None:
     at = time.time()
     answers = {**usual({"n1": 0.5, "n2": 0.5}, at=at), **memory_answers(at)}
     with fake_prometheus(answers) as fake:
@@ -45,7 +45,7 @@ def test_19_1_memory_is_read_by_default_in_bytes() -> None:
     assert usage.notes == ()
 
 
-def test_19_1_a_source_without_memory_is_noted_and_no_error() -> None:
+def test_a_source_without_memory_is_noted_and_no_error() -> None:
     with fake_prometheus(usual({"n1": 0.5, "n2": 0.5})) as fake:
         usage = read(fake.url, two_nodes(), **OWN)
     assert usage.resources == {}
@@ -53,7 +53,7 @@ def test_19_1_a_source_without_memory_is_noted_and_no_error() -> None:
     assert [note.split(",")[0] for note in usage.notes] == ["memory is not known"]
 
 
-def test_19_1_recording_rules_replace_the_default_queries_of_memory() -> None:
+def test_recording_rules_replace_the_default_queries_of_memory() -> None:
     at = time.time()
     rules = {"name": "memory", "node": "mem:used", "capacity": "mem:all", "pod": "mem:pod"}
     answers = {
@@ -68,7 +68,7 @@ def test_19_1_recording_rules_replace_the_default_queries_of_memory() -> None:
     assert memory.pod.tolist() == [5.0]
 
 
-def test_19_1_a_named_resource_without_capacity_is_a_share() -> None:
+def test_a_named_resource_without_capacity_is_a_share() -> None:
     at = time.time()
     answers = {
         **usual({"n1": 0.5, "n2": 0.5}, at=at),
@@ -86,7 +86,7 @@ def test_19_1_a_named_resource_without_capacity_is_a_share() -> None:
     ("values", "said"),
     [([], "resources[0].node: no series"), ([90, 80], "expected a share between 0 and 1, not percent")],
 )
-def test_19_1_a_named_resource_with_a_wrong_query_is_an_error(values: list[float], said: str) -> None:
+def test_a_named_resource_with_a_wrong_query_is_an_error(values: list[float], said: str) -> None:
     at = time.time()
     series = [({"node": f"n{index + 1}"}, value) for index, value in enumerate(values)]
     answers = {**usual({"n1": 0.5, "n2": 0.5}, at=at), "disk:node": vector(series, at=at)}
@@ -107,9 +107,7 @@ NETWORK = {"name": "network", "node": "net:node", "capacity": "net:all", "pod": 
     ],
     ids=["no pods", "capacity", "pods"],
 )
-def test_19_5_queries_of_a_resource_in_several_units_are_an_error(
-    capacity: float, pods: list[float], said: str
-) -> None:
+def test_queries_of_a_resource_in_several_units_are_an_error(capacity: float, pods: list[float], said: str) -> None:
     at = time.time()
     answers = {
         **usual({"n1": 0.5, "n2": 0.5}, at=at),
@@ -122,7 +120,7 @@ def test_19_5_queries_of_a_resource_in_several_units_are_an_error(
     assert said in str(error.value)
 
 
-def test_19_5_a_resource_that_nothing_uses_has_no_pods() -> None:
+def test_a_resource_that_nothing_uses_has_no_pods() -> None:
     at = time.time()
     answers = {
         **usual({"n1": 0.5, "n2": 0.5}, at=at),
@@ -134,7 +132,7 @@ def test_19_5_a_resource_that_nothing_uses_has_no_pods() -> None:
 
 
 @pytest.mark.parametrize("resources", [[DISK, DISK], [{**DISK, "name": "cpu"}]])
-def test_19_1_names_of_resources_are_distinct_and_not_cpu(resources: list[dict[str, str]]) -> None:
+def test_names_of_resources_are_distinct_and_not_cpu(resources: list[dict[str, str]]) -> None:
     with pytest.raises(ValueError, match="expected"):
         Prometheus.model_validate({"url": "http://127.0.0.1", "resources": resources})
 
@@ -148,7 +146,7 @@ def test_19_1_names_of_resources_are_distinct_and_not_cpu(resources: list[dict[s
     ],
     ids=["too much", "slow", "partial"],
 )
-def test_19_1_memory_that_can_not_be_read_stops_no_policy_without_thresholds_of_it(
+def test_memory_that_can_not_be_read_stops_no_policy_without_thresholds_of_it(
     status: int, content: dict[str, Any] | None
 ) -> None:
     at = time.time()
@@ -166,7 +164,7 @@ def test_19_1_memory_that_can_not_be_read_stops_no_policy_without_thresholds_of_
     assert np.isfinite(usage.node_cpu_millicores).all()
 
 
-def test_19_5_doctor_fails_where_memory_has_thresholds_and_no_series() -> None:
+def test_doctor_fails_where_memory_has_thresholds_and_no_series() -> None:
     with fake_prometheus(usual({"n1": 0.5, "n2": 0.5})) as fake:
         for stabilized, needed in (((), False), ((MEMORY,), True)):
             with closing(reader(fake.url, stabilized=stabilized, **OWN)) as opened:
@@ -175,7 +173,7 @@ def test_19_5_doctor_fails_where_memory_has_thresholds_and_no_series() -> None:
             assert ("memory has thresholds" in found[0].fix) is needed
 
 
-def test_19_3_a_pod_relieves_its_node_of_its_anonymous_memory() -> None:
+def test_a_pod_relieves_its_node_of_its_anonymous_memory() -> None:
     at = time.time()
     answers = {**usual({"n1": 0.5, "n2": 0.5}, at=at), **memory_answers(at)}
     queries = default_memory_queries(Prometheus.model_validate({"url": "http://127.0.0.1", **OWN}))
@@ -190,7 +188,7 @@ def test_19_3_a_pod_relieves_its_node_of_its_anonymous_memory() -> None:
     assert memory.relieved.tolist() == [0.5 * GIB]
 
 
-def test_19_3_what_nodes_read_back_from_swap_is_known_where_memory_has_thresholds() -> None:
+def test_what_nodes_read_back_from_swap_is_known_where_memory_has_thresholds() -> None:
     at = time.time()
     plain = by_query({**usual({"n1": 0.5, "n2": 0.5}, at=at), **memory_answers(at)})
 

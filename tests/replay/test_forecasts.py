@@ -69,7 +69,7 @@ def acting() -> ReplayRun:
     return run(with_days_before(), "Act")
 
 
-def test_22_3_forecasts_evict_ahead_of_the_peak(acting: ReplayRun) -> None:
+def test_forecasts_evict_ahead_of_the_peak(acting: ReplayRun) -> None:
     began = START + PEAK.start * STEP_SECONDS
     reacting = run(with_days_before(), "Off")
     assert reacting.evictions
@@ -80,7 +80,7 @@ def test_22_3_forecasts_evict_ahead_of_the_peak(acting: ReplayRun) -> None:
     assert acting.hot_node_minutes < reacting.hot_node_minutes
 
 
-def test_22_3_forecasts_know_nothing_of_what_is_recorded_later(acting: ReplayRun) -> None:
+def test_forecasts_know_nothing_of_what_is_recorded_later(acting: ReplayRun) -> None:
     """The day on which the peak doesn't come: until noon everything is the same."""
     calm = run(with_days_before(peaks_today=False), "Act")
     began = START + PEAK.start * STEP_SECONDS

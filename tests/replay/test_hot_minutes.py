@@ -15,7 +15,7 @@ def by_the_minute(load: np.ndarray) -> int:
 
 @pytest.mark.parametrize("period_minutes", [30.0, 45.0, 60.0, 1440.0])
 @pytest.mark.parametrize("height", [0.02, 0.06, 0.2])
-def test_22_3_short_and_long_peaks_last_about_as_long_as_they_did(period_minutes: float, height: float) -> None:
+def test_short_and_long_peaks_last_about_as_long_as_they_did(period_minutes: float, height: float) -> None:
     seconds = np.arange(2 * 86_400)
     load = 0.72 + height * np.sin(2 * np.pi * seconds / (60.0 * period_minutes))
     means = load.reshape(1, -1, 300).mean(axis=2)
@@ -23,7 +23,7 @@ def test_22_3_short_and_long_peaks_last_about_as_long_as_they_did(period_minutes
     assert counted == pytest.approx(by_the_minute(load), rel=0.08, abs=3)
 
 
-def test_22_3_a_node_is_not_hot_while_it_is_not_known() -> None:
+def test_a_node_is_not_hot_while_it_is_not_known() -> None:
     means = np.array([[0.9, 0.9, np.nan, np.nan, 0.9, 0.5, 0.5], [0.9] * 7])
     counted = hot_minutes(means, np.array([0.75, np.nan]))
     assert counted[0].tolist()[:4] == [5.0, 5.0, 0.0, 0.0]

@@ -35,14 +35,14 @@ def course(found: Recording, *, joined: bool) -> Floats:
     return np.array([loads.usage[CPU].at(rows, step) for step in range(STEPS)]).T
 
 
-def test_22_3_a_pod_that_was_gone_before_it_was_measured_is_no_peak_of_its_load() -> None:
+def test_a_pod_that_was_gone_before_it_was_measured_is_no_peak_of_its_load() -> None:
     found = an_eviction(ended=5.1, last=np.nan, first=900.0)
     np.testing.assert_allclose(course(found, joined=True), [[1000.0] * 5 + [900.0] + [1000.0] * 4])
     np.testing.assert_allclose(course(found, joined=False)[0], [1000.0] * 5 + [0.0] * 5)
 
 
 @pytest.mark.parametrize("last", [300.0, 1000.0])
-def test_22_3_an_end_that_is_not_known_to_the_second_is_no_peak(last: float) -> None:
+def test_an_end_that_is_not_known_to_the_second_is_no_peak(last: float) -> None:
     """Recorded as 30 seconds of the step, but it used CPU for longer."""
     found = an_eviction(ended=5.1, last=last, first=700.0)
     assert course(found, joined=True).max() <= 1500.0

@@ -84,7 +84,7 @@ def usage_after(found: Recording, at: float, *, evicted: str = "") -> Usage:
     return ReplayedUsage(cluster, policy().usage, errors).read(ReplayedCluster(cluster).snapshot())
 
 
-def test_22_3_a_cycle_reads_what_the_recorded_cycle_read() -> None:
+def test_a_cycle_reads_what_the_recorded_cycle_read() -> None:
     times = every(600.0)
     more = np.random.default_rng(1).normal(0.0, 20.0, len(times))
     found = read_by_cycles(a_hot_node(), times, more=more)
@@ -97,7 +97,7 @@ def test_22_3_a_cycle_reads_what_the_recorded_cycle_read() -> None:
         np.testing.assert_allclose(read.pod_cpu_millicores, then + more[number], rtol=1e-5)
 
 
-def test_22_3_after_another_eviction_it_is_corrected_by_what_that_has_moved() -> None:
+def test_after_another_eviction_it_is_corrected_by_what_that_has_moved() -> None:
     times = every(300.0)
     found = read_by_cycles(a_hot_node(), times, more=np.full(len(times), 30.0))
     at = float(times[30])
@@ -107,7 +107,7 @@ def test_22_3_after_another_eviction_it_is_corrected_by_what_that_has_moved() ->
     assert sorted(moved[1:]) == pytest.approx([0.0, 650.0])
 
 
-def test_22_3_a_reading_is_used_from_its_time_on() -> None:
+def test_a_reading_is_used_from_its_time_on() -> None:
     times = every(300.0)
     more = np.where(times > START + 20 * STEP_SECONDS, 40.0, 0.0)
     found = read_by_cycles(a_hot_node(), times, more=more)
@@ -117,7 +117,7 @@ def test_22_3_a_reading_is_used_from_its_time_on() -> None:
     np.testing.assert_allclose(after.node_cpu_millicores, found.usage["cpu"].node[:, 20] + 400.0, rtol=1e-5)
 
 
-def test_22_3_readings_that_come_later_change_no_decision_before_them() -> None:
+def test_readings_that_come_later_change_no_decision_before_them() -> None:
     times = every(300.0)
     more = np.random.default_rng(2).normal(0.0, 20.0, len(times))
     ours = run(read_by_cycles(a_hot_node(), times, more=more))
@@ -138,7 +138,7 @@ def test_22_3_readings_that_come_later_change_no_decision_before_them() -> None:
         assert changed_from == 20 or before(other, end) != before(ours, end)
 
 
-def test_22_3_decisions_hang_on_what_was_read_and_not_on_the_steps() -> None:
+def test_decisions_hang_on_what_was_read_and_not_on_the_steps() -> None:
     """By its steps no node is hot; the cycles read more."""
     pods = [RecordedPod(name=f"s{at}-1-0", service=f"s{at}", cpu=600.0, request=500.0) for at in range(12)]
     pods += [RecordedPod(name=f"s{at}-1-1", service=f"s{at}", node=1, cpu=200.0, request=500.0) for at in range(12)]
@@ -148,7 +148,7 @@ def test_22_3_decisions_hang_on_what_was_read_and_not_on_the_steps() -> None:
     assert run(read_by_cycles(found, times, more=np.full(len(times), 100.0))).evictions
 
 
-def test_22_3_cycles_begin_when_those_of_the_recording_did() -> None:
+def test_cycles_begin_when_those_of_the_recording_did() -> None:
     times = np.cumsum(np.full(100, 121.5)) + START + 200.0
     found = read_by_cycles(a_hot_node(), times, more=np.zeros(len(times)))
     strategies = [{"name": "LowNodeUtilization", "args": {"source": "CPU"}, "interval": "2m"}]
@@ -159,7 +159,7 @@ def test_22_3_cycles_begin_when_those_of_the_recording_did() -> None:
     assert set(np.round(apart, 1)) <= {243.0, 364.5}
 
 
-def test_22_3_where_no_cycle_is_recorded_they_begin_by_the_interval() -> None:
+def test_where_no_cycle_is_recorded_they_begin_by_the_interval() -> None:
     assert CycleTimes(a_hot_node()).first(300.0) == START + 300.0
     late = every(300.0, first=450.0)
     times = CycleTimes(read_by_cycles(a_hot_node(), late, more=np.zeros(len(late))))
@@ -168,7 +168,7 @@ def test_22_3_where_no_cycle_is_recorded_they_begin_by_the_interval() -> None:
     assert times.after(end, 300.0) == end + 300.0
 
 
-def test_22_3_a_replacement_after_the_recorded_eviction_is_the_recorded_pod() -> None:
+def test_a_replacement_after_the_recorded_eviction_is_the_recorded_pod() -> None:
     pods = [
         RecordedPod(name="web-1-0", node=0, ends=5.0),
         RecordedPod(name="web-1-1", node=1, begins=5.0, replaced="web-1-0"),
@@ -192,7 +192,7 @@ def test_22_3_a_replacement_after_the_recorded_eviction_is_the_recorded_pod() ->
     assert at < START + 4 * STEP_SECONDS
 
 
-def test_22_6_readings_of_a_part_are_those_of_its_nodes_and_pods() -> None:
+def test_readings_of_a_part_are_those_of_its_nodes_and_pods() -> None:
     times = every(1200.0)
     found = read_by_cycles(a_hot_node(), times, more=np.arange(float(len(times))))
     assert found.readings is not None

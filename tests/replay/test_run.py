@@ -48,7 +48,7 @@ def ours() -> ReplayRun:
     return run(a_hot_node())
 
 
-def test_22_3_the_cycles_of_the_policy_cool_the_hot_node(ours: ReplayRun) -> None:
+def test_the_cycles_of_the_policy_cool_the_hot_node(ours: ReplayRun) -> None:
     found = a_hot_node()
     alone = run(found, mode="none")
     _, hot = measured(found, high_millicores(found, policy(), HIGH))
@@ -63,7 +63,7 @@ def test_22_3_the_cycles_of_the_policy_cool_the_hot_node(ours: ReplayRun) -> Non
     assert sum(each.evicted for each in ours.cycles) == len(ours.evictions)
 
 
-def test_22_3_the_same_seed_gives_the_same_run(ours: ReplayRun) -> None:
+def test_the_same_seed_gives_the_same_run(ours: ReplayRun) -> None:
     again = run(a_hot_node())
     assert [(each.at, each.pod, each.node) for each in again.evictions] == [
         (each.at, each.pod, each.node) for each in ours.evictions
@@ -72,7 +72,7 @@ def test_22_3_the_same_seed_gives_the_same_run(ours: ReplayRun) -> None:
 
 
 @pytest.mark.parametrize("changed_from", [30, 50])
-def test_22_3_what_comes_later_changes_no_decision_before_it(ours: ReplayRun, changed_from: int) -> None:
+def test_what_comes_later_changes_no_decision_before_it(ours: ReplayRun, changed_from: int) -> None:
     found = a_hot_node()
     usage = found.usage["cpu"]
     values, node = usage.pod_values.copy().reshape(-1, STEPS), usage.node.copy()
@@ -96,7 +96,7 @@ def test_22_3_what_comes_later_changes_no_decision_before_it(ours: ReplayRun, ch
     np.testing.assert_array_equal(changed.share[:, :changed_from], ours.share[:, :changed_from])
 
 
-def test_22_3_limits_and_windows_of_the_policy_hold(ours: ReplayRun) -> None:
+def test_limits_and_windows_of_the_policy_hold(ours: ReplayRun) -> None:
     few = run(a_hot_node(), limits={"cluster": {"evictions": [{"max": 1, "per": "1h"}]}})
     at = sorted(each.at for each in few.evictions)
     assert len(few.evictions) < len(ours.evictions)
@@ -104,7 +104,7 @@ def test_22_3_limits_and_windows_of_the_policy_hold(ours: ReplayRun) -> None:
     assert any(each.blocked for each in few.cycles)
 
 
-def test_22_5_a_run_that_is_stopped_is_as_far_as_it_came() -> None:
+def test_a_run_that_is_stopped_is_as_far_as_it_came() -> None:
     reached: list[float] = []
 
     def stopping() -> bool:
@@ -122,7 +122,7 @@ def test_22_5_a_run_that_is_stopped_is_as_far_as_it_came() -> None:
 # ---- alerts and forecasts
 
 
-def test_22_3_an_alert_asks_for_its_node_while_it_fires() -> None:
+def test_an_alert_asks_for_its_node_while_it_fires() -> None:
     """Node 0 uses 60 % all the time: less than `high` of its pool, more than that of the alert."""
     pods = [RecordedPod(name=f"s{at}-1-a", service=f"s{at}", node=0, cpu=1000.0, request=500.0) for at in range(6)] + [
         RecordedPod(name=f"s{at}-1-b", service=f"s{at}", node=1, cpu=300.0, request=500.0) for at in range(6)

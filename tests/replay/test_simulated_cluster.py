@@ -50,7 +50,7 @@ def web(count: int, node: int = 0, **fields: object) -> list[RecordedPod]:
     return [RecordedPod(name=f"web-1-{node}{at}", node=node, **fields) for at in range(count)]  # type: ignore[arg-type]
 
 
-def test_22_3_without_evictions_every_node_uses_what_was_recorded() -> None:
+def test_without_evictions_every_node_uses_what_was_recorded() -> None:
     random = np.random.default_rng(1)
     pods = [
         RecordedPod(name=f"web-1-{at}", node=at % 2, cpu=random.uniform(100, 900, 24).tolist(), begins=-5, ends=NEVER)
@@ -63,7 +63,7 @@ def test_22_3_without_evictions_every_node_uses_what_was_recorded() -> None:
     np.testing.assert_allclose(cluster.share, recorded, rtol=1e-4)
 
 
-def test_22_3_a_pod_uses_what_was_recorded_of_the_steps_in_which_it_came_and_ended() -> None:
+def test_a_pod_uses_what_was_recorded_of_the_steps_in_which_it_came_and_ended() -> None:
     means = [0.0, 0.0, 600.0, 1000.0, 1000.0, 1000.0, 700.0, 0.0]
     pods = [RecordedPod(name="web-1-0", cpu=means, begins=2.4, ends=6.7), RecordedPod(name="web-1-1", cpu=500.0)]
     found = recording(Recorded(nodes=1, steps=8, pods=pods))
@@ -76,7 +76,7 @@ def test_22_3_a_pod_uses_what_was_recorded_of_the_steps_in_which_it_came_and_end
     np.testing.assert_allclose(cluster.share, found.usage["cpu"].node / 10_000.0, rtol=1e-4)
 
 
-def test_22_3_an_evicted_pods_load_goes_along_and_its_siblings_carry_it_meanwhile() -> None:
+def test_an_evicted_pods_load_goes_along_and_its_siblings_carry_it_meanwhile() -> None:
     found = recording(Recorded(nodes=3, pods=[*web(2, node=0), *web(1, node=1)]))
     cluster = simulated(found)
     cluster.run_to(START + 600.0)
@@ -94,7 +94,7 @@ def test_22_3_an_evicted_pods_load_goes_along_and_its_siblings_carry_it_meanwhil
     np.testing.assert_allclose((cluster.counters.value - before) / 60.0, [1000.0, 1000.0, 1000.0])
 
 
-def test_22_3_the_rate_window_still_shows_a_pod_that_has_left() -> None:
+def test_the_rate_window_still_shows_a_pod_that_has_left() -> None:
     found = recording(Recorded(nodes=2, pods=web(2, node=0, request=4000.0)))
     cluster = simulated(found)
     cluster.run_to(START + 900.0)
@@ -110,7 +110,7 @@ def test_22_3_the_rate_window_still_shows_a_pod_that_has_left() -> None:
     assert usage.pod_cpu_millicores[names.index(replacement)] == pytest.approx(1000.0 * 69.0 / 300.0, rel=0.02)
 
 
-def test_22_3_a_disruption_budget_refuses_what_the_api_server_would_refuse() -> None:
+def test_a_disruption_budget_refuses_what_the_api_server_would_refuse() -> None:
     found = recording(Recorded(pods=web(3, node=0), budgets={"web": 2}))
     cluster = simulated(found)
     cluster.run_to(START + 600.0)
@@ -124,7 +124,7 @@ def test_22_3_a_disruption_budget_refuses_what_the_api_server_would_refuse() -> 
     assert evictor.evict(eviction_of(cluster, "web-1-01")).outcome is Outcome.EVICTED
 
 
-def test_22_3_replicas_are_those_that_the_recording_wants() -> None:
+def test_replicas_are_those_that_the_recording_wants() -> None:
     pods = [*web(3, node=0), RecordedPod(name="web-1-late", begins=10.5), RecordedPod(name="web-1-ends", ends=12.2)]
     cluster = simulated(recording(Recorded(pods=pods)))
 
@@ -143,7 +143,7 @@ def test_22_3_replicas_are_those_that_the_recording_wants() -> None:
     assert replicas() == (4, 4)
 
 
-def test_22_3_pods_of_a_node_that_leaves_run_elsewhere_unless_they_ended_with_it() -> None:
+def test_pods_of_a_node_that_leaves_run_elsewhere_unless_they_ended_with_it() -> None:
     pods = [RecordedPod(name="web-1-stays", node=1), RecordedPod(name="web-1-ends", node=0, ends=10.0)]
     found = recording(Recorded(nodes=2, pods=pods, leaves={0: 10.0}))
     cluster = simulated(found)
@@ -162,7 +162,7 @@ def test_22_3_pods_of_a_node_that_leaves_run_elsewhere_unless_they_ended_with_it
     assert snapshot.pods.ready.tolist() == [True]
 
 
-def test_22_3_a_chain_of_recorded_evictions_is_one_load_and_happens_again_only_as_recorded() -> None:
+def test_a_chain_of_recorded_evictions_is_one_load_and_happens_again_only_as_recorded() -> None:
     pods = [
         RecordedPod(name="web-1-old", node=0, ends=6.0, cpu=2000.0),
         RecordedPod(name="web-1-new", node=1, begins=6.0, cpu=2000.0, replaced="web-1-old"),
@@ -177,7 +177,7 @@ def test_22_3_a_chain_of_recorded_evictions_is_one_load_and_happens_again_only_a
     np.testing.assert_allclose(again.share[:, 2], [0.2, 0.0])
 
 
-def test_22_3_a_pod_waits_until_there_is_room() -> None:
+def test_a_pod_waits_until_there_is_room() -> None:
     pods = [
         RecordedPod(name="web-1-big", node=0, request=9000.0, ends=8.0),
         RecordedPod(name="api-1-wide", node=0, service="api", request=5000.0, begins=8.2),
@@ -195,7 +195,7 @@ def test_22_3_a_pod_waits_until_there_is_room() -> None:
     assert not cluster.waiting
 
 
-def test_22_3_cordons_and_conditions_are_those_of_the_step() -> None:
+def test_cordons_and_conditions_are_those_of_the_step() -> None:
     found = recording(Recorded(pods=web(1), cordoned={1: (6, 12)}))
     cluster = simulated(found)
 

@@ -101,13 +101,13 @@ def eviction_at(at: float, *, ready: float = 60.0, namespace: str = "n0", late: 
     )
 
 
-def test_22_6_pools_whose_pods_name_them_are_two_parts(recording: Recording) -> None:
+def test_pools_whose_pods_name_them_are_two_parts(recording: Recording) -> None:
     parts = split(recording, [BOTH]).parts
     assert [part.nodes.tolist() for part in parts] == [list(range(8)), [8, 9]]
     assert sum(len(part.recording.pods) for part in parts) == len(recording.pods)
 
 
-def test_22_6_a_part_has_its_own_pods_with_their_owners_templates_and_usage(recording: Recording) -> None:
+def test_a_part_has_its_own_pods_with_their_owners_templates_and_usage(recording: Recording) -> None:
     names = recording.pods.names
     row_of = {name: row for row, name in enumerate(names)}
     whole = recording.usage[CPU]
@@ -134,7 +134,7 @@ def test_22_6_a_part_has_its_own_pods_with_their_owners_templates_and_usage(reco
         assert len(own.nodes) == len(own.node_ready) == len(own.node_joined) == len(part.nodes)
 
 
-def test_22_6_days_before_the_recording_are_of_the_parts_nodes_and_pods(recording: Recording) -> None:
+def test_days_before_the_recording_are_of_the_parts_nodes_and_pods(recording: Recording) -> None:
     full_names = tuple(
         f"{recording.namespaces[namespace]}/{name}"
         for namespace, name in zip(recording.pods.namespace.tolist(), recording.pods.names, strict=True)
@@ -199,13 +199,13 @@ def _a_pod_was_in_the_other_pool(recording: Recording) -> Recording:
     "joined",
     [_without_selector, _spread_over_all, _a_budget_over_both, _a_quota_over_both, _a_pod_was_in_the_other_pool],
 )
-def test_22_6_pools_that_pods_budgets_or_quotas_join_are_one_part(recording: Recording, joined: Any) -> None:
+def test_pools_that_pods_budgets_or_quotas_join_are_one_part(recording: Recording, joined: Any) -> None:
     made = split(joined(recording), [BOTH])
     assert len(made.parts) == 1
     assert made.whole_because == "its pools share nodes, pods or budgets"
 
 
-def test_22_6_a_taint_keeps_pools_apart_and_one_that_passes_does_not(recording: Recording) -> None:
+def test_a_taint_keeps_pools_apart_and_one_that_passes_does_not(recording: Recording) -> None:
     # no selectors: pods of the general pool don't tolerate the other pool's taint
     general = [index for index in range(len(recording.pod_templates)) if recording.pod_templates[index].node_selector]
     made = recording
@@ -223,7 +223,7 @@ def test_22_6_a_taint_keeps_pools_apart_and_one_that_passes_does_not(recording: 
         assert len(split(tainted, [BOTH]).parts) == parts
 
 
-def test_22_6_one_pool_of_any_policy_is_one_part(recording: Recording) -> None:
+def test_one_pool_of_any_policy_is_one_part(recording: Recording) -> None:
     assert len(split(recording, [BOTH, RebalancerPolicy.model_validate({**_document(BOTH), **ONE})]).parts) == 1
 
 
@@ -231,7 +231,7 @@ def _document(policy: RebalancerPolicy) -> Mapping[str, Any]:
     return policy.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
-def test_22_6_nodes_of_no_pool_are_with_the_smallest_part(recording: Recording) -> None:
+def test_nodes_of_no_pool_are_with_the_smallest_part(recording: Recording) -> None:
     labels = tuple({**each, "pool": "none"} if node == 0 else each for node, each in enumerate(recording.nodes.labels))
     outside = replace(recording, nodes=replace(recording.nodes, labels=labels))
     pods = replace(recording.pods, node=np.where(recording.pods.node == 0, 1, recording.pods.node).astype(np.int32))
@@ -253,14 +253,14 @@ def test_22_6_nodes_of_no_pool_are_with_the_smallest_part(recording: Recording) 
         ),
     ],
 )
-def test_22_6_what_counts_over_all_parts_makes_no_parts_and_is_named(
+def test_what_counts_over_all_parts_makes_no_parts_and_is_named(
     recording: Recording, sections: Any, because: str
 ) -> None:
     made = split(recording, [policy_of("general", "compute", **sections)])
     assert (len(made.parts), made.whole_because) == (1, because)
 
 
-def test_22_6_a_part_is_the_same_after_it_was_pickled(recording: Recording) -> None:
+def test_a_part_is_the_same_after_it_was_pickled(recording: Recording) -> None:
     part = split(recording, [BOTH]).parts[1].recording
     again = pickle.loads(pickle.dumps(part, protocol=5))
     assert again.pods.names == part.pods.names
@@ -270,7 +270,7 @@ def test_22_6_a_part_is_the_same_after_it_was_pickled(recording: Recording) -> N
     np.testing.assert_array_equal(again.usage[CPU].pod_values, part.usage[CPU].pod_values)
 
 
-def test_22_6_runs_of_parts_are_one_run(recording: Recording) -> None:
+def test_runs_of_parts_are_one_run(recording: Recording) -> None:
     parts = split(recording, [BOTH]).parts
     first, second = eviction_at(START + 600), eviction_at(START + 630)
     cycles = (
@@ -295,7 +295,7 @@ def test_22_6_runs_of_parts_are_one_run(recording: Recording) -> None:
     assert run.notes == ("a note",)
 
 
-def test_22_6_a_merged_run_ends_where_the_first_part_stopped(recording: Recording) -> None:
+def test_a_merged_run_ends_where_the_first_part_stopped(recording: Recording) -> None:
     parts = split(recording, [BOTH]).parts
     late = eviction_at(START + 1200)
     run = merge([run_of(parts[0], late), run_of(parts[1], until=START + 900)], parts, recording)
@@ -319,7 +319,7 @@ def test_22_6_a_merged_run_ends_where_the_first_part_stopped(recording: Recordin
         ({"namespace": {"spacing": "1m"}}, 10.0, "spacing of namespace n0"),
     ],
 )
-def test_22_6_a_limit_that_only_all_parts_together_went_over_is_named(
+def test_a_limit_that_only_all_parts_together_went_over_is_named(
     recording: Recording, limits: Any, gap: float, what: str
 ) -> None:
     parts = split(recording, [BOTH]).parts
@@ -327,13 +327,13 @@ def test_22_6_a_limit_that_only_all_parts_together_went_over_is_named(
     assert exceeded(runs, policy_of("general", "compute", limits=limits)) == what
 
 
-def test_22_6_one_part_alone_goes_over_no_limit_together(recording: Recording) -> None:
+def test_one_part_alone_goes_over_no_limit_together(recording: Recording) -> None:
     parts = split(recording, [BOTH]).parts
     runs = [run_of(parts[0], *(eviction_at(START + at) for at in range(9))), run_of(parts[1])]
     assert exceeded(runs, policy_of("general", "compute", limits={"cluster": {"inFlight": 1}})) == ""
 
 
-def test_22_6_evictions_of_a_cycle_and_late_replacements_count_together(recording: Recording) -> None:
+def test_evictions_of_a_cycle_and_late_replacements_count_together(recording: Recording) -> None:
     parts = split(recording, [BOTH]).parts
     cycles = tuple(ReplayedCycle(at=START, trigger="periodic", hot=1, evicted=count) for count in (6, 5))
     runs = [

@@ -44,7 +44,7 @@ def run_of(label: str, *, hot: float, evictions: int, until: float = END) -> Rep
     )
 
 
-def test_22_4_a_sweep_gives_one_policy_for_each_value() -> None:
+def test_a_sweep_gives_one_policy_for_each_value() -> None:
     made = swept("pools[0].thresholds.high=70,75,80")
     assert [each.label for each in made.policies] == ["high=70", "high=75", "high=80"]
     assert [each.policy.pools[0].thresholds.high for each in made.policies] == [70, 75, 80]  # type: ignore[union-attr]
@@ -53,7 +53,7 @@ def test_22_4_a_sweep_gives_one_policy_for_each_value() -> None:
     assert made.policies[1].policy == load_policy(POLICY.encode(), source="p.yaml")
 
 
-def test_22_4_sweeps_multiply_and_the_first_varies_slowest() -> None:
+def test_sweeps_multiply_and_the_first_varies_slowest() -> None:
     made = swept("limits.perCycle=5,10", "pools[general].thresholds.high=70,80")
     assert [each.label for each in made.policies] == [
         "perCycle=5, high=70",
@@ -63,17 +63,17 @@ def test_22_4_sweeps_multiply_and_the_first_varies_slowest() -> None:
     ]
 
 
-def test_22_4_a_pool_is_named_and_what_yaml_aliases_share_stays_as_it_is() -> None:
+def test_a_pool_is_named_and_what_yaml_aliases_share_stays_as_it_is() -> None:
     policy = swept("pools[general].thresholds.high=80").policies[0].policy
     assert [each.thresholds.high for each in policy.pools] == [80, 75]  # type: ignore[union-attr]
 
 
-def test_22_4_labels_have_as_much_of_the_fields_as_tells_them_apart() -> None:
+def test_labels_have_as_much_of_the_fields_as_tells_them_apart() -> None:
     made = swept("pools[general].thresholds.high=80", "pools[compute].thresholds.high=85", "windows.cluster=[]")
     assert made.policies[0].label == "pools[general].thresholds.high=80, pools[compute].thresholds.high=85, cluster=[]"
 
 
-def test_22_4_whole_windows_are_values() -> None:
+def test_whole_windows_are_values() -> None:
     made = swept(f"windows.cluster=[],{NIGHTS}")
     assert [each.label for each in made.policies] == ["cluster=[]", "cluster=nights"]
     assert [len(each.policy.windows.cluster) for each in made.policies] == [0, 1]
@@ -124,24 +124,24 @@ def test_22_4_whole_windows_are_values() -> None:
         ),
     ],
 )
-def test_22_4_a_mistake_in_a_sweep_is_one_line_with_what_to_type(sweep: str, message: str) -> None:
+def test_a_mistake_in_a_sweep_is_one_line_with_what_to_type(sweep: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         swept(sweep)
     assert str(caught.value) == message
     assert caught.value.exit_code == 4
 
 
-def test_22_4_a_field_in_two_sweeps_is_a_mistake() -> None:
+def test_a_field_in_two_sweeps_is_a_mistake() -> None:
     with pytest.raises(ConfigError, match=r"^--sweep limits\.perCycle: it is in --sweep limits too"):
         swept("limits={perCycle: 3}", "limits.perCycle=5")
 
 
-def test_22_4_a_mistake_in_the_file_has_its_line() -> None:
+def test_a_mistake_in_the_file_has_its_line() -> None:
     with pytest.raises(ConfigError, match=r"^p\.yaml:3: cluster: "):
         variants(POLICY.replace("lab", "My_Lab").encode(), source="p.yaml", sweeps=["limits.perCycle=5"])
 
 
-def test_22_4_combinations_that_are_no_policy_are_left_out_and_named() -> None:
+def test_combinations_that_are_no_policy_are_left_out_and_named() -> None:
     made = swept("pools[0].thresholds.high=70,80", "pools[0].thresholds.target=60,70")
     assert [each.label for each in made.policies] == ["high=70, target=60", "high=80, target=60", "high=80, target=70"]
     assert made.left_out == (
@@ -149,7 +149,7 @@ def test_22_4_combinations_that_are_no_policy_are_left_out_and_named() -> None:
     )
 
 
-def test_22_4_the_part_to_paste_has_the_swept_fields_only() -> None:
+def test_the_part_to_paste_has_the_swept_fields_only() -> None:
     made = swept(
         "pools[compute].thresholds.high=80", "limits.service.evictions[0].max=10%", "softTaint.mode=Off"
     ).policies[0]
@@ -167,7 +167,7 @@ def test_22_4_the_part_to_paste_has_the_swept_fields_only() -> None:
     assert load_policy(yaml.safe_dump(pasted).encode(), source="pasted") == made.policy
 
 
-def test_22_4_the_cheapest_run_that_meets_the_goal_has_the_fewest_evictions_then_minutes() -> None:
+def test_the_cheapest_run_that_meets_the_goal_has_the_fewest_evictions_then_minutes() -> None:
     runs = [
         run_of("none", hot=8, evictions=0),
         run_of("few", hot=2, evictions=3),
@@ -181,13 +181,13 @@ def test_22_4_the_cheapest_run_that_meets_the_goal_has_the_fewest_evictions_then
     assert cheapest(runs, read_goal("evictions<3"), end=END) is runs[0]
 
 
-def test_22_4_a_run_that_was_interrupted_meets_no_goal() -> None:
+def test_a_run_that_was_interrupted_meets_no_goal() -> None:
     half = run_of("half", hot=0, evictions=0, until=END / 2)
     assert cheapest([half], read_goal("hot<=1%"), end=END) is None
     assert frontier([half], end=END) == []
 
 
-def test_22_4_the_frontier_has_the_runs_that_no_other_beats_in_both() -> None:
+def test_the_frontier_has_the_runs_that_no_other_beats_in_both() -> None:
     runs = [
         run_of("worse", hot=5, evictions=4),
         run_of("few", hot=4, evictions=3),
@@ -212,7 +212,7 @@ def test_22_4_the_frontier_has_the_runs_that_no_other_beats_in_both() -> None:
         ),
     ],
 )
-def test_22_4_a_mistake_in_the_goal_is_one_line_with_what_to_type(goal: str, message: str) -> None:
+def test_a_mistake_in_the_goal_is_one_line_with_what_to_type(goal: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_goal(goal)
     assert str(caught.value) == message

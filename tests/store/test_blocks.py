@@ -204,7 +204,7 @@ def test_a_half_written_day_does_not_replace_a_whole_one(tmp_path: Path) -> None
     np.testing.assert_allclose(back.pod_millicores, a_block().pod_millicores, rtol=0, atol=0.1)
 
 
-def test_17_7_a_day_that_found_no_room_is_one_line_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_day_that_found_no_room_is_one_line_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         store, day = a_store(disk), a_block(pods=100)
         filler = fill(disk)

@@ -206,7 +206,7 @@ def test_a_storm_goes_in_whole(inbox: SqlInbox, at: SetClock) -> None:
     assert inbox.open_count() == 0
 
 
-def test_17_3_a_cycle_gets_some_episodes_of_a_storm_and_the_next_cycle_others(inbox: SqlInbox, at: SetClock) -> None:
+def test_a_cycle_gets_some_episodes_of_a_storm_and_the_next_cycle_others(inbox: SqlInbox, at: SetClock) -> None:
     storm = [alert(at, f"f{number}") for number in range(2 * MOST_DUE + 7)]
     receive(inbox, *storm)
     seen: list[str] = []
@@ -220,7 +220,7 @@ def test_17_3_a_cycle_gets_some_episodes_of_a_storm_and_the_next_cycle_others(in
     assert sorted(seen) == sorted(each.fingerprint for each in storm)
 
 
-def test_17_3_what_there_is_no_time_for_is_left_to_the_same_delivery_again(
+def test_what_there_is_no_time_for_is_left_to_the_same_delivery_again(
     url: str, at: SetClock, clock: SteppingClock
 ) -> None:
     seconds = iter(range(1000))
@@ -238,7 +238,7 @@ def test_17_3_what_there_is_no_time_for_is_left_to_the_same_delivery_again(
         assert slow.open_count() == 3 * PART
 
 
-def test_17_3_of_a_delivery_that_says_both_the_end_holds(inbox: SqlInbox, at: SetClock) -> None:
+def test_of_a_delivery_that_says_both_the_end_holds(inbox: SqlInbox, at: SetClock) -> None:
     one = alert(at)
     assert receive(inbox, replace(one, firing=False), one) == Received(opened=1, resolved=1)
     assert inbox.open_count() == 0

@@ -113,7 +113,7 @@ def changed_at_random(world: World, at: float, before: float, chance: random.Ran
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_22_2_every_state_comes_back_after_1000_random_changes(tmp_path: Path, seed: int) -> None:
+def test_every_state_comes_back_after_1000_random_changes(tmp_path: Path, seed: int) -> None:
     chance, world, at = random.Random(seed), World(), START
     journal, number = DayJournal(tmp_path, cluster="one"), iter(range(100_000))
     expected = {}
@@ -149,7 +149,7 @@ def test_22_2_every_state_comes_back_after_1000_random_changes(tmp_path: Path, s
                 assert recording.node_unschedulable[row, step] == nodes[name][1]
 
 
-def test_22_2_times_lie_between_the_entries(tmp_path: Path) -> None:
+def test_times_lie_between_the_entries(tmp_path: Path) -> None:
     journal, world = DayJournal(tmp_path, cluster="one"), World()
     world.add("old", "n0", at=START - 5000.0, ready=True)
     world.started["old"] = START - 4990.0
@@ -169,7 +169,7 @@ def test_22_2_times_lie_between_the_entries(tmp_path: Path) -> None:
     assert (pods.ready[new], pods.ended[new]) == (START + 260.0, START + 360.0)
 
 
-def test_22_2_replacements_are_chained_to_the_evicted_pods(tmp_path: Path) -> None:
+def test_replacements_are_chained_to_the_evicted_pods(tmp_path: Path) -> None:
     journal, world = DayJournal(tmp_path, cluster="one"), World()
     world.add("a", "n0", at=START - 500.0, ready=True)
     append(journal, world.snapshot(START + 10.0))
@@ -190,7 +190,7 @@ def test_22_2_replacements_are_chained_to_the_evicted_pods(tmp_path: Path) -> No
     assert START + 30.0 <= pods.ended[a] <= START + 60.0
 
 
-def test_22_2_budgets_and_alerts_come_back(tmp_path: Path) -> None:
+def test_budgets_and_alerts_come_back(tmp_path: Path) -> None:
     journal, world = DayJournal(tmp_path, cluster="one"), World()
     world.add("a", "n0", at=START - 500.0)
     alert = Alert(fingerprint="f", firing=True, labels={"node": "n0"}, annotations={"high": "70"}, starts_at=START)
@@ -214,7 +214,7 @@ def test_22_2_budgets_and_alerts_come_back(tmp_path: Path) -> None:
     )
 
 
-def test_22_2_our_soft_taints_and_cordons_are_not_the_clusters(tmp_path: Path) -> None:
+def test_our_soft_taints_and_cordons_are_not_the_clusters(tmp_path: Path) -> None:
     world = World()
     world.nodes["n0"] = a_node(
         "n0",
@@ -235,7 +235,7 @@ def test_22_2_our_soft_taints_and_cordons_are_not_the_clusters(tmp_path: Path) -
 @pytest.mark.parametrize(
     "key", ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node.kubernetes.io/disk-pressure"]
 )
-def test_22_2_a_taint_of_a_nodes_last_minutes_is_not_that_of_all_days(tmp_path: Path, key: str) -> None:
+def test_a_taint_of_a_nodes_last_minutes_is_not_that_of_all_days(tmp_path: Path, key: str) -> None:
     journal, world = DayJournal(tmp_path, cluster="one"), World()
     own = Taint(key="own", effect="NoSchedule")
     for at in range(0, 3600, 300):
@@ -252,7 +252,7 @@ def test_22_2_a_taint_of_a_nodes_last_minutes_is_not_that_of_all_days(tmp_path: 
     assert "labels or taints of 1 node changed: those of the longest time are taken" in texts
 
 
-def test_22_2_a_node_that_comes_back_under_its_name_has_no_usage_meanwhile(tmp_path: Path) -> None:
+def test_a_node_that_comes_back_under_its_name_has_no_usage_meanwhile(tmp_path: Path) -> None:
     journal, world = DayJournal(tmp_path, cluster="one"), World()
     for at in range(0, 3600, 300):
         world.nodes.pop("n0", None)
@@ -276,7 +276,7 @@ def test_22_2_a_node_that_comes_back_under_its_name_has_no_usage_meanwhile(tmp_p
     assert any("1 node left and came back under the same name" in gap.text for gap in recording.gaps)
 
 
-def test_22_2_soft_taints_are_from_the_cycle_that_set_them_to_the_one_that_removed_them(tmp_path: Path) -> None:
+def test_soft_taints_are_from_the_cycle_that_set_them_to_the_one_that_removed_them(tmp_path: Path) -> None:
     journal, world = DayJournal(tmp_path, cluster="one"), World()
     mark = Taint(key="rebalancer.dev/steer", value="hot", effect="PreferNoSchedule")
     for at, marked in ((60.0, ()), (120.0, ("n0", "n1")), (180.0, ("n0", "n1", "n2")), (240.0, ("n1",)), (300.0, ())):
@@ -298,7 +298,7 @@ def test_22_2_soft_taints_are_from_the_cycle_that_set_them_to_the_one_that_remov
     ]
 
 
-def test_22_2_images_of_nodes_that_left_are_those_of_the_days_first_entry(tmp_path: Path) -> None:
+def test_images_of_nodes_that_left_are_those_of_the_days_first_entry(tmp_path: Path) -> None:
     journal, world = DayJournal(tmp_path, cluster="one"), World(nodes=0)
     world.nodes = {name: a_node(name, images={"web:1": 5e6}) for name in ("n0", "n1")}
     append(journal, world.snapshot(START))
@@ -312,7 +312,7 @@ def test_22_2_images_of_nodes_that_left_are_those_of_the_days_first_entry(tmp_pa
     assert nodes.images.size_of("web:2") == 6e6
 
 
-def test_22_2_usage_is_that_of_the_day_blocks_while_the_pod_was_there(tmp_path: Path) -> None:
+def test_usage_is_that_of_the_day_blocks_while_the_pod_was_there(tmp_path: Path) -> None:
     journal, world = DayJournal(tmp_path, cluster="one"), World(nodes=1)
     world.add("a", "n0", at=START - 500.0)
     world.add("unknown", "n0", at=START - 500.0)
@@ -336,7 +336,7 @@ def test_22_2_usage_is_that_of_the_day_blocks_while_the_pod_was_there(tmp_path: 
     }
 
 
-def test_22_2_a_torn_tail_loses_the_last_entry_only(tmp_path: Path) -> None:
+def test_a_torn_tail_loses_the_last_entry_only(tmp_path: Path) -> None:
     journal, world = DayJournal(tmp_path, cluster="one"), World()
     world.add("a", "n0", at=START - 500.0)
     append(journal, world.snapshot(START))
@@ -362,7 +362,7 @@ def test_22_2_a_torn_tail_loses_the_last_entry_only(tmp_path: Path) -> None:
     assert set(state_at(after, START + 60.0)) == {"a", "b"}
 
 
-def test_22_2_after_a_damaged_entry_nothing_is_guessed_until_the_next_keyframe(tmp_path: Path) -> None:
+def test_after_a_damaged_entry_nothing_is_guessed_until_the_next_keyframe(tmp_path: Path) -> None:
     journal, world = DayJournal(tmp_path, cluster="one"), World()
     sizes = []
     for number in range(4):
@@ -377,7 +377,7 @@ def test_22_2_after_a_damaged_entry_nothing_is_guessed_until_the_next_keyframe(t
     assert len(read(tmp_path, world, end=START + 300.0).pods) == 4
 
 
-def test_22_2_a_file_that_others_changed_is_continued_by_a_keyframe(tmp_path: Path) -> None:
+def test_a_file_that_others_changed_is_continued_by_a_keyframe(tmp_path: Path) -> None:
     world = World()
     world.add("a", "n0", at=START - 500.0)
     ours, theirs = DayJournal(tmp_path, cluster="one"), DayJournal(tmp_path, cluster="one")
@@ -390,7 +390,7 @@ def test_22_2_a_file_that_others_changed_is_continued_by_a_keyframe(tmp_path: Pa
     assert len(read(tmp_path, world, end=START + 300.0).pods) == 5
 
 
-def test_22_2_a_full_day_is_cut_and_the_next_one_is_whole(tmp_path: Path) -> None:
+def test_a_full_day_is_cut_and_the_next_one_is_whole(tmp_path: Path) -> None:
     journal, world = DayJournal(tmp_path, cluster="one", max_day_bytes=20_000), World()
     at = MIDNIGHT + 23 * 3600.0
     for number in range(200):
@@ -408,7 +408,7 @@ def test_22_2_a_full_day_is_cut_and_the_next_one_is_whole(tmp_path: Path) -> Non
     assert len(read(tmp_path, world, start=tomorrow, end=tomorrow + 300.0).pods) == 200
 
 
-def test_22_2_old_days_are_dropped(tmp_path: Path) -> None:
+def test_old_days_are_dropped(tmp_path: Path) -> None:
     journal, world = DayJournal(tmp_path, cluster="one"), World()
     for day in range(20):
         append(journal, world.snapshot(START + day * DAY_SECONDS))
@@ -416,7 +416,7 @@ def test_22_2_old_days_are_dropped(tmp_path: Path) -> None:
     assert journal_days(tmp_path, "one") == list(range(today - 16, today + 1))
 
 
-def test_22_2_gaps_say_from_when_to_when_and_how_many_pods(tmp_path: Path) -> None:
+def test_gaps_say_from_when_to_when_and_how_many_pods(tmp_path: Path) -> None:
     journal, world = DayJournal(tmp_path, cluster="one"), World()
     for name in "abc":
         world.add(name, "n0", at=START - 500.0)
@@ -430,14 +430,14 @@ def test_22_2_gaps_say_from_when_to_when_and_how_many_pods(tmp_path: Path) -> No
     assert "2027-01-15 11:00 UTC to 2027-01-15 12:00 UTC" in tail.text
 
 
-def test_22_2_without_a_journal_the_error_says_what_is_needed(tmp_path: Path) -> None:
+def test_without_a_journal_the_error_says_what_is_needed(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"no journal from 2027-01-15 10:00 UTC to 2027-01-15 10:05 UTC: .*REBALANCER_HISTORY_DIR"
     ):
         read(tmp_path, World(), end=START + 300.0)
 
 
-def test_22_2_a_folder_that_can_not_be_written_is_an_error_and_the_next_entry_a_keyframe(tmp_path: Path) -> None:
+def test_a_folder_that_can_not_be_written_is_an_error_and_the_next_entry_a_keyframe(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("a file")
     journal, world = DayJournal(tmp_path, cluster="one"), World()
     world.add("a", "n0", at=START - 500.0)
@@ -448,7 +448,7 @@ def test_22_2_a_folder_that_can_not_be_written_is_an_error_and_the_next_entry_a_
     assert read(tmp_path, world, end=START + 300.0).pods.names == ["a"]
 
 
-def test_22_2_an_entry_that_found_no_room_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_entry_that_found_no_room_leaves_nothing_behind(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         journal, world = DayJournal(disk, cluster="one"), World()
         append(journal, world.snapshot(START))
@@ -464,7 +464,7 @@ def test_22_2_an_entry_that_found_no_room_leaves_nothing_behind(tmp_path: Path) 
         assert len(read(disk, world, end=START + 300.0).pods) == 500
 
 
-def test_22_2_a_day_of_5000_nodes_and_150000_pods_takes_at_most_50_mb(
+def test_a_day_of_5000_nodes_and_150000_pods_takes_at_most_50_mb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a tenth of the cluster, of the pods of a reading and of the day: bytes grow with them

@@ -60,7 +60,7 @@ def one(of: RecordedReadings, reading: int) -> tuple[dict[int, float], dict[int,
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_22_2_what_cycles_read_comes_back_to_a_tenth_of_a_millicore(tmp_path: Path, restarted: bool) -> None:
+def test_what_cycles_read_comes_back_to_a_tenth_of_a_millicore(tmp_path: Path, restarted: bool) -> None:
     random, journal, read = np.random.default_rng(1), DayJournal(tmp_path, cluster="one"), []
     for cycle in range(4):
         if restarted:
@@ -90,7 +90,7 @@ def test_22_2_what_cycles_read_comes_back_to_a_tenth_of_a_millicore(tmp_path: Pa
         np.testing.assert_allclose(back.departed_millicores[of_nodes], [0.0, 0.0, 300.25, 0.0], atol=0.051)
 
 
-def test_22_2_of_a_large_cluster_pods_and_samples_of_the_hottest_nodes_are_kept(
+def test_of_a_large_cluster_pods_and_samples_of_the_hottest_nodes_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readings, "MOST_PODS", 2 * PODS // NODES)
@@ -106,7 +106,7 @@ def test_22_2_of_a_large_cluster_pods_and_samples_of_the_hottest_nodes_are_kept(
     assert set(one(found.readings, 0)[0]) == hottest
 
 
-def test_22_2_what_a_cycle_could_not_read_is_left_out(tmp_path: Path) -> None:
+def test_what_a_cycle_could_not_read_is_left_out(tmp_path: Path) -> None:
     snapshot = snapshot_at(START + 60.0)
     usage = usage_at(snapshot, np.random.default_rng(3))
     usage.node_cpu_millicores[1] = usage.samples[:, 1] = usage.pod_cpu_millicores[0] = np.nan
@@ -118,7 +118,7 @@ def test_22_2_what_a_cycle_could_not_read_is_left_out(tmp_path: Path) -> None:
     assert {found.pods.names[row] for row in pods} == {f"p{row}" for row in range(1, PODS) if row % NODES != 1}
 
 
-def test_22_2_a_cycle_that_read_before_the_last_entry_is_kept_with_what_is_still_there(tmp_path: Path) -> None:
+def test_a_cycle_that_read_before_the_last_entry_is_kept_with_what_is_still_there(tmp_path: Path) -> None:
     journal, before = DayJournal(tmp_path, cluster="one"), snapshot_at(START + 60.0)
     journal.append(snapshot_at(START + 120.0, pods=PODS - 2), evictions=(), alerts=())
     now = snapshot_at(START + 150.0, pods=PODS - 2)
@@ -132,22 +132,22 @@ def test_22_2_a_cycle_that_read_before_the_last_entry_is_kept_with_what_is_still
     assert {found.pods.names[row] for row in pods} == {f"p{row}" for row in range(PODS - 2)}
 
 
-def test_22_2_a_journal_without_cycles_has_no_readings(tmp_path: Path) -> None:
+def test_a_journal_without_cycles_has_no_readings(tmp_path: Path) -> None:
     DayJournal(tmp_path, cluster="one").append(snapshot_at(START + 60.0), evictions=(), alerts=())
     assert recorded(tmp_path).readings is None
 
 
 @pytest.mark.parametrize("numbers", [[], [0], [0, -1, 1, 127, -128, 128], [2**40, -(2**40), 3]])
-def test_22_2_whole_numbers_are_packed_and_unpacked(numbers: list[int]) -> None:
+def test_whole_numbers_are_packed_and_unpacked(numbers: list[int]) -> None:
     given = np.array(numbers, dtype=np.int64)
     assert unpacked(packed(given), len(given)).tolist() == numbers
 
 
-def test_22_2_small_numbers_take_a_byte() -> None:
+def test_small_numbers_take_a_byte() -> None:
     assert len(packed(np.arange(-100, 100, dtype=np.int64))) == 200
 
 
-def test_22_2_of_cycles_seconds_apart_a_reading_a_minute_is_kept(tmp_path: Path) -> None:
+def test_of_cycles_seconds_apart_a_reading_a_minute_is_kept(tmp_path: Path) -> None:
     random, journal, read = np.random.default_rng(5), DayJournal(tmp_path, cluster="one"), []
     for cycle in range(31):
         snapshot = snapshot_at(START + 10.0 * cycle)
@@ -164,7 +164,7 @@ def test_22_2_of_cycles_seconds_apart_a_reading_a_minute_is_kept(tmp_path: Path)
         assert sorted(pods.values()) == pytest.approx(sorted(read[at].pod_cpu_millicores.tolist()), abs=0.051)
 
 
-def test_22_2_a_clock_that_was_set_back_ends_no_readings(tmp_path: Path) -> None:
+def test_a_clock_that_was_set_back_ends_no_readings(tmp_path: Path) -> None:
     random, journal = np.random.default_rng(6), DayJournal(tmp_path, cluster="one")
     for at in (START + 1800.0, START + 600.0, START + 660.0):
         snapshot = snapshot_at(at)
@@ -174,7 +174,7 @@ def test_22_2_a_clock_that_was_set_back_ends_no_readings(tmp_path: Path) -> None
     assert back.at[back.cycle].tolist() == [START + 600.0, START + 660.0, START + 1800.0]
 
 
-def test_22_2_readings_leave_room_for_the_changes_of_the_rest_of_the_day(tmp_path: Path) -> None:
+def test_readings_leave_room_for_the_changes_of_the_rest_of_the_day(tmp_path: Path) -> None:
     random, most = np.random.default_rng(7), 30_000
     journal = DayJournal(tmp_path, cluster="one", max_day_bytes=most)
     sizes, last = [], START
@@ -196,7 +196,7 @@ def test_22_2_readings_leave_room_for_the_changes_of_the_rest_of_the_day(tmp_pat
     assert note.endswith(".rbj is 60% full: the CPU that cycles read is left out for the rest of the day")
 
 
-def test_22_2_a_reading_without_a_sample_interval_has_no_samples(tmp_path: Path) -> None:
+def test_a_reading_without_a_sample_interval_has_no_samples(tmp_path: Path) -> None:
     snapshot = snapshot_at(START + 60.0)
     usage = replace(usage_at(snapshot, np.random.default_rng(8)), sample_seconds=0.0)
     DayJournal(tmp_path, cluster="one").append(snapshot, evictions=(), alerts=(), read=ReadUsage(snapshot, usage))

@@ -218,7 +218,7 @@ def test_a_pause_of_another_scope_denies_nothing(blue, scope):
     assert blue.reserve().record
 
 
-def test_17_1_a_database_that_lost_reservations_makes_none_until_it_is_accepted(engine, blue, clock):
+def test_a_database_that_lost_reservations_makes_none_until_it_is_accepted(engine, blue, clock):
     for _ in range(2):
         blue.reserve()
     with engine.begin() as connection:

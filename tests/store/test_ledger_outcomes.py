@@ -30,7 +30,7 @@ def test_only_what_certainly_did_not_happen_is_refunded(url, blue, clock, outcom
 
 
 @pytest.mark.parametrize("outcome", [Outcome.EVICTED, Outcome.UNKNOWN])
-def test_17_1_an_answer_that_comes_after_the_refund_counts_again(url, blue, clock, outcome):
+def test_an_answer_that_comes_after_the_refund_counts_again(url, blue, clock, outcome):
     eviction = blue.reserve(rate(WEB, 1))
     clock.sleep(70)
     alive = FakeReader(pods={("shop", eviction.pod): PodSeen(uid=eviction.uid)})
@@ -65,7 +65,7 @@ def test_a_refund_keeps_what_the_api_server_said(blue):
     assert (row["outcome"], row["detail"]) == ("refused", "no room in the budget")
 
 
-def test_16_a4_a_closed_eviction_is_no_longer_in_flight_and_keeps_who_when_and_why(url, blue, clock):
+def test_a_closed_eviction_is_no_longer_in_flight_and_keeps_who_when_and_why(url, blue, clock):
     eviction = blue.answer(blue.reserve(rate(WEB, 1), in_flight(WEB, 1)), Outcome.EVICTED)
     clock.sleep(5)
     blue.ledger.close(eviction.record, by="ana", reason="the service was given up")
@@ -79,7 +79,7 @@ def test_16_a4_a_closed_eviction_is_no_longer_in_flight_and_keeps_who_when_and_w
     assert isinstance(blue.reserve(rate(WEB, 1)), Denied)
 
 
-def test_16_a2_an_eviction_in_the_background_has_a_deadline_of_its_own(blue, clock):
+def test_an_eviction_in_the_background_has_a_deadline_of_its_own(blue, clock):
     eviction = blue.reserve(deadline_at=NOW + 60)
     eviction.in_background, eviction.deadline_at = True, NOW + 600
     blue.answer(eviction, Outcome.EVICTED)
@@ -87,7 +87,7 @@ def test_16_a2_an_eviction_in_the_background_has_a_deadline_of_its_own(blue, clo
     assert (flying.in_background, flying.deadline_at) == (True, NOW + 600)
 
 
-def test_16_a2_an_eviction_that_lost_its_answer_and_goes_on_in_the_background_is_followed_as_such(blue, clock):
+def test_an_eviction_that_lost_its_answer_and_goes_on_in_the_background_is_followed_as_such(blue, clock):
     blue.answer(blue.reserve(), Outcome.UNKNOWN)
     clock.sleep(61)
     seen = FakeReader(pods={("shop", "web-1"): PodSeen(uid="uid-web-1", eviction_in_progress=True)})
@@ -97,7 +97,7 @@ def test_16_a2_an_eviction_that_lost_its_answer_and_goes_on_in_the_background_is
     assert (flying.outcome, flying.in_background) == (Outcome.EVICTED, True)
 
 
-def test_16_a2_an_eviction_that_is_admitted_ends_the_backoff_of_its_service_on_every_node(blue, green):
+def test_an_eviction_that_is_admitted_ends_the_backoff_of_its_service_on_every_node(blue, green):
     for ledger in (blue.ledger, green.ledger):
         for node in ("n1", EVERY_NODE):
             ledger.back_off(service_identity="shop/web", node=node, reason="denied", seconds=lambda count: 600.0)
@@ -168,7 +168,7 @@ def test_a_new_leader_fences_before_its_first_reservation(blue):
     blue.ledger.fence(5)
 
 
-def test_17_7_a_ledger_belongs_to_one_kubernetes_cluster_of_its_name(blue, green):
+def test_a_ledger_belongs_to_one_kubernetes_cluster_of_its_name(blue, green):
     assert blue.ledger.of_cluster("")
     assert blue.ledger.of_cluster("first")
     blue.ledger.fence(1)
@@ -189,7 +189,7 @@ def test_a_denied_reservation_fences_too(blue):
         blue.reserve(term=4)
 
 
-def test_19_2_the_ledger_keeps_what_a_pod_used_of_each_resource(records, clock):
+def test_the_ledger_keeps_what_a_pod_used_of_each_resource(records, clock):
     report = build_report()
     records.begin(report)
     amounts = {"memory": PodAmount(2.5e9, 0.15), "licences": PodAmount(3.0, math.nan)}

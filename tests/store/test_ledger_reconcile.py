@@ -104,7 +104,7 @@ def test_with_nothing_to_reconcile_the_api_server_is_not_read(ledger):
     assert ledger.reconcile_outcomes(FakeReader(error=ConnectError("no"))) == []
 
 
-def test_17_1_a_process_that_was_stopped_while_it_reconciled_overwrites_nothing(url, blue, clock):
+def test_a_process_that_was_stopped_while_it_reconciled_overwrites_nothing(url, blue, clock):
     eviction = blue.reserve(rate(WEB, 1))
 
     class Stopped(FakeReader):
@@ -122,7 +122,7 @@ def test_17_1_a_process_that_was_stopped_while_it_reconciled_overwrites_nothing(
     assert {row.counted for row in read_rows(url)} == {True}
 
 
-def test_17_1_a_pod_that_was_alive_before_the_grace_period_ended_proves_nothing_after_it(blue, clock):
+def test_a_pod_that_was_alive_before_the_grace_period_ended_proves_nothing_after_it(blue, clock):
     blue.reserve(rate(WEB, 1))
 
     class Stopped(FakeReader):

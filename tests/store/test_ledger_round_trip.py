@@ -41,7 +41,7 @@ def in_steps(monkeypatch):
     return counted
 
 
-def test_20_5_a_reservation_that_every_check_admits_takes_one_round_trip(opened, in_steps):
+def test_a_reservation_that_every_check_admits_takes_one_round_trip(opened, in_steps):
     cluster = Cluster(opened, None)
     checks = (rate(GLOBAL, 3), spacing(Scope("service", "shop/web"), 0.0), in_flight(GLOBAL, 5))
     for term in (1, 1, 1):
@@ -53,13 +53,13 @@ def test_20_5_a_reservation_that_every_check_admits_takes_one_round_trip(opened,
 
 
 @pytest.mark.parametrize("check", [rate(GLOBAL, 1, math.inf), rate(GLOBAL, 2**40), rate(GLOBAL, 1, 1e30)])
-def test_20_5_figures_beyond_the_servers_arithmetic_are_counted_all_the_same(opened, check):
+def test_figures_beyond_the_servers_arithmetic_are_counted_all_the_same(opened, check):
     cluster = Cluster(opened, None)
     assert cluster.reserve(check).record
     assert isinstance(cluster.reserve(check), Denied) == (check.at_most == 1)
 
 
-def test_20_5_a_reservation_that_lost_its_server_is_no_reservation(newest_postgres_url, opened, monkeypatch):
+def test_a_reservation_that_lost_its_server_is_no_reservation(newest_postgres_url, opened, monkeypatch):
     cluster = Cluster(opened, None)
 
     monkeypatch.setattr(round_trip, "_LOCK", "SELECT pg_terminate_backend(pg_backend_pid())")
@@ -78,7 +78,7 @@ counts = st.none() | st.integers(1, 9)
     limits=st.fixed_dictionaries({"rate": counts, "inFlight": counts, "service": counts, "cluster": counts}),
     services=st.lists(st.sampled_from(SERVICES), min_size=6, max_size=6),
 )
-def test_20_5_concurrent_reservations_never_exceed_a_limit_and_use_it_up(newest_postgres_url, opened, limits, services):
+def test_concurrent_reservations_never_exceed_a_limit_and_use_it_up(newest_postgres_url, opened, limits, services):
     """Three clusters, two threads each, on connections of their own."""
     url = newest_postgres_url
     with raw_connection(url) as raw:

@@ -31,7 +31,7 @@ def reserve_all(cluster, *wanted, term=None):
     return answers, [eviction for eviction, _ in evictions if eviction.record is not None]
 
 
-def test_20_5_reservations_that_go_together_count_one_after_the_other(url, blue):
+def test_reservations_that_go_together_count_one_after_the_other(url, blue):
     limit, web = rate(GLOBAL, 3), in_flight(WEB, 1)
     answers, made = reserve_all(blue, ("web", limit, web), ("web", limit, web), ("db", limit), ("db", limit), term=4)
     # the second is denied, and takes nothing from those after it
@@ -48,20 +48,20 @@ def test_20_5_reservations_that_go_together_count_one_after_the_other(url, blue)
     assert (made, blue.ledger.sequence) == ([], 3)
 
 
-def test_20_5_spacing_admits_one_of_those_that_go_together(blue):
+def test_spacing_admits_one_of_those_that_go_together(blue):
     answers, made = reserve_all(blue, *[("web", spacing(GLOBAL, 30.0))] * 3)
     assert [isinstance(each, Denied) for each in answers] == [False, True, True]
     assert len(made) == 1
 
 
-def test_20_5_an_older_term_reserves_none_of_those_that_go_together(url, blue):
+def test_an_older_term_reserves_none_of_those_that_go_together(url, blue):
     blue.ledger.fence(5)
     with pytest.raises(UnsafeDataError, match="stale"):
         reserve_all(blue, ("web", rate(GLOBAL, 9)), ("db", rate(GLOBAL, 9)), term=4)
     assert read_rows(url) == []
 
 
-def test_20_5_outcomes_that_go_together_refund_what_did_not_happen(url, blue):
+def test_outcomes_that_go_together_refund_what_did_not_happen(url, blue):
     _, made = reserve_all(blue, *[("web", rate(GLOBAL, 9))] * 4)
     made[0].outcome, made[1].outcome, made[2].outcome = Outcome.EVICTED, Outcome.REFUSED, Outcome.UNKNOWN
     blue.ledger.outcomes([made[2], made[0], made[1]])
@@ -71,7 +71,7 @@ def test_20_5_outcomes_that_go_together_refund_what_did_not_happen(url, blue):
     assert [rows[each.record] for each in made] == ["evicted", "refused", "unknown", "planned"]
 
 
-def test_20_5_outcomes_that_were_not_written_are_still_counted_all_of_them(url, blue, monkeypatch):
+def test_outcomes_that_were_not_written_are_still_counted_all_of_them(url, blue, monkeypatch):
     _, made = reserve_all(blue, *[("web", rate(GLOBAL, 9))] * 3)
     change, left = ledger.change_eviction, iter(range(1))
 
@@ -94,7 +94,7 @@ def test_20_5_outcomes_that_were_not_written_are_still_counted_all_of_them(url, 
     most=st.fixed_dictionaries({"global": st.integers(1, 12), "service": st.integers(1, 6)}),
     batches=st.lists(st.lists(st.sampled_from(["web", "db"]), min_size=1, max_size=8), min_size=2, max_size=4),
 )
-def test_20_5_batches_of_several_clusters_never_exceed_a_limit_and_use_it_up(engine, url, most, batches):
+def test_batches_of_several_clusters_never_exceed_a_limit_and_use_it_up(engine, url, most, batches):
     """At once, each on a connection of its own. The examples share a database, so each has a scope of its own."""
     shared = Scope("pool", f"shared-{uuid.uuid4().hex}")
     everything, service = rate(shared, most["global"], WINDOW_SECONDS), in_flight(shared, most["service"])

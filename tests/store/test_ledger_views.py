@@ -53,7 +53,7 @@ def test_entries_are_what_counts_for_this_cluster(blue, green, clock):
     assert old.record
 
 
-def test_21_1_evicted_pods_are_those_of_this_cluster_that_may_be_gone(blue, green, clock):
+def test_evicted_pods_are_those_of_this_cluster_that_may_be_gone(blue, green, clock):
     blue.answer(blue.reserve(pod="old"), Outcome.EVICTED)
     clock.sleep(100)
     gone = blue.answer(blue.reserve(pod="web-1"), Outcome.EVICTED)

@@ -225,7 +225,7 @@ def test_a_real_cycle_writes_down_what_it_looked_at(tmp_path: Path) -> None:
     assert by_hand.examples[0].startswith("burn/burner")
 
 
-def test_19_5_a_finding_by_another_resource_has_found_no_node_that_is_hot_by_the_slo(
+def test_a_finding_by_another_resource_has_found_no_node_that_is_hot_by_the_slo(
     records: SqlRecords, effect: EffectRecords
 ) -> None:
     a_cycle(records, "memory", at=NOW, findings=[(build_finding(resource="memory"), "n1")], evictions=[])
@@ -233,7 +233,7 @@ def test_19_5_a_finding_by_another_resource_has_found_no_node_that_is_hot_by_the
     assert seen is None or seen.finding is None
 
 
-def test_19_5_a_node_that_is_hot_by_memory_and_cpu_is_found_by_each(records: SqlRecords, effect: EffectRecords) -> None:
+def test_a_node_that_is_hot_by_memory_and_cpu_is_found_by_each(records: SqlRecords, effect: EffectRecords) -> None:
     cpu = ResourceExcess(resource="cpu", share=0.9, high=0.8, target=0.7)
     both = build_finding(resource="memory", others=(cpu,))
     evictions = [build_eviction(pod="web-1", outcome=Outcome.EVICTED, resource="memory")]

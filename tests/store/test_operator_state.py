@@ -73,7 +73,7 @@ def test_a_backoff_lasts_longer_each_time(ledger, green, clock):
     assert ledger.backoffs() == [second]
 
 
-def test_19_2_a_backoff_is_of_a_resource_and_of_all_where_two_overlap(ledger, clock):
+def test_a_backoff_is_of_a_resource_and_of_all_where_two_overlap(ledger, clock):
     def again(resource):
         return ledger.back_off(
             service_identity="shop/web", node="n1", reason="no help", seconds=lambda count: 100.0, resource=resource

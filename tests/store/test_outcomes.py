@@ -73,7 +73,7 @@ def elsewhere(url: str, clock: SteppingClock) -> Iterator[SqlOutcomes]:
         yield records.outcomes()
 
 
-def test_18_1_outcomes_come_back_as_they_were_kept(outcomes: OutcomeRecords) -> None:
+def test_outcomes_come_back_as_they_were_kept(outcomes: OutcomeRecords) -> None:
     kept = [a_pool(), a_pool("", nodes=["lonely"]), a_pool("empty", nodes=[], made_at=MADE_AT + 1)]
     outcomes.keep_outcomes(kept)
     outcomes.keep_outcomes([])
@@ -92,7 +92,7 @@ def test_18_1_outcomes_come_back_as_they_were_kept(outcomes: OutcomeRecords) -> 
     assert math.isnan(judged[1].actual[1])
 
 
-def test_18_1_a_pool_has_one_forecast_in_a_period(outcomes: OutcomeRecords, elsewhere: OutcomeRecords) -> None:
+def test_a_pool_has_one_forecast_in_a_period(outcomes: OutcomeRecords, elsewhere: OutcomeRecords) -> None:
     outcomes.keep_outcomes([a_pool()])
     outcomes.keep_outcomes([a_pool(made_at=MADE_AT + 900, layout=9), a_pool("batch", made_at=MADE_AT + 900)])
     outcomes.keep_outcomes([a_pool(made_at=MADE_AT + PERIOD_SECONDS)])
@@ -106,7 +106,7 @@ def test_18_1_a_pool_has_one_forecast_in_a_period(outcomes: OutcomeRecords, else
     assert [each.layout for each in elsewhere.outcomes_due(NOW * 2)] == [7]
 
 
-def test_18_1_one_is_due_after_its_day_until_it_is_judged_and_is_judged_once(
+def test_one_is_due_after_its_day_until_it_is_judged_and_is_judged_once(
     outcomes: OutcomeRecords, elsewhere: OutcomeRecords, url: str, clock: SteppingClock
 ) -> None:
     first, second = a_pool(), a_pool(made_at=MADE_AT + PERIOD_SECONDS)
@@ -129,7 +129,7 @@ def test_18_1_one_is_due_after_its_day_until_it_is_judged_and_is_judged_once(
 
 
 @pytest.mark.parametrize("data", ["nothing", "noise", "another version", "too short", "another form"])
-def test_18_1_a_broken_row_is_one_line_in_the_log_and_left_out(
+def test_a_broken_row_is_one_line_in_the_log_and_left_out(
     data: str, outcomes: SqlOutcomes, engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     outcomes.keep_outcomes([a_pool(), a_pool("broken")])
@@ -153,7 +153,7 @@ def test_18_1_a_broken_row_is_one_line_in_the_log_and_left_out(
     assert "\n" not in line.getMessage()
 
 
-def test_18_1_outcomes_are_pruned_after_ninety_days(
+def test_outcomes_are_pruned_after_ninety_days(
     engine: Engine, blue: Cluster, outcomes: OutcomeRecords, elsewhere: OutcomeRecords, clock: SteppingClock
 ) -> None:
     at = NOW - KEPT_DAYS * DAY_SECONDS
@@ -170,7 +170,7 @@ def test_18_1_outcomes_are_pruned_after_ninety_days(
     assert [each.pool for each in elsewhere.outcomes_due(NOW)] == ["young"]
 
 
-def test_18_1_a_pool_and_period_takes_at_most_15_kilobytes(outcomes: OutcomeRecords, engine: Engine) -> None:
+def test_a_pool_and_period_takes_at_most_15_kilobytes(outcomes: OutcomeRecords, engine: Engine) -> None:
     random = np.random.default_rng(7)
     wide = {
         "nodes": NODES,
@@ -183,7 +183,7 @@ def test_18_1_a_pool_and_period_takes_at_most_15_kilobytes(outcomes: OutcomeReco
     assert read(engine, lambda connection: connection.execute(size).scalar_one()) <= 15_000
 
 
-def test_18_1_ninety_days_of_five_pools_are_read_in_order(
+def test_ninety_days_of_five_pools_are_read_in_order(
     outcomes: OutcomeRecords, engine: Engine, clock: SteppingClock
 ) -> None:
     pools = ["a", "b", "c", "d", "e"]
@@ -195,7 +195,7 @@ def test_18_1_ninety_days_of_five_pools_are_read_in_order(
     assert [(each.made_at, each.pool) for each in found] == [(at, pool) for at in reversed(made) for pool in pools]
 
 
-def test_18_1_the_table_of_outcomes_is_added_to_a_database_of_the_version_before(
+def test_the_table_of_outcomes_is_added_to_a_database_of_the_version_before(
     empty_url: str, tmp_path: Path, clock: SteppingClock
 ) -> None:
     upgrade(empty_url, scripts=up_to("0011", tmp_path))
@@ -206,7 +206,7 @@ def test_18_1_the_table_of_outcomes_is_added_to_a_database_of_the_version_before
     assert status(empty_url).rows["forecast_outcomes"] == 1
 
 
-def test_18_1_a_locked_database_is_one_line(sqlite_url: str, clock: SteppingClock) -> None:
+def test_a_locked_database_is_one_line(sqlite_url: str, clock: SteppingClock) -> None:
     upgrade(sqlite_url)
     engine = open_engine(sqlite_url, busy_timeout_seconds=0.05)
     outcomes = SqlOutcomes(engine=engine, cluster=CLUSTER, clock=clock)

@@ -250,7 +250,7 @@ def test_a_user_without_privileges_is_told(postgres: PostgresServer, postgres_ur
 
 
 @real
-def test_17_2_a_server_that_vanishes_is_given_up_after_fifteen_seconds(postgres_url):
+def test_a_server_that_vanishes_is_given_up_after_fifteen_seconds(postgres_url):
     engine = open_engine(postgres_url)
     with engine.connect() as connection:
         options = connection.connection.driver_connection.info.get_parameters()
@@ -332,7 +332,7 @@ def test_a_serialization_failure_is_tried_a_few_times_and_then_told(postgres_url
     engine.dispose()
 
 
-def test_17_7_the_last_write_that_failed_is_known_until_one_works(newest_sqlite_url, sqlite_path):
+def test_the_last_write_that_failed_is_known_until_one_works(newest_sqlite_url, sqlite_path):
     engine = open_engine(newest_sqlite_url, busy_timeout_seconds=0.01)
     with SqlRecords(engine=engine, cluster=CLUSTER, clock=SteppingClock()) as records:
         records.attempt_write()
@@ -349,7 +349,7 @@ def test_17_7_the_last_write_that_failed_is_known_until_one_works(newest_sqlite_
 
 
 @real
-def test_17_7_a_server_that_takes_no_writes_is_a_failed_write(newest_postgres_url):
+def test_a_server_that_takes_no_writes_is_a_failed_write(newest_postgres_url):
     with open_records(url=newest_postgres_url, cluster=CLUSTER, clock=SteppingClock()) as records:
         with psycopg.connect(newest_postgres_url, autocommit=True) as connection:
             name = make_url(newest_postgres_url).database

@@ -55,7 +55,7 @@ def newer(tmp_path):
     return make
 
 
-def test_20_1_the_newest_revision_by_file_names_is_the_head_by_alembic(tmp_path):
+def test_the_newest_revision_by_file_names_is_the_head_by_alembic(tmp_path):
     assert newest_revision() == directory().get_current_head()
     assert newest_revision(up_to("0007", tmp_path)) == "0007"
     (tmp_path / "versions").mkdir()

@@ -125,7 +125,7 @@ def test_a_program_of_that_time_goes_on_beside_the_newest(revision: str, postgre
     engine.dispose()
 
 
-def test_19_2_amounts_by_resource_can_be_taken_back_and_made_again(
+def test_amounts_by_resource_can_be_taken_back_and_made_again(
     empty_url: str, engine: sa.Engine, tmp_path: Path
 ) -> None:
     upgrade(empty_url, scripts=up_to("0013", tmp_path))

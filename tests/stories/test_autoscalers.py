@@ -46,7 +46,7 @@ def remembered(stage: Stage) -> list[DrainedNode]:
 # ---- cluster-autoscaler
 
 
-def test_16_d13_nodes_that_the_autoscaler_removes_are_counted_and_nothing_fights(tmp_path: Path) -> None:
+def test_nodes_that_the_autoscaler_removes_are_counted_and_nothing_fights(tmp_path: Path) -> None:
     with a_stage(an_old_machine(remove_empty_after_seconds=400.0), tmp_path, **drains(), **SAFETY) as stage:
         for _ in range(20):
             stage.turn()
@@ -84,7 +84,7 @@ def begun(log: Iterable[Entry]) -> list[float]:
     return [each.start for each in cordons(list(log)) if each.node == "old"]
 
 
-def test_16_d13_a_node_that_nothing_removes_is_drained_after_longer_and_longer_times(tmp_path: Path) -> None:
+def test_a_node_that_nothing_removes_is_drained_after_longer_and_longer_times(tmp_path: Path) -> None:
     with a_stage(an_old_machine(), tmp_path, **drains(), **SAFETY) as stage:
         live(stage, 6.0)
         first = begun(stage.lab.log.entries())
@@ -101,7 +101,7 @@ def test_16_d13_a_node_that_nothing_removes_is_drained_after_longer_and_longer_t
     assert evictions <= 3 * count
 
 
-def test_16_d13_a_removal_ends_the_memory_and_a_restart_does_not(tmp_path: Path) -> None:
+def test_a_removal_ends_the_memory_and_a_restart_does_not(tmp_path: Path) -> None:
     """What is known is read from the database by every cycle."""
     with a_stage(an_old_machine(), tmp_path, **drains(), **SAFETY) as stage:
         live(stage, 1.0)
@@ -146,7 +146,7 @@ def fits(pods: list[float], free: dict[str, float]) -> bool:
     return True
 
 
-def test_16_d13_soft_taints_keep_karpenter_from_consolidating_only_while_a_node_is_relieved(tmp_path: Path) -> None:
+def test_soft_taints_keep_karpenter_from_consolidating_only_while_a_node_is_relieved(tmp_path: Path) -> None:
     """`spare` could be removed: its pods fit on `warm-1` and `warm-2`. These get a soft taint, for they are empty by
     requests and warm in fact, and kube-scheduler would put there what leaves `hot`."""
     cluster = a_scenario(

@@ -25,7 +25,7 @@ def ours() -> Course:
     return live(SEED, SMALL, acts=True)
 
 
-def test_16_day_an_hour_breaks_no_budget_and_no_limit(ours: Course) -> None:
+def test_day_an_hour_breaks_no_budget_and_no_limit(ours: Course) -> None:
     assert ours.day.evictions > 0
     assert ours.day.evictions == sum(each.evicted for each in ours.cycles)
     assert ours.day.broken_budgets == ()
@@ -34,13 +34,13 @@ def test_16_day_an_hour_breaks_no_budget_and_no_limit(ours: Course) -> None:
     assert all(each.coolable <= each.hot for each in ours.cycles)
 
 
-def test_16_day_a_seed_gives_the_same_day_again(ours: Course) -> None:
+def test_day_a_seed_gives_the_same_day_again(ours: Course) -> None:
     again = live(SEED, SMALL, acts=True)
     assert again.day == ours.day
     assert [replace(each, seconds=0.0) for each in again.cycles] == [replace(each, seconds=0.0) for each in ours.cycles]
 
 
-def test_16_day_the_day_without_us_has_the_same_changes_and_no_eviction_of_ours(
+def test_day_the_day_without_us_has_the_same_changes_and_no_eviction_of_ours(
     ours: Course, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = live(SEED, SMALL, acts=False)

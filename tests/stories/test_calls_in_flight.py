@@ -115,7 +115,7 @@ def ledger_agrees(stage: Stage) -> None:
     assert counted == sorted(each.uid for each in evicted(stage.lab.log.entries()))
 
 
-def test_20_4_evictions_of_several_services_are_in_flight_together_as_planned(
+def test_evictions_of_several_services_are_in_flight_together_as_planned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with watched(hot_nodes(20), tmp_path, monkeypatch) as (stage, calls):
@@ -135,7 +135,7 @@ def test_20_4_evictions_of_several_services_are_in_flight_together_as_planned(
 
 
 @pytest.mark.parametrize("shared", ["service", "budget"])
-def test_20_4_two_evictions_of_a_service_or_a_budget_are_never_in_flight_together(
+def test_two_evictions_of_a_service_or_a_budget_are_never_in_flight_together(
     shared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if shared == "service":
@@ -161,9 +161,7 @@ def replace_workloads(cluster: Scenario, workloads: tuple[Any, ...]) -> Scenario
     return a_scenario(cluster.nodes, workloads)
 
 
-def test_20_4_two_evictions_of_a_node_are_never_in_flight_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_evictions_of_a_node_are_never_in_flight_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"hot-{at}" for at in range(4)]
     cluster = a_scenario(
         [*map(a_machine, names), *(a_machine(f"cool-{at}") for at in range(4))],
@@ -182,7 +180,7 @@ def test_20_4_two_evictions_of_a_node_are_never_in_flight_together(
             assert len(nodes) == len(set(nodes))
 
 
-def test_20_4_a_limit_of_replacements_in_flight_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_of_replacements_in_flight_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with watched(hot_nodes(12), tmp_path, monkeypatch, {**WIDE, "cluster": {"inFlight": 3}}) as (stage, calls):
         stage.policy = stage.policy.model_copy(
             update={"planner": stage.policy.planner.model_copy(update={"patience": 0.0})}
@@ -192,7 +190,7 @@ def test_20_4_a_limit_of_replacements_in_flight_holds(tmp_path: Path, monkeypatc
         ledger_agrees(stage)
 
 
-def test_20_4_retry_after_stops_new_calls_until_it_ends_and_nothing_else(
+def test_retry_after_stops_new_calls_until_it_ends_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):
@@ -224,7 +222,7 @@ def test_20_4_retry_after_stops_new_calls_until_it_ends_and_nothing_else(
         ledger_agrees(stage)
 
 
-def test_20_4_a_server_that_goes_on_throttling_ends_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_goes_on_throttling_ends_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with watched(hot_nodes(4), tmp_path, monkeypatch) as (stage, calls):
         calls.answers = lambda _: refused(Reason.SERVER_THROTTLED, wait=1.0)
         report = stage.cycle()
@@ -235,7 +233,7 @@ def test_20_4_a_server_that_goes_on_throttling_ends_the_plan(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("at", [3, 6, 9, 12])
-def test_20_4_a_refusal_is_undone_although_later_moves_are_under_way(
+def test_a_refusal_is_undone_although_later_moves_are_under_way(
     at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with watched(hot_nodes(12), tmp_path, monkeypatch) as (stage, calls):
@@ -264,7 +262,7 @@ def test_20_4_a_refusal_is_undone_although_later_moves_are_under_way(
         assert (line.cpu_planned < line.cpu_before - 0.1) == relieved
 
 
-def test_20_4_a_refused_move_makes_room_for_the_next_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_move_makes_room_for_the_next_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its limit is free again, and its node's other service takes its turn."""
     names = [f"hot-{at}" for at in range(6)]
     cluster = a_scenario(
@@ -288,7 +286,7 @@ def test_20_4_a_refused_move_makes_room_for_the_next_best(tmp_path: Path, monkey
         ledger_agrees(stage)
 
 
-def test_20_4_an_error_in_the_middle_leaves_no_call_unrecorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_middle_leaves_no_call_unrecorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):
         ledger = stage.world.ledger
         assert ledger is not None
@@ -314,7 +312,7 @@ def test_20_4_an_error_in_the_middle_leaves_no_call_unrecorded(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("why", ["stopping", "lease"])
-def test_20_4_no_call_starts_once_the_process_stops_or_the_lease_is_lost(
+def test_no_call_starts_once_the_process_stops_or_the_lease_is_lost(
     why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):
@@ -353,7 +351,7 @@ class Ending:
         return not self.ended.is_set() and self.lease.holds(margin_seconds)
 
 
-def test_20_4_an_answer_that_is_lost_is_followed_by_one_call_at_a_time(
+def test_an_answer_that_is_lost_is_followed_by_one_call_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):
@@ -368,7 +366,7 @@ def test_20_4_an_answer_that_is_lost_is_followed_by_one_call_at_a_time(
         assert len(stage.world.ledger.open_evictions()) == 16
 
 
-def test_20_5_moves_are_reserved_together_and_one_that_the_ledger_denies_takes_nothing_from_the_others(
+def test_moves_are_reserved_together_and_one_that_the_ledger_denies_takes_nothing_from_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):

@@ -49,7 +49,7 @@ def assessed(stage: Stage, effect: EffectRecords) -> list[Assessment]:
     return [each for each in look_again(stage, effect).made if each.step is Step.SETTLED]
 
 
-def test_19_2_a_memory_alert_relieves_its_node_of_memory_and_that_is_assessed_by_memory(tmp_path: Path) -> None:
+def test_a_memory_alert_relieves_its_node_of_memory_and_that_is_assessed_by_memory(tmp_path: Path) -> None:
     """`hot` is at 70% of its memory: under the pool's high, over the alert's."""
     cluster = a_scenario(
         [a_machine(name, memory="16Gi") for name in ("hot", "b", "c")],
@@ -90,7 +90,7 @@ def test_19_2_a_memory_alert_relieves_its_node_of_memory_and_that_is_assessed_by
     assert abs(made.breakdown.residual) < 1.0
 
 
-def test_19_2_evictions_for_memory_that_do_not_help_lead_to_backoff_by_memory(tmp_path: Path) -> None:
+def test_evictions_for_memory_that_do_not_help_lead_to_backoff_by_memory(tmp_path: Path) -> None:
     """New pods take the memory that evictions freed, twice."""
     cluster = a_scenario(
         [a_machine(name, memory="16Gi") for name in ("hot", "b", "c")],

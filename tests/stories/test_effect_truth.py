@@ -329,7 +329,7 @@ def test_every_miss_has_the_reason_that_it_was_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_16_d14_what_is_due_during_an_outage_is_made_after_the_restart_and_is_late(tmp_path: Path) -> None:
+def test_what_is_due_during_an_outage_is_made_after_the_restart_and_is_late(tmp_path: Path) -> None:
     with an_effect_stage(tmp_path, machines("plain", "hot", "cool"), services("plain"), {"plain": Rules()}) as stage:
         with stage.daemon() as daemon:
             daemon.live(4)

@@ -40,7 +40,7 @@ class NoAlerts:
         return []
 
 
-def test_22_2_evictions_and_replacements_of_the_journal_are_those_of_the_lab(tmp_path: Path) -> None:
+def test_evictions_and_replacements_of_the_journal_are_those_of_the_lab(tmp_path: Path) -> None:
     scenario = a_scenario(
         [a_machine("hot"), a_machine("cool"), a_machine("free")],
         [burner("burner", "hot", 6.0), *(service(f"web-{at}", {"hot": 2}, cpu=0.8) for at in range(6))],
@@ -87,7 +87,7 @@ def test_22_2_evictions_and_replacements_of_the_journal_are_those_of_the_lab(tmp
     assert sorted(np.array(pods.names)[there]) == sorted(today.pods.names)
 
 
-def test_22_2_a_run_of_the_journals_recording_has_the_labs_hot_minutes(tmp_path: Path) -> None:
+def test_a_run_of_the_journals_recording_has_the_labs_hot_minutes(tmp_path: Path) -> None:
     size = replace(SMALL, nodes=12, hours=3.0, greedy=4, ordinary=8, idle=2, outage_hour=30.0, load=0.68)
     start, end = MIDNIGHT + 9 * HOUR, MIDNIGHT + 12 * HOUR
     with Lab.start(make(1, size), stepped=True, start_time=start - 600.0, seed=1) as lab:

@@ -50,7 +50,7 @@ def first_move(stage: Stage) -> str:
     return move.pod
 
 
-def test_16_a4_a_sibling_that_is_not_ready_stops_neither_pool_nor_cluster(tmp_path: Path) -> None:
+def test_a_sibling_that_is_not_ready_stops_neither_pool_nor_cluster(tmp_path: Path) -> None:
     with a_stage(two_services(), tmp_path, safety=SAFETY, limits={"perCycle": 1}) as stage:
         first_move(stage)
         make_unready(stage.lab, "web-", node="other")
@@ -62,7 +62,7 @@ def test_16_a4_a_sibling_that_is_not_ready_stops_neither_pool_nor_cluster(tmp_pa
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_16_a4_a_replacement_that_never_starts_stops_the_pool_for_a_stated_time_or_until_it_is_resolved(
+def test_a_replacement_that_never_starts_stops_the_pool_for_a_stated_time_or_until_it_is_resolved(
     by_hand: bool, tmp_path: Path
 ) -> None:
     with a_stage(two_services(), tmp_path, safety=SAFETY, limits={"perCycle": 1}) as stage:

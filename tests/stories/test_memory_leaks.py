@@ -37,7 +37,7 @@ def the_cluster() -> Scenario:
 
 
 @pytest.mark.timeout(300)
-def test_19_4_leak_is_found_two_hours_before_it_would_be_killed(tmp_path: Path) -> None:
+def test_leak_is_found_two_hours_before_it_would_be_killed(tmp_path: Path) -> None:
     with a_foreseeing_stage(the_cluster(), tmp_path, start=START, forecast={"interval": "30m"}) as stage:
         lab, world, seen = stage.lab, stage.world, {}
         while lab.clock.now() < KILL + 2 * HOUR:
@@ -72,7 +72,7 @@ def test_19_4_leak_is_found_two_hours_before_it_would_be_killed(tmp_path: Path) 
 
 
 @pytest.mark.timeout(300)
-def test_21_4_memory_of_the_lab_that_lives_is_no_leak(tmp_path: Path) -> None:
+def test_memory_of_the_lab_that_lives_is_no_leak(tmp_path: Path) -> None:
     busy = CpuModel(base=0.5, amplitude=0.6, noise=0.4, peak_hour=16.0)
     cluster = a_scenario(
         [a_machine(name, memory="16Gi") for name in ("a", "b", "c")],

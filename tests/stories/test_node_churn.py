@@ -69,7 +69,7 @@ def targets(log: Sequence[Entry]) -> list[Entry]:
     ]
 
 
-def test_16_a3_a_pool_whose_nodes_live_for_a_day_is_relieved(tmp_path: Path) -> None:
+def test_a_pool_whose_nodes_live_for_a_day_is_relieved(tmp_path: Path) -> None:
     # pods of drained nodes may make a node hot again that their siblings have just left
     with a_stage(a_pool(), tmp_path, safety={"cooldowns": {"serviceNode": "0s"}}) as stage:
         joined = live_through(stage)

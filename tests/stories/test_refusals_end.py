@@ -147,7 +147,7 @@ CAUSES = {
 
 
 @pytest.mark.parametrize("cause", CAUSES.values(), ids=CAUSES)
-def test_16_a_refusal_ends_with_its_cause(cause: Cause, tmp_path: Path) -> None:
+def test_a_refusal_ends_with_its_cause(cause: Cause, tmp_path: Path) -> None:
     cluster = a_scenario(
         [a_machine("hot"), a_machine("cool"), a_machine("free")],
         [burner("burner", "hot", 5.0), service("web", {"hot": 3}, cpu=3.0)],
@@ -176,7 +176,7 @@ def test_16_a_refusal_ends_with_its_cause(cause: Cause, tmp_path: Path) -> None:
     ],
     ids=["Prometheus fails", "Prometheus away", "stale", "missing", "NaN", "partial", "API fails", "API garbage"],
 )
-def test_16_a_doubt_about_the_whole_picture_ends_with_its_cause(begin: Act, why: str | None, tmp_path: Path) -> None:
+def test_a_doubt_about_the_whole_picture_ends_with_its_cause(begin: Act, why: str | None, tmp_path: Path) -> None:
     """`why`: code of the cycle's refusal; None where the cycle fails."""
     cluster = a_scenario(
         [a_machine("hot"), a_machine("cool"), a_machine("free")],

@@ -215,7 +215,7 @@ def close(found: float, expected: float, share: float) -> bool:
 
 
 @pytest.mark.parametrize(("source", "share"), [("from_prometheus", 0.10), ("from_journal", 0.03)])
-def test_22_replay_of_the_policy_gives_what_the_labs_counted(labs: list[Days], source: str, share: float) -> None:
+def test_replay_of_the_policy_gives_what_the_labs_counted(labs: list[Days], source: str, share: float) -> None:
     """From the journal cycles read what was read, so they decide the same."""
     runs = [days.replayed(source, "policy") for days in labs]
     for seed, days, run in zip(SEEDS, labs, runs, strict=True):
@@ -232,7 +232,7 @@ def test_22_replay_of_the_policy_gives_what_the_labs_counted(labs: list[Days], s
 
 
 @pytest.mark.parametrize("source", ["from_prometheus", "from_journal"])
-def test_22_replay_as_recorded_reproduces_the_measured_hot_minutes(labs: list[Days], source: str) -> None:
+def test_replay_as_recorded_reproduces_the_measured_hot_minutes(labs: list[Days], source: str) -> None:
     for days in labs:
         again = days.replayed(source, "recorded")
         print(f"{source}: measured {days.measured(source):.0f} min, as recorded {again.hot_node_minutes:.0f}")
@@ -241,7 +241,7 @@ def test_22_replay_as_recorded_reproduces_the_measured_hot_minutes(labs: list[Da
 
 
 @pytest.mark.parametrize("source", ["from_prometheus", "from_journal"])
-def test_22_replay_without_evictions_undoes_those_of_the_labs(labs: list[Days], source: str) -> None:
+def test_replay_without_evictions_undoes_those_of_the_labs(labs: list[Days], source: str) -> None:
     alone = [days.replayed(source, "none") for days in labs]
     assert not any(run.evictions for run in alone)
     assert sum(run.hot_node_minutes for run in alone) > 1.5 * sum(days.hot_minutes for days in labs)

@@ -138,7 +138,7 @@ def in_the_lab(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
 
 
 @pytest.mark.parametrize("most_hours", [0.5, 1.7])
-def test_22_4_a_sweep_over_three_marks_and_two_windows_finds_the_same_best_setting_as_running_the_lab_six_times(
+def test_a_sweep_over_three_marks_and_two_windows_finds_the_same_best_setting_as_running_the_lab_six_times(
     recording: Recording, replayed: list[ReplayRun], in_the_lab: list[Outcome], most_hours: float
 ) -> None:
     best = cheapest(replayed, read_goal(f"hot-node-hours<={most_hours}"), end=recording.end)
@@ -148,7 +148,7 @@ def test_22_4_a_sweep_over_three_marks_and_two_windows_finds_the_same_best_setti
     assert best.label == "high=75, cluster=[]"
 
 
-def test_22_4_each_setting_of_the_sweep_evicts_and_cools_as_in_the_lab(
+def test_each_setting_of_the_sweep_evicts_and_cools_as_in_the_lab(
     replayed: list[ReplayRun], in_the_lab: list[Outcome]
 ) -> None:
     none, few, many = (in_the_lab[at].evictions for at in (4, 2, 0))  # marks 90, 75 and 68 without a window

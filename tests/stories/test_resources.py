@@ -36,7 +36,7 @@ def short_of_memory(**web: object) -> Scenario:
     )
 
 
-def test_19_3_a_landing_that_cpu_allows_and_memory_forbids_is_refused_with_both_figures(tmp_path: Path) -> None:
+def test_a_landing_that_cpu_allows_and_memory_forbids_is_refused_with_both_figures(tmp_path: Path) -> None:
     with a_stage(short_of_memory(), tmp_path) as stage:
         report = stage.turn()
         assert evicted(stage.lab.log.entries()) == []
@@ -45,7 +45,7 @@ def test_19_3_a_landing_that_cpu_allows_and_memory_forbids_is_refused_with_both_
     assert "cold would keep 6.2% of its memory (1Gi of 16Gi), at least 10% must stay available" in said
 
 
-def test_19_3_what_a_policy_allows_may_fill_the_memory(tmp_path: Path) -> None:
+def test_what_a_policy_allows_may_fill_the_memory(tmp_path: Path) -> None:
     guards = {"minAge": "1m", "minMemoryAvailable": 5}
     with a_stage(short_of_memory(), tmp_path, guards=guards) as stage:
         stage.turn()
@@ -86,7 +86,7 @@ def settled(stage: Stage) -> set[tuple[str, str]]:
     return {(each.service, each.target) for each in moves(stage.lab.log.entries())}
 
 
-def test_19_2_a_node_hot_by_memory_alone_is_cooled_and_no_node_gets_hot_by_cpu(tmp_path: Path) -> None:
+def test_a_node_hot_by_memory_alone_is_cooled_and_no_node_gets_hot_by_cpu(tmp_path: Path) -> None:
     """`busy` has the memory and not the CPU that the large pods need."""
     names = ("hot", "busy", "free")
     cluster = a_scenario(
@@ -114,7 +114,7 @@ def test_19_2_a_node_hot_by_memory_alone_is_cooled_and_no_node_gets_hot_by_cpu(t
     assert max(cpu.values()) <= 0.65
 
 
-def test_19_2_a_node_hot_by_cpu_alone_is_cooled_and_no_node_gets_hot_by_memory(tmp_path: Path) -> None:
+def test_a_node_hot_by_cpu_alone_is_cooled_and_no_node_gets_hot_by_memory(tmp_path: Path) -> None:
     """`full` has the CPU and not the memory that the pods need."""
     cluster = a_scenario(
         [a_machine(name, memory="16Gi") for name in ("hot", "full", "free")],
@@ -132,7 +132,7 @@ def test_19_2_a_node_hot_by_cpu_alone_is_cooled_and_no_node_gets_hot_by_memory(t
     assert max(of_memory.values()) <= 0.65
 
 
-def test_19_2_a_disk_busy_resource_of_the_user_balances_with_lines_of_the_policy_only(tmp_path: Path) -> None:
+def test_a_disk_busy_resource_of_the_user_balances_with_lines_of_the_policy_only(tmp_path: Path) -> None:
     cluster = a_scenario(
         [a_machine(name) for name in ("hot", "b", "c")],
         [
@@ -150,7 +150,7 @@ def test_19_2_a_disk_busy_resource_of_the_user_balances_with_lines_of_the_policy
     assert busy.sum() == pytest.approx(0.9)
 
 
-def test_19_2_a_policy_without_memory_thresholds_plans_the_same_moves_as_before(tmp_path: Path) -> None:
+def test_a_policy_without_memory_thresholds_plans_the_same_moves_as_before(tmp_path: Path) -> None:
     """The same cluster, with memory that no threshold forbids and with hardly any."""
 
     def moved(folder: Path, amount: str) -> list[tuple[str, str, str]]:
@@ -181,7 +181,7 @@ LICENCES = {
 }
 
 
-def test_19_2_a_fourth_resource_needs_lines_of_the_policy_only(tmp_path: Path) -> None:
+def test_a_fourth_resource_needs_lines_of_the_policy_only(tmp_path: Path) -> None:
     """`hot` exceeds by licences alone. `b` has no licences left, `c` no disk, `d` no memory: only `e` has all four."""
     names = ("hot", "b", "c", "d", "e")
     installed = [burner(f"server-{name}", name, 0.0, resources={"licences-installed": 40.0}) for name in names]
@@ -207,7 +207,7 @@ def test_19_2_a_fourth_resource_needs_lines_of_the_policy_only(tmp_path: Path) -
     assert licences.max() <= 0.65
 
 
-def test_19_2_no_file_of_the_product_names_a_resource_of_the_users() -> None:
+def test_no_file_of_the_product_names_a_resource_of_the_users() -> None:
     """Docstrings may, as examples."""
     named_here = {DISK["name"], LICENCES["name"], "disk_busy", "network"}
     for path in Path(rebalancer.__file__).parent.rglob("*.py"):

@@ -37,7 +37,7 @@ def a_process(lab: Lab, folder: Path, **sections: Any) -> Iterator[Stage]:
         yield Stage(lab=lab, policy=policy, settings=settings, world=world)
 
 
-def test_17_1_a_restored_database_evicts_nothing_until_it_is_accepted(tmp_path: Path) -> None:
+def test_a_restored_database_evicts_nothing_until_it_is_accepted(tmp_path: Path) -> None:
     cluster = a_scenario(
         [a_machine("hot"), a_machine("cool"), a_machine("free")],
         [burner("burner", "hot", 5.0), service("web", {"hot": 4}, cpu=2.0), service("api", {"hot": 2}, cpu=1.5)],
@@ -68,7 +68,7 @@ def test_17_1_a_restored_database_evicts_nothing_until_it_is_accepted(tmp_path: 
         assert len(evicted(lab.log.entries())) == before
 
 
-def test_17_1_evictions_that_a_restored_ledger_lacks_are_counted_again_by_their_replacements(tmp_path: Path) -> None:
+def test_evictions_that_a_restored_ledger_lacks_are_counted_again_by_their_replacements(tmp_path: Path) -> None:
     cluster = a_scenario(
         [a_machine("hot"), a_machine("cool"), a_machine("free")],
         [service("web", {"hot": 4}, cpu=2.0), service("api", {"hot": 2}, cpu=1.5)],
@@ -104,7 +104,7 @@ def test_17_1_evictions_that_a_restored_ledger_lacks_are_counted_again_by_their_
         assert len(evicted(lab.log.entries())) == before
 
 
-def test_17_1_of_more_new_pods_than_missing_evictions_none_is_counted(tmp_path: Path) -> None:
+def test_of_more_new_pods_than_missing_evictions_none_is_counted(tmp_path: Path) -> None:
     cluster = a_scenario(
         [a_machine("hot"), a_machine("cool"), a_machine("free")],
         [service("web", {"hot": 4}, cpu=2.0), service("api", {"hot": 2}, cpu=1.5)],

@@ -38,7 +38,7 @@ def all_on_one_node() -> Scenario:
     )
 
 
-def test_16_b7_siblings_that_carry_more_make_no_node_hot(tmp_path: Path) -> None:
+def test_siblings_that_carry_more_make_no_node_hot(tmp_path: Path) -> None:
     with a_stage(three_replicas(), tmp_path) as stage:
         for _ in range(CYCLES):
             stage.turn(60.0)
@@ -48,7 +48,7 @@ def test_16_b7_siblings_that_carry_more_make_no_node_hot(tmp_path: Path) -> None
     assert max(shares.values()) <= 0.75
 
 
-def test_16_b7_replicas_that_share_a_hot_node_are_not_moved_for_each_others_load(tmp_path: Path) -> None:
+def test_replicas_that_share_a_hot_node_are_not_moved_for_each_others_load(tmp_path: Path) -> None:
     with a_stage(all_on_one_node(), tmp_path) as stage:
         for _ in range(CYCLES):
             stage.turn(60.0)

@@ -9,7 +9,7 @@ from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, burner
 
 
 @pytest.mark.parametrize("scope", ["cluster", "pool", "global", "node"])
-def test_17_6_a_cycle_waits_for_the_spacing_and_goes_on(scope: str, tmp_path: Path) -> None:
+def test_a_cycle_waits_for_the_spacing_and_goes_on(scope: str, tmp_path: Path) -> None:
     def count(**limits: object) -> list[float]:
         cluster = a_scenario(
             [a_machine("hot"), a_machine("cool"), a_machine("free")],

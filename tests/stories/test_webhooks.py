@@ -73,7 +73,7 @@ def asked_for(stage: Stage, prefix: str) -> int:
     ],
     ids=["403", "400", "429", "can't be called"],
 )
-def test_16_a2_a_webhook_that_refuses_one_service_does_not_end_the_cycle(webhook: Webhook, tmp_path: Path) -> None:
+def test_a_webhook_that_refuses_one_service_does_not_end_the_cycle(webhook: Webhook, tmp_path: Path) -> None:
     with a_stage(a_hot_node("guarded"), tmp_path) as stage:
         stage.lab.faults.set(webhooks=(webhook,))
         first = stage.turn()
@@ -89,7 +89,7 @@ def test_16_a2_a_webhook_that_refuses_one_service_does_not_end_the_cycle(webhook
         assert all(each.name.startswith("web-") for each in gone)
 
 
-def test_16_a2_the_backoff_grows_survives_a_restart_and_ends_when_the_webhook_admits_the_service(
+def test_the_backoff_grows_survives_a_restart_and_ends_when_the_webhook_admits_the_service(
     tmp_path: Path,
 ) -> None:
     cluster = a_scenario(
@@ -129,7 +129,7 @@ KUBEVIRT = Webhook(
 )
 
 
-def test_16_a2_an_evacuation_is_counted_and_in_flight_until_the_virtual_machine_has_moved(tmp_path: Path) -> None:
+def test_an_evacuation_is_counted_and_in_flight_until_the_virtual_machine_has_moved(tmp_path: Path) -> None:
     with a_stage(a_hot_node("vm"), tmp_path) as stage:
         lab, ledger = stage.lab, stage.world.ledger
         assert ledger is not None
@@ -151,7 +151,7 @@ def test_16_a2_an_evacuation_is_counted_and_in_flight_until_the_virtual_machine_
         assert list(ledger.backoffs()) == []
 
 
-def test_16_a2_an_evacuation_that_moves_nothing_for_ten_minutes_is_closed(tmp_path: Path) -> None:
+def test_an_evacuation_that_moves_nothing_for_ten_minutes_is_closed(tmp_path: Path) -> None:
     with a_stage(a_hot_node("vm"), tmp_path) as stage:
         ledger = stage.world.ledger
         assert ledger is not None

@@ -87,7 +87,7 @@ def looking(world: World, name: str, args: dict[str, Any]) -> StrategyView:
 
 @settings(deadline=None, max_examples=60)
 @given(clusters())
-def test_20_2_node_affinity_by_templates_equals_pod_by_pod(world: World) -> None:
+def test_node_affinity_by_templates_equals_pod_by_pod(world: World) -> None:
     view = looking(world, "RemovePodsViolatingNodeAffinity", {"nodeAffinityType": BOTH})
     made = strategy_for(view.strategy)(view)
     assert oracles.found(view.snapshot, made.findings) == oracles.node_affinity(view)
@@ -95,7 +95,7 @@ def test_20_2_node_affinity_by_templates_equals_pod_by_pod(world: World) -> None
 
 @settings(deadline=None, max_examples=60)
 @given(clusters())
-def test_20_2_service_spread_by_columns_equals_pod_by_pod(world: World) -> None:
+def test_service_spread_by_columns_equals_pod_by_pod(world: World) -> None:
     view = looking(world, "ServiceSpread", {"feature": "kind"})
     made = strategy_for(view.strategy)(view)
     assert oracles.found(view.snapshot, made.findings) == oracles.service_spread(view, "kind")
@@ -103,7 +103,7 @@ def test_20_2_service_spread_by_columns_equals_pod_by_pod(world: World) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(clusters())
-def test_20_2_duplicates_by_owner_equal_pod_by_pod(world: World) -> None:
+def test_duplicates_by_owner_equal_pod_by_pod(world: World) -> None:
     view = looking(world, "RemoveDuplicates", {})
     made = strategy_for(view.strategy)(view)
     assert oracles.found(view.snapshot, made.findings) == oracles.remove_duplicates(view)
@@ -111,7 +111,7 @@ def test_20_2_duplicates_by_owner_equal_pod_by_pod(world: World) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(clusters())
-def test_20_2_pods_by_kind_equal_the_tallies_of_the_board(world: World) -> None:
+def test_pods_by_kind_equal_the_tallies_of_the_board(world: World) -> None:
     made = cluster(*world)
     board, pods = Board(made), made.pods
     there, starts = board.active_by_kind(~pods.terminating)
@@ -130,7 +130,7 @@ def test_20_2_pods_by_kind_equal_the_tallies_of_the_board(world: World) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(clusters(), st.data())
-def test_20_2_findings_sorted_at_once_equal_those_sorted_by_key(world: World, data: st.DataObject) -> None:
+def test_findings_sorted_at_once_equal_those_sorted_by_key(world: World, data: st.DataObject) -> None:
     view = looking(world, "RemovePodsViolatingNodeAffinity", {})
     snapshot = view.snapshot
     findings = [one_pod(view, int(pod), "") for pod in np.flatnonzero(snapshot.pods.node >= 0)]
@@ -140,7 +140,7 @@ def test_20_2_findings_sorted_at_once_equal_those_sorted_by_key(world: World, da
     assert by_names(snapshot, findings, most_first=over) == [finding for _, finding in keyed]
 
 
-def test_20_2_topology_spread_decodes_only_templates_with_constraints() -> None:
+def test_topology_spread_decodes_only_templates_with_constraints() -> None:
     nodes = [a_node(name, labels={"pool": "general", "zone": "1"}) for name in NODES]
     pods = [a_pod("web-0", "a", owner="web", labels={"app": "web"}, template=template("spread", "1"))]
     pods += [a_pod(f"api-{index}", "a", owner="api", labels={"app": f"api-{index}"}) for index in range(5)]
@@ -161,10 +161,10 @@ def test_20_2_topology_spread_decodes_only_templates_with_constraints() -> None:
     assert [bool(templates[at].topology_spread) for at in decoded] == [True]
 
 
-def test_20_2_the_order_of_one_pod_is_that_pod() -> None:
+def test_the_order_of_one_pod_is_that_pod() -> None:
     made = cluster([a_node("a")], [a_pod("web-0", "a")])
     assert cheapest_first(made, np.array([0])).tolist() == [0]
 
 
-def test_20_2_every_strategy_has_an_aim_of_a_quarter_of_a_second() -> None:
+def test_every_strategy_has_an_aim_of_a_quarter_of_a_second() -> None:
     assert bench.AIM == 0.25

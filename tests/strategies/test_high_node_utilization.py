@@ -49,7 +49,7 @@ def test_low_nodes_are_found_emptiest_first_with_the_numbers() -> None:
     assert found.cordons == {}
 
 
-def test_21_3_where_all_nodes_of_the_pool_are_low_none_is_drained_unless_the_policy_says_so() -> None:
+def test_where_all_nodes_of_the_pool_are_low_none_is_drained_unless_the_policy_says_so() -> None:
     low, busy = [a_node("a", used=1e3), a_node("b", used=2e3)], a_node("c", used=9e3)
     pods, keep = pods_on(a=1, b=1, c=1), {"drainWhenAllLow": False}
     assert drain(low, pods[:2]).nodes == ["a", "b"]
@@ -330,7 +330,7 @@ def test_cordons_of_other_pools_are_not_its_own() -> None:
     assert drain(nodes, pods_on(x=1, m=1), **begun()).cordons == {}
 
 
-def test_19_3_a_node_is_low_by_the_requested_share_of_an_extended_resource() -> None:
+def test_a_node_is_low_by_the_requested_share_of_an_extended_resource() -> None:
     gpu = "nvidia.com/gpu"
     marks = {"high": {gpu: 90}, "target": {gpu: 80}, "low": {gpu: 30}}
     pools = [{"name": "general", "selector": {}, "requestThresholds": marks}]

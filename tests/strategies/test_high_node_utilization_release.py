@@ -127,7 +127,7 @@ def by_memory(used: list[float], pods: list[float], **args: Any) -> Found:
     return release(nodes, old, args={"resource": "memory", **args}, usage={"resources": {"memory": memory}})
 
 
-def test_19_2_room_is_released_by_the_name_of_a_resource() -> None:
+def test_room_is_released_by_the_name_of_a_resource() -> None:
     """CPU is busy, and no one asked for it."""
     found = by_memory([10, 10], [5, 1, 3, NAN])
     (finding,) = found.findings.findings
@@ -142,11 +142,11 @@ def test_19_2_room_is_released_by_the_name_of_a_resource() -> None:
     assert (loads.node[0, 0], loads.target[0, 0]) == (60 * GIB, pytest.approx(0.7 * 64 * GIB))
 
 
-def test_19_2_a_node_whose_memory_is_in_use_or_not_known_releases_nothing() -> None:
+def test_a_node_whose_memory_is_in_use_or_not_known_releases_nothing() -> None:
     assert by_memory([30, 10], [5, 5, 5, 5]).nodes == []
     assert by_memory([NAN, 10], [5, 5, 5, 5]).skipped == {"n": "no usage sample"}
 
 
-def test_19_2_what_is_released_must_be_measured() -> None:
+def test_what_is_released_must_be_measured() -> None:
     with pytest.raises(ValueError, match="expected one of cpu, memory, got 'licences'"):
         strategy_policy(NAME, {"mode": "Release", "resource": "licences"})

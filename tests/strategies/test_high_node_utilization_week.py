@@ -73,7 +73,7 @@ def packed(days: Sequence[str], busy: float, *, nodes: int) -> list[int]:
     return sorted(Counter(pod.node for pod in pods).values())
 
 
-def test_18_3_the_weeks_peak_is_the_highest_of_the_last_seven_days() -> None:
+def test_the_weeks_peak_is_the_highest_of_the_last_seven_days() -> None:
     made = cluster([a_node("n0"), a_node("n1")], services(2))
     peaks = peaks_after(SUNDAY_NIGHT, {"n0": 1_500.0, "n1": 500.0}, made)
     assert peaks.week is not None
@@ -86,7 +86,7 @@ def test_18_3_the_weeks_peak_is_the_highest_of_the_last_seven_days() -> None:
     assert (eighth.week.node_millicores < 4_000.0).all()
 
 
-def test_18_3_a_pod_that_arrived_later_counts_with_its_week() -> None:
+def test_a_pod_that_arrived_later_counts_with_its_week() -> None:
     nodes, pods = [a_node("n0"), a_node("n1")], services(2)
     past = history({f"shop/{pod.name}": a_week(SUNDAY_NIGHT, 1_500.0) for pod in pods})
     before = look(past, cluster(nodes, pods))
@@ -98,7 +98,7 @@ def test_18_3_a_pod_that_arrived_later_counts_with_its_week() -> None:
 
 
 @pytest.mark.parametrize("busy", [1_500.0, 2_200.0])
-def test_18_3_on_sunday_night_nothing_is_drained_that_would_be_over_target_on_monday(busy: float) -> None:
+def test_on_sunday_night_nothing_is_drained_that_would_be_over_target_on_monday(busy: float) -> None:
     plan = drained(SUNDAY_NIGHT, busy)
     assert plan.moves == []
     assert plan.cordoned == []
@@ -108,16 +108,14 @@ def test_18_3_on_sunday_night_nothing_is_drained_that_would_be_over_target_on_mo
 
 @pytest.mark.parametrize("days", [SUNDAY_NIGHT, MONDAY_EVENING])
 @pytest.mark.parametrize(("busy", "used"), [(1_000.0, 4), (2_000.0, 8), (500.0, 2)])
-def test_18_3_eight_nodes_are_packed_onto_as_many_as_a_workday_needs(
-    days: Sequence[str], busy: float, used: int
-) -> None:
+def test_eight_nodes_are_packed_onto_as_many_as_a_workday_needs(days: Sequence[str], busy: float, used: int) -> None:
     """Up to 9,600 millicores at noon are allowed: 9, 4 and 19 pods, and whole nodes of four are drained."""
     held = packed(days, busy, nodes=8)
     assert held[-1] * busy <= TARGET - 800.0
     assert len(held) == used
 
 
-def test_18_3_without_a_week_the_loads_are_as_before() -> None:
+def test_without_a_week_the_loads_are_as_before() -> None:
     nodes, pods = [a_node("n0"), a_node("n1")], services(2)
     made = cluster(nodes, pods)
     policy = a_policy(strategies=[{"name": "HighNodeUtilization"}])
@@ -130,7 +128,7 @@ def test_18_3_without_a_week_the_loads_are_as_before() -> None:
     assert resources == [("cpu", PEAK, WEEK), ("cpu", PEAK), ("cpu",)]
 
 
-def test_18_3_a_drain_by_requests_goes_by_the_week_too() -> None:
+def test_a_drain_by_requests_goes_by_the_week_too() -> None:
     nodes, pods = [a_node("n0"), a_node("n1")], services(2)
     low = {"cpu": 50, "memory": 50, "pods": 50}
     pool = {

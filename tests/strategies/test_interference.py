@@ -219,7 +219,7 @@ def test_a_node_of_which_nothing_is_known_is_neither_found_nor_a_landing() -> No
     assert seen.landings() == ["b"]
 
 
-def test_16_c11_a_node_that_an_autoscaler_is_removing_is_not_relieved() -> None:
+def test_a_node_that_an_autoscaler_is_removing_is_not_relieved() -> None:
     going = a_node("a", taints=(Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule"),))
     assert look([going, a_node("b")], two(), node={"a": 0.5}).skipped == {"a": Reason.NODE_LEAVING}
 

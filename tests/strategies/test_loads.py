@@ -37,7 +37,7 @@ def test_without_moves_it_is_what_was_measured() -> None:
     assert loads.pod.tolist() == [500.0] * 3
 
 
-def test_16_a2_a_pod_whose_eviction_goes_on_in_the_background_counts_as_leaving() -> None:
+def test_a_pod_whose_eviction_goes_on_in_the_background_counts_as_leaving() -> None:
     nodes, pods = [a_node("n", used=10_000.0), a_node("m", used=0.0)], replicas("vm", {"n": 2}, used=3_000.0)
     made = cluster(nodes, pods)
     usage = usage_of(made, nodes, pods)
@@ -235,7 +235,7 @@ def in_flight(uid: str) -> Eviction:
     return move
 
 
-def test_16_b7_the_surplus_of_siblings_is_taken_off_their_node_and_stays_for_landings() -> None:
+def test_the_surplus_of_siblings_is_taken_off_their_node_and_stays_for_landings() -> None:
     nodes = [a_node("n", used=10_000.0), a_node("m", used=900.0)]
     pods = replicas("web", {"n": 1, "m": 1}, used=900.0)
     made = cluster(nodes, pods)
@@ -249,7 +249,7 @@ def test_16_b7_the_surplus_of_siblings_is_taken_off_their_node_and_stays_for_lan
 
 
 @pytest.mark.parametrize(("late_for", "surplus"), [(30.0, 270.0), (300.0, 0.0), (900.0, 0.0)])
-def test_16_b7_what_siblings_carry_for_a_late_replacement_is_their_own_load_from_its_deadline_on(
+def test_what_siblings_carry_for_a_late_replacement_is_their_own_load_from_its_deadline_on(
     late_for: float, surplus: float
 ) -> None:
     """It may never be Ready, and their node is hot."""

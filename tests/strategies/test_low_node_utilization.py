@@ -184,7 +184,7 @@ def test_a_node_that_is_not_ready_is_skipped(strategies: Any) -> None:
 
 @pytest.mark.parametrize("strategies", [None, REQUESTS])
 @pytest.mark.parametrize("key", ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"])
-def test_16_c11_a_node_that_an_autoscaler_is_removing_is_not_relieved(key: str, strategies: Any) -> None:
+def test_a_node_that_an_autoscaler_is_removing_is_not_relieved(key: str, strategies: Any) -> None:
     nodes = [a_node("going", used=15_000.0, cpu=1_000, taints=(Taint(key=key, effect="PreferNoSchedule"),))]
     policy = requests_policy({"cpu": 50}) if strategies else a_policy()
     found = find(nodes, replicas("web", {"going": 3}), policy=policy)
@@ -192,7 +192,7 @@ def test_16_c11_a_node_that_an_autoscaler_is_removing_is_not_relieved(key: str, 
     assert skipped_in(found, nodes) == {"going": Reason.NODE_LEAVING}
 
 
-def test_16_c11_a_candidate_that_may_never_be_removed_is_relieved() -> None:
+def test_a_candidate_that_may_never_be_removed_is_relieved() -> None:
     """In a node group at its minimum size cluster-autoscaler keeps the taint on nodes with small requests."""
     candidate = Taint(key="DeletionCandidateOfClusterAutoscaler", value="1799990000", effect="PreferNoSchedule")
     nodes = [a_node("hot", used=15_000.0, taints=(candidate,)), a_node("cold", used=1_000.0)]
@@ -442,7 +442,7 @@ def test_by_requests_neither_usage_nor_samples_nor_moves_matter() -> None:
     assert found.skipped == {}
 
 
-def test_19_2_by_requests_an_eviction_is_for_no_measured_resource_and_any_backoff_holds_it_back() -> None:
+def test_by_requests_an_eviction_is_for_no_measured_resource_and_any_backoff_holds_it_back() -> None:
     nodes = [a_node("a", memory=10 * GIB), a_node("b", memory=10 * GIB)]
     pods, policy = replicas("web", {"a": 7}, memory=1 * GIB), requests_policy({"memory": 50})
     made = cluster(nodes, pods)
@@ -459,7 +459,7 @@ def test_19_2_by_requests_an_eviction_is_for_no_measured_resource_and_any_backof
     assert moves(held) == []
 
 
-def test_19_5_what_is_hot_by_requests_is_hot_by_no_measured_resource() -> None:
+def test_what_is_hot_by_requests_is_hot_by_no_measured_resource() -> None:
     nodes = [a_node("a", memory=10 * GIB)]
     loads = loads_of(find(nodes, replicas("web", {"a": 7}, memory=1 * GIB), policy=requests_policy({"memory": 50})))
     assert loads.hot.tolist() == [True]
@@ -483,7 +483,7 @@ def gpu_pods(count: int, node: str) -> list[APod]:
     return replicas("train", {node: count}, template={"extendedRequests": {GPU: 2.0}})
 
 
-def test_19_3_a_node_is_hot_by_the_requested_share_of_an_extended_resource() -> None:
+def test_a_node_is_hot_by_the_requested_share_of_an_extended_resource() -> None:
     nodes = [a_node("a", extended={GPU: 8.0}), a_node("b", extended={GPU: 8.0}), a_node("none")]
     policy = requests_policy({GPU: 70})
     (finding,) = find(nodes, gpu_pods(4, "a"), policy=policy).findings
@@ -492,13 +492,13 @@ def test_19_3_a_node_is_hot_by_the_requested_share_of_an_extended_resource() -> 
     assert {(move.node, each.node) for move in outcome.accepted for each in move.target_nodes} == {("a", "b")}
 
 
-def test_19_3_a_node_without_an_extended_resource_is_judged_by_the_others() -> None:
+def test_a_node_without_an_extended_resource_is_judged_by_the_others() -> None:
     nodes = [a_node("a", cpu=4_000, extended={GPU: 8.0}), a_node("none", cpu=4_000)]
     pods = [*gpu_pods(1, "a"), *replicas("web", {"none": 7}, cpu=500)]
     (finding,) = find(nodes, pods, policy=requests_policy({GPU: 70, "cpu": 70})).findings
     assert (finding.node, finding.resource) == (1, "cpu")
 
 
-def test_19_3_request_thresholds_name_resources_that_pods_can_request() -> None:
+def test_request_thresholds_name_resources_that_pods_can_request() -> None:
     with pytest.raises(ValueError, match="expected cpu, memory, pods or an extended resource"):
         requests_policy({"gpu": 50})

@@ -113,7 +113,7 @@ class Scene:
 MARKS = {"high": 85.0, "target": 75.0, "low": 60.0}
 
 
-def test_19_4_no_landing_takes_a_node_over_its_target_of_memory_at_its_peak() -> None:
+def test_no_landing_takes_a_node_over_its_target_of_memory_at_its_peak() -> None:
     """Now the node is at 25%, and with the pod at 30%."""
     assert Scene({"hot": 5, "cold": 5}, {"hot": 5, "cold": 13.9}, marks=MARKS).plan().pods
     outcome = Scene({"hot": 5, "cold": 5}, {"hot": 5, "cold": 14.5}, marks=MARKS).plan()
@@ -123,11 +123,11 @@ def test_19_4_no_landing_takes_a_node_over_its_target_of_memory_at_its_peak() ->
     assert "cold would be at 77.5% of its memory at its peak, its target is 75%" in refusal.message
 
 
-def test_19_4_without_a_forecast_of_memory_landings_are_judged_by_what_is_measured() -> None:
+def test_without_a_forecast_of_memory_landings_are_judged_by_what_is_measured() -> None:
     assert Scene({"hot": 5, "cold": 5}, {}, marks=MARKS).plan().pods
 
 
-def test_19_4_the_memory_that_must_stay_available_does_at_the_expected_peak() -> None:
+def test_the_memory_that_must_stay_available_does_at_the_expected_peak() -> None:
     """Without thresholds of memory: 18 of 20 GiB may be in use."""
     assert Scene({"hot": 5, "cold": 5}, {"hot": 5, "cold": 16.9}).plan().pods
     outcome = Scene({"hot": 5, "cold": 5}, {"hot": 5, "cold": 17.5}).plan()
@@ -136,7 +136,7 @@ def test_19_4_the_memory_that_must_stay_available_does_at_the_expected_peak() ->
     assert "cold would keep 7.5% of its memory (1.5Gi of 20Gi), at least 10%" in refusal.message
 
 
-def test_19_4_a_node_is_relieved_ahead_of_its_peak_of_memory() -> None:
+def test_a_node_is_relieved_ahead_of_its_peak_of_memory() -> None:
     quiet: dict[str, Any] = {"hot": 2_000.0, "marks": MARKS}
     scene = Scene({"hot": 15, "cold": 5}, {"hot": 18, "cold": 6}, due=["hot"], **quiet)
     (finding,) = scene.find().findings
@@ -146,7 +146,7 @@ def test_19_4_a_node_is_relieved_ahead_of_its_peak_of_memory() -> None:
     assert Scene({"hot": 15, "cold": 5}, {"hot": 18, "cold": 6}, **quiet).find().findings == ()
 
 
-def test_19_4_a_node_that_is_hot_by_memory_is_relieved_of_its_peak_too() -> None:
+def test_a_node_that_is_hot_by_memory_is_relieved_of_its_peak_too() -> None:
     scene = Scene({"hot": 17.5, "cold": 5}, {"hot": 19, "cold": 6}, hot=2_000.0, marks=MARKS)
     (finding,) = scene.find().findings
     assert finding.reason == (
@@ -155,7 +155,7 @@ def test_19_4_a_node_that_is_hot_by_memory_is_relieved_of_its_peak_too() -> None
     )
 
 
-def test_19_2_one_hot_reading_of_cpu_is_no_finding_where_the_node_is_due_by_memory() -> None:
+def test_one_hot_reading_of_cpu_is_no_finding_where_the_node_is_due_by_memory() -> None:
     scene = Scene({"hot": 15, "cold": 5}, {"hot": 18, "cold": 6}, due=["hot"], marks=MARKS)
     samples = scene.usage.samples.copy()
     samples[:-1, scene.made.node_index["hot"]] = 2_000.0
@@ -166,7 +166,7 @@ def test_19_2_one_hot_reading_of_cpu_is_no_finding_where_the_node_is_due_by_memo
     assert steady.resource == "cpu"
 
 
-def test_19_2_a_node_that_is_due_by_memory_is_not_relieved_of_a_peak_of_cpu_far_ahead() -> None:
+def test_a_node_that_is_due_by_memory_is_not_relieved_of_a_peak_of_cpu_far_ahead() -> None:
     scene = Scene({"hot": 15, "cold": 5}, {"hot": 18, "cold": 6}, due=["hot"], hot=2_000.0, marks=MARKS)
     node, of_pod = np.array([13_000.0, 2_000.0]), np.full(len(scene.made.pods), 1_500.0)
     peaks = replace(
@@ -184,7 +184,7 @@ def test_19_2_a_node_that_is_due_by_memory_is_not_relieved_of_a_peak_of_cpu_far_
     assert "peak of 81.2% expected" in both.reason
 
 
-def test_19_2_a_pod_relieves_the_peak_of_memory_by_what_its_node_is_free_of_afterwards() -> None:
+def test_a_pod_relieves_the_peak_of_memory_by_what_its_node_is_free_of_afterwards() -> None:
     """Of 6 GiB of the working sets 0.5 and 3 are anonymous memory; the rest is cache."""
     scene = Scene({"hot": 15, "cold": 5}, {"hot": 18, "cold": 6}, due=["hot"], hot=2_000.0, marks=MARKS)
     sizes, memory = np.full(2, 6.0 * GIB), scene.usage.resources[MEMORY]

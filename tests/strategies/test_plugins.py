@@ -475,9 +475,7 @@ def test_a_need_that_is_not_known_is_an_error_with_those_that_are(install: Insta
 # ---- the cycle goes on without it
 
 
-def test_16_a6_a_plugin_that_hangs_is_skipped_and_the_others_find(
-    install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plugin_that_hangs_is_skipped_and_the_others_find(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin_limit, "LIMIT_SECONDS", 0.3)
     install("def find(view):\n    while True:\n        pass\n", {NAME: "their_strategy"})
     policy = a_policy(strategies=[{"name": NAME}, {"name": "LowNodeUtilization"}])

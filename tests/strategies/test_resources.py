@@ -74,7 +74,7 @@ class Scene:
         return carry_out(planner, self.snapshot)
 
 
-def test_19_2_a_node_is_hot_by_any_resource_and_the_finding_names_it() -> None:
+def test_a_node_is_hot_by_any_resource_and_the_finding_names_it() -> None:
     pods = replicas("web", {"hot": 3}, used=500.0)
     scene = Scene([2_000] * 3, pods, {"memory": amounts([90, 20, 20], [30, 30, 30])}, by_resources(memory=None))
     (finding,) = scene.find().findings
@@ -82,7 +82,7 @@ def test_19_2_a_node_is_hot_by_any_resource_and_the_finding_names_it() -> None:
     assert finding.reason == "real memory 90% is over high 80%, to be cooled to 70%"
 
 
-def test_19_2_a_node_that_is_hot_by_two_names_both() -> None:
+def test_a_node_that_is_hot_by_two_names_both() -> None:
     pods = replicas("web", {"hot": 3}, used=500.0)
     scene = Scene([12_800, 0, 0], pods, {"memory": amounts([90, 20, 20], [30, 30, 30])}, by_resources(memory=None))
     (finding,) = scene.find().findings
@@ -90,7 +90,7 @@ def test_19_2_a_node_that_is_hot_by_two_names_both() -> None:
     assert "; real CPU 80% is over high 75%" in finding.reason
 
 
-def test_19_2_the_victim_relieves_the_resource_that_exceeds() -> None:
+def test_the_victim_relieves_the_resource_that_exceeds() -> None:
     """One pod has the CPU, the other one the memory."""
     pods = [
         APod(name="busy", node="hot", owner="busy", used=4_000.0),
@@ -102,7 +102,7 @@ def test_19_2_the_victim_relieves_the_resource_that_exceeds() -> None:
     assert Scene([13_000, 0, 0], pods, memory, by_resources(memory=None)).plan().pods == ["busy"]
 
 
-def test_19_2_no_landing_goes_over_the_target_of_another_resource() -> None:
+def test_no_landing_goes_over_the_target_of_another_resource() -> None:
     """`b` and `c` have room for memory, and only one of them for CPU; and the other way round."""
     pods = [APod(name="large", node="hot", owner="large", used=2_000.0, cpu=12_000)]
     memory = {"memory": amounts([90, 10, 10], [25])}
@@ -115,7 +115,7 @@ def test_19_2_no_landing_goes_over_the_target_of_another_resource() -> None:
     assert "2 nodes fit by requests; b would be at 85% of its memory, its target is 70%" in refusal.message
 
 
-def test_19_2_a_resource_of_the_users_own_needs_lines_of_the_policy_only() -> None:
+def test_a_resource_of_the_users_own_needs_lines_of_the_policy_only() -> None:
     pods = [APod(name=f"p{at}", node="hot", owner=f"own{at}", used=100.0) for at in range(3)]
     used = {"licences": amounts([95, 0, 0], [30, 5, 5])}
     outcome = Scene([2_000] * 3, pods, used, by_resources(licences=None)).plan()
@@ -123,7 +123,7 @@ def test_19_2_a_resource_of_the_users_own_needs_lines_of_the_policy_only() -> No
     assert "real licences 95% is over high 80%" in outcome.accepted[0].reason
 
 
-def test_19_2_a_policy_without_thresholds_of_a_resource_plans_as_before() -> None:
+def test_a_policy_without_thresholds_of_a_resource_plans_as_before() -> None:
     pods = replicas("web", {"hot": 4}, used=1_000.0)
     plain = by_resources()
     with_memory = Scene([13_000, 0, 0], pods, {"memory": amounts([99, 50, 50], [9] * 4)}, plain)
@@ -132,7 +132,7 @@ def test_19_2_a_policy_without_thresholds_of_a_resource_plans_as_before() -> Non
     assert with_memory.view.base.resources == ("cpu",)
 
 
-def test_19_2_hot_in_too_few_samples_waits_for_more() -> None:
+def test_hot_in_too_few_samples_waits_for_more() -> None:
     pods = replicas("web", {"hot": 3}, used=500.0)
     samples = np.array([[50.0, 20, 20]] + [[90.0, 20, 20]] * 4)
     memory = {"memory": amounts([90, 20, 20], [30, 30, 30], samples=samples)}
@@ -141,7 +141,7 @@ def test_19_2_hot_in_too_few_samples_waits_for_more() -> None:
     assert "1 of the last 5 readings were not hot" in found.skipped[0].message
 
 
-def test_19_2_a_terminating_pod_needs_no_second_relief() -> None:
+def test_a_terminating_pod_needs_no_second_relief() -> None:
     pods = [
         APod(name="going", node="hot", owner="web", used=500.0, terminating=True),
         APod(name="stays", node="hot", owner="web", used=500.0),
@@ -153,13 +153,13 @@ def test_19_2_a_terminating_pod_needs_no_second_relief() -> None:
     assert scene.view.base.node[0, at] == 90.0
 
 
-def test_19_2_nothing_lands_where_a_resource_with_thresholds_is_not_known() -> None:
+def test_nothing_lands_where_a_resource_with_thresholds_is_not_known() -> None:
     pods = [APod(name="a", node="hot", owner="a", used=3_000.0)]
     memory = {"memory": amounts([20, float("nan"), float("nan")], [5])}
     assert Scene([13_000, 0, 0], pods, memory, by_resources(memory=None)).plan().moves == []
 
 
-def test_19_2_a_node_is_low_only_by_all_resources() -> None:
+def test_a_node_is_low_only_by_all_resources() -> None:
     drain = {"name": "HighNodeUtilization", "args": {"source": "CPU"}}
     pods = [APod(name="a", node="b", owner="a", used=100.0), APod(name="b", node="c", owner="b", used=100.0)]
     policy = by_resources(drain, memory=None)
@@ -176,12 +176,12 @@ def test_19_2_a_node_is_low_only_by_all_resources() -> None:
         ({"memory": {"high": 60, "target": 70, "low": 50}}, "expected low <= target < high"),
     ],
 )
-def test_19_2_thresholds_are_of_measured_resources_and_in_order(marks: dict[str, Any], said: str) -> None:
+def test_thresholds_are_of_measured_resources_and_in_order(marks: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         by_resources(**marks)
 
 
-def test_19_3_pods_that_started_after_the_snapshots_time_are_the_youngest() -> None:
+def test_pods_that_started_after_the_snapshots_time_are_the_youngest() -> None:
     nodes = [a_node(name, used=1000.0) for name in NODES]
     pods = replicas("new", {"b": 1, "c": 1}, used=50.0, age=-2.0)
     snapshot = cluster(nodes, pods)
@@ -190,7 +190,7 @@ def test_19_3_pods_that_started_after_the_snapshots_time_are_the_youngest() -> N
     assert expected.tolist() == [2.0, 2.0]
 
 
-def test_19_2_a_resource_that_was_high_for_a_moment_is_not_relieved_with_a_stable_one() -> None:
+def test_a_resource_that_was_high_for_a_moment_is_not_relieved_with_a_stable_one() -> None:
     pods = [
         APod(name="busy", node="hot", owner="busy", used=4_000.0),
         APod(name="large", node="hot", owner="large", used=100.0),
@@ -199,7 +199,7 @@ def test_19_2_a_resource_that_was_high_for_a_moment_is_not_relieved_with_a_stabl
     assert Scene([13_000, 0, 0], pods, {"memory": memory}, by_resources(memory=None)).plan().pods == ["busy"]
 
 
-def test_19_2_a_pod_without_a_figure_of_another_resource_still_relieves_cpu() -> None:
+def test_a_pod_without_a_figure_of_another_resource_still_relieves_cpu() -> None:
     pods = [APod(name=f"p{index}", node="hot", owner=f"o{index}", used=1_500.0) for index in range(4)]
     unknown = amounts([95, 0, 0], [np.nan] * 3 + [94])
     assert Scene([13_000, 0, 0], pods, {"licences": unknown}, by_resources(licences=None)).plan().pods
@@ -208,7 +208,7 @@ def test_19_2_a_pod_without_a_figure_of_another_resource_still_relieves_cpu() ->
 # ---- what isn't known
 
 
-def test_19_3_a_pod_without_a_series_counts_with_the_median_of_its_siblings() -> None:
+def test_a_pod_without_a_series_counts_with_the_median_of_its_siblings() -> None:
     """Its siblings are younger: what they use is no less likely than nothing."""
     ages = (9_000.0, 900.0, 800.0, 700.0)
     pods = [APod(name=f"web-{at}", node="b", owner="web", age=age) for at, age in enumerate(ages)]
@@ -218,7 +218,7 @@ def test_19_3_a_pod_without_a_series_counts_with_the_median_of_its_siblings() ->
 
 
 @pytest.mark.parametrize(("measured", "moved"), [(94.0, True), (20.0, False), (np.nan, False)])
-def test_19_3_a_pod_of_unknown_amount_uses_no_more_than_its_node_does_besides_the_others(
+def test_a_pod_of_unknown_amount_uses_no_more_than_its_node_does_besides_the_others(
     measured: float, moved: bool
 ) -> None:
     """Of 95 of `hot` either the pod beside it uses nearly all, or the pod itself may use too much for the others."""
@@ -231,13 +231,13 @@ def test_19_3_a_pod_of_unknown_amount_uses_no_more_than_its_node_does_besides_th
     assert Scene([13_000, 0, 0], pods, licences, policy).plan().pods == (["unknown"] if moved else [])
 
 
-def test_19_3_a_pod_of_unknown_amount_lands_nowhere_where_its_nodes_amount_is_unknown_too() -> None:
+def test_a_pod_of_unknown_amount_lands_nowhere_where_its_nodes_amount_is_unknown_too() -> None:
     pods = [APod(name="unknown", node="hot", owner="unknown", used=3_000.0)]
     licences = {"licences": amounts([np.nan, 0, 0], [np.nan])}
     assert Scene([13_000, 0, 0], pods, licences, by_resources(licences=None)).plan().moves == []
 
 
-def test_19_5_a_pool_that_is_full_for_want_of_a_measurement_says_so() -> None:
+def test_a_pool_that_is_full_for_want_of_a_measurement_says_so() -> None:
     pods = [APod(name="a", node="hot", owner="a", used=3_000.0)]
     scene = Scene([13_000, 0, 0], pods, {}, by_resources(memory=None))
     (refusal,) = scene.plan().planner.refusals()
@@ -252,7 +252,7 @@ def notes(scene: Scene) -> list[str]:
     return resource_notes(scene.snapshot, scene.usage, scene.view.node_pools)
 
 
-def test_19_5_a_resource_with_thresholds_that_is_not_measured_is_noted() -> None:
+def test_a_resource_with_thresholds_that_is_not_measured_is_noted() -> None:
     pods = [APod(name="a", node="hot", owner="a", used=3_000.0)]
     assert notes(Scene([13_000, 0, 0], pods, {}, by_resources(memory=None))) == [
         "memory has thresholds in general and isn't measured: no node there is hot by it, and nothing lands there"
@@ -260,7 +260,7 @@ def test_19_5_a_resource_with_thresholds_that_is_not_measured_is_noted() -> None
     assert notes(Scene([13_000, 0, 0], pods, {}, by_resources())) == []
 
 
-def test_19_5_nodes_and_pods_whose_amount_is_not_known_are_noted() -> None:
+def test_nodes_and_pods_whose_amount_is_not_known_are_noted() -> None:
     pods = replicas("web", {"hot": 2}, used=500.0)
     used = {"memory": amounts([20, np.nan, 20], [5, np.nan]), "licences": amounts([5, 5, np.nan], [np.nan, 5])}
     assert notes(Scene([2_000] * 3, pods, used, by_resources(licences=None))) == [
@@ -274,7 +274,7 @@ def test_19_5_nodes_and_pods_whose_amount_is_not_known_are_noted() -> None:
     assert notes(Scene([2_000] * 3, pods, used, by_resources()))[0].startswith("memory of 1 of 3 nodes")
 
 
-def test_19_2_a_move_off_a_node_that_is_hot_by_memory_cools_it() -> None:
+def test_a_move_off_a_node_that_is_hot_by_memory_cools_it() -> None:
     """So the cooldown of a pool that scales up holds for it."""
     pods = replicas("web", {"hot": 3}, used=500.0)
     outcome = Scene([2_000] * 3, pods, {"memory": amounts([90, 20, 20], [30] * 3)}, by_resources(memory=None)).plan()
@@ -309,7 +309,7 @@ def short_scene(
         ({"swap": 900.0}, "is over its target 70%, to be cooled to 70%; it reads 900 pages/s back from swap"),
     ],
 )
-def test_19_3_a_node_that_is_short_of_memory_is_relieved_at_once(short: dict[str, Any], said: str) -> None:
+def test_a_node_that_is_short_of_memory_is_relieved_at_once(short: dict[str, Any], said: str) -> None:
     """Between its target and its high, for one sample."""
     (finding,) = short_scene(**short).find().findings
     assert finding.urgent
@@ -319,7 +319,7 @@ def test_19_3_a_node_that_is_short_of_memory_is_relieved_at_once(short: dict[str
     assert short_scene(share=60.0, **short).find().findings == ()
 
 
-def test_19_3_a_node_that_is_short_of_memory_comes_first_and_does_not_wait() -> None:
+def test_a_node_that_is_short_of_memory_comes_first_and_does_not_wait() -> None:
     pods = [
         *replicas("large", {"hot": 2}, used=4_000.0),
         *replicas("web", {"b": 3}, used=100.0),
@@ -337,7 +337,7 @@ def test_19_3_a_node_that_is_short_of_memory_comes_first_and_does_not_wait() -> 
     assert scene.plan().pods[0].startswith("web")
 
 
-def test_19_3_nothing_lands_on_a_node_under_memory_pressure() -> None:
+def test_nothing_lands_on_a_node_under_memory_pressure() -> None:
     """Pods that aren't BestEffort tolerate the taint."""
     tolerates = (Toleration(key=PRESSED.key, operator="Exists", effect="NoSchedule"),)
     pods = [APod(name="a", node="hot", owner="a", used=3_000.0, template={"tolerations": tolerates})]
@@ -352,7 +352,7 @@ def test_19_3_nothing_lands_on_a_node_under_memory_pressure() -> None:
     assert refusal.message == "no target node is under its low: b is, but closed (under memory pressure)"
 
 
-def test_19_3_file_cache_of_a_pod_relieves_its_node_of_nothing() -> None:
+def test_file_cache_of_a_pod_relieves_its_node_of_nothing() -> None:
     """The working set of `files` is the largest, and nearly all of it the kernel would drop anyway."""
     pods = [
         APod(name="files", node="hot", owner="files", used=100.0),
@@ -362,7 +362,7 @@ def test_19_3_file_cache_of_a_pod_relieves_its_node_of_nothing() -> None:
     assert Scene([2_000, 0, 0], pods, memory, by_resources(memory=None)).plan().pods == ["objects"]
 
 
-def test_19_2_a_dip_of_memory_makes_no_node_low() -> None:
+def test_a_dip_of_memory_makes_no_node_low() -> None:
     drain = {"name": "HighNodeUtilization", "args": {"source": "CPU"}}
     pods = [APod(name="b", node="c", owner="b", used=100.0)]
     policy = by_resources(drain, memory=None)

@@ -145,7 +145,7 @@ def test_what_is_no_payload_is_refused_in_one_line(body: bytes, told: str) -> No
     assert len(message) < 400
 
 
-def test_17_3_alerts_over_the_most_of_a_delivery_are_ignored_and_counted() -> None:
+def test_alerts_over_the_most_of_a_delivery_are_ignored_and_counted() -> None:
     one = json.dumps(an_alert())
 
     def body(count: int) -> bytes:
@@ -210,7 +210,7 @@ def test_resolved_alerts_are_selected_like_firing_ones() -> None:
     assert selected.ignored == {Ignored.NO_RULE: 1}
 
 
-def test_19_2_an_alert_about_an_unknown_resource_is_ignored_and_named() -> None:
+def test_an_alert_about_an_unknown_resource_is_ignored_and_named() -> None:
     alerts = [an_alert(annotations={"rebalancer_resource": name}) for name in ("memory", "memry", "cpu")]
     policy = alert_policy()
 

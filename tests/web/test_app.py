@@ -47,7 +47,7 @@ def test_a_delivery_is_told_apart_into_opened_known_resolved_and_ignored(daemon:
     assert daemon.count("rebalancer_http_requests_total", route=ALERTS, code="200") == 2
 
 
-def test_19_2_the_answer_names_a_resource_that_is_not_known(
+def test_the_answer_names_a_resource_that_is_not_known(
     daemon: Daemon, clients: Clients, caplog: pytest.LogCaptureFixture
 ) -> None:
     strange = an_alert(annotations={"rebalancer_resource": "memry\n"})

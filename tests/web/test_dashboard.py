@@ -119,7 +119,7 @@ def test_a_decision_is_two_clicks_away_from_the_overview(get: Callable[[str], An
         assert said in shown
 
 
-def test_19_5_a_finding_by_another_resource_names_it_beside_its_share(get: Callable[[str], Answer]) -> None:
+def test_a_finding_by_another_resource_names_it_beside_its_share(get: Callable[[str], Answer]) -> None:
     shown = "".join(page_of(get(f"/cycles/{CYCLE}")).one("main").text.split())
     assert "memory" in shown
     assert "91.2%cpu" not in shown
@@ -293,7 +293,7 @@ def test_what_is_asked_reaches_the_views(views: HandMade, get: Callable[[str], A
     ]
 
 
-def test_23_4_cycles_have_a_time_range_that_their_links_keep(views: HandMade, get: Callable[[str], Answer]) -> None:
+def test_cycles_have_a_time_range_that_their_links_keep(views: HandMade, get: Callable[[str], Answer]) -> None:
     page = page_of(get("/cycles?last=6h"))
     assert views.calls == [("cycles", None, None, False, 6 * 3600.0)]
     assert {"/cycles?last=1h", "/cycles?last=all", "/cycles?acted=1&last=6h"} <= links(page)
@@ -333,7 +333,7 @@ def test_a_mistake_of_ours_is_a_page_without_a_traceback(
     assert "a secret of the code" in caplog.text
 
 
-def test_21_5_pages_update_themselves_unless_that_is_switched_off(get: Callable[[str], Answer]) -> None:
+def test_pages_update_themselves_unless_that_is_switched_off(get: Callable[[str], Answer]) -> None:
     live = page_of(get("/cycles?acted=1"))
     assert live.one("body").attributes["data-refresh"] == "5"
     assert live.all("noscript") == []
@@ -347,7 +347,7 @@ def test_21_5_pages_update_themselves_unless_that_is_switched_off(get: Callable[
     assert page_of(get("/cycles?refresh=1")).one("body").attributes["data-refresh"] == "5"
 
 
-def test_21_5_every_time_is_marked_up_in_utc(get: Callable[[str], Answer]) -> None:
+def test_every_time_is_marked_up_in_utc(get: Callable[[str], Answer]) -> None:
     times = page_of(get("/nodes/node-1")).all("time")
     assert times
     for each in times:
@@ -356,7 +356,7 @@ def test_21_5_every_time_is_marked_up_in_utc(get: Callable[[str], Answer]) -> No
         assert each.attributes["data-form"] in ("clock", "minute", "day")
 
 
-def test_21_5_one_field_searches_nodes_pods_and_services(views: HandMade, get: Callable[[str], Answer]) -> None:
+def test_one_field_searches_nodes_pods_and_services(views: HandMade, get: Callable[[str], Answer]) -> None:
     form = page_of(get("/")).one("form", role="search")
     assert form.attributes["action"] == "/search"
     assert form.one("label").text == "Find a node, pod or service"
@@ -375,7 +375,7 @@ def test_21_5_one_field_searches_nodes_pods_and_services(views: HandMade, get: C
     assert len(views.calls) == asked
 
 
-def test_21_5_a_node_says_why_it_is_hot_and_why_its_pods_stay(views: HandMade, get: Callable[[str], Answer]) -> None:
+def test_a_node_says_why_it_is_hot_and_why_its_pods_stay(views: HandMade, get: Callable[[str], Answer]) -> None:
     views.pods = (a_pod(), a_pod("web-0", code="DaemonSetPod"), a_pod("web-1", code="TooYoung", refused_at=NOW - 300))
     page = page_of(get("/nodes/node-1"))
     why = page.one("section", aria_labelledby="why").text
@@ -393,7 +393,7 @@ def test_21_5_a_node_says_why_it_is_hot_and_why_its_pods_stay(views: HandMade, g
     ]
 
 
-def test_21_5_evictions_of_all_nodes_with_before_and_after(views: HandMade, get: Callable[[str], Answer]) -> None:
+def test_evictions_of_all_nodes_with_before_and_after(views: HandMade, get: Callable[[str], Answer]) -> None:
     views.moves = [a_move(), a_move(node="node-2", pod="cart-0", planned_at=NOW - 5000)]
     unknown = {"after_share": None, "outcome": Outcome.UNKNOWN}
     waiting = {"assessed_at": None, "after_share": None, "outcome": None}
@@ -422,7 +422,7 @@ def test_21_5_evictions_of_all_nodes_with_before_and_after(views: HandMade, get:
     assert "None in this time." in page_of(get("/evictions")).one("main").text
 
 
-def test_21_5_a_time_range_is_chosen_for_a_node(views: HandMade, get: Callable[[str], Answer]) -> None:
+def test_a_time_range_is_chosen_for_a_node(views: HandMade, get: Callable[[str], Answer]) -> None:
     page = page_of(get("/nodes/node-1?last=7d"))
     assert ("node", "node-1", 7 * DAY) in views.calls
     assert page.one("nav", aria_label="Time range").text == "last 6h 24h 7d"
@@ -431,7 +431,7 @@ def test_21_5_a_time_range_is_chosen_for_a_node(views: HandMade, get: Callable[[
     assert get("/nodes/node-1?last=1y").status == 400
 
 
-def test_21_5_the_policy_in_force_shows_each_value_and_where_it_is_from(get: Callable[[str], Answer]) -> None:
+def test_the_policy_in_force_shows_each_value_and_where_it_is_from(get: Callable[[str], Answer]) -> None:
     page = page_of(get("/policy"))
     rows = [[cell.text for cell in row.children if isinstance(cell, Element)] for row in page.all("tr")]
     assert ["pools[general].thresholds.high", "75", "line 8"] in rows
@@ -439,7 +439,7 @@ def test_21_5_the_policy_in_force_shows_each_value_and_where_it_is_from(get: Cal
     assert [each.text for each in page.all("h2")] == ["document", "pools", "guards"]
 
 
-def test_21_5_pages_link_grafana_the_runbook_and_the_reasons(views: HandMade, get: Callable[[str], Answer]) -> None:
+def test_pages_link_grafana_the_runbook_and_the_reasons(views: HandMade, get: Callable[[str], Answer]) -> None:
     views.open_breakers = ("2 late in pool general, 2 stop it",)
     views.pods = (a_pod(code="TooYoung"),)
     assert not [each for path in PAGES for each in links(page_of(get(path))) if "://" in each]
@@ -455,7 +455,7 @@ def test_21_5_pages_link_grafana_the_runbook_and_the_reasons(views: HandMade, ge
     assert {anchor for page, _, anchor in linked if page == reasons} <= set(codes)
 
 
-def test_21_5_dry_run_is_a_banner_on_every_page(views: HandMade, get: Callable[[str], Answer]) -> None:
+def test_dry_run_is_a_banner_on_every_page(views: HandMade, get: Callable[[str], Answer]) -> None:
     assert all(page_of(get(path)).all("p", class_="banner") == [] for path in PAGES)
     views.dry_run = True
     for path in PAGES:
@@ -490,7 +490,7 @@ def test_the_curve_stands_in_a_table_too(get: Callable[[str], Answer]) -> None:
     assert mark.one("text").text == "2"  # the third was refused
 
 
-def test_19_5_the_pages_of_nodes_show_each_resource(views: HandMade, get: Callable[[str], Answer]) -> None:
+def test_the_pages_of_nodes_show_each_resource(views: HandMade, get: Callable[[str], Answer]) -> None:
     resources = (ResourceNow(resource="memory", share=0.91, high=0.8),)
     views.nodes = [a_node("full", 0.3, resources=resources, state=NodeState.HOT)]
     page = page_of(get("/nodes"))
@@ -502,7 +502,7 @@ def test_19_5_the_pages_of_nodes_show_each_resource(views: HandMade, get: Callab
     assert "memory now" in [each.text for each in node.all("dt")]
 
 
-def test_21_1_a_replacement_that_no_cycle_has_seen_ready_yet_is_shown_as_of_the_last_cycle(
+def test_a_replacement_that_no_cycle_has_seen_ready_yet_is_shown_as_of_the_last_cycle(
     views: HandMade, get: Callable[[str], Answer]
 ) -> None:
     views.moves = [a_move(replaced_at=None, replacement_pod="", replacement_node="")]

@@ -67,23 +67,21 @@ def ask(
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n"], ids=["silent", "half a head"])
-def test_17_3_idle_connections_of_one_client_keep_nobody_out(
-    begun: bytes, serve: Serve, idle: Any, daemon: Daemon
-) -> None:
+def test_idle_connections_of_one_client_keep_nobody_out(begun: bytes, serve: Serve, idle: Any, daemon: Daemon) -> None:
     web = serve(daemon.app())
     idle(web, IDLE, begun=begun)
     assert [ask(web), ask(web, path="/readyz"), ask(web, "POST", ALERTS)] == [200] * 3
     assert ask(web, client="127.0.0.9") == 200
 
 
-def test_17_3_idle_connections_of_many_clients_keep_nobody_out(serve: Serve, idle: Any, daemon: Daemon) -> None:
+def test_idle_connections_of_many_clients_keep_nobody_out(serve: Serve, idle: Any, daemon: Daemon) -> None:
     web = serve(daemon.app())
     for number in range(2, 8):
         idle(web, IDLE // 6, client=f"127.0.0.{number}")
     assert [ask(web), ask(web, path="/readyz"), ask(web, "POST", ALERTS)] == [200] * 3
 
 
-def test_17_3_probes_have_a_listener_and_a_thread_of_their_own(serve: Serve, idle: Any, daemon: Daemon) -> None:
+def test_probes_have_a_listener_and_a_thread_of_their_own(serve: Serve, idle: Any, daemon: Daemon) -> None:
     health = serve(make_health_app(daemon.ports(), metrics=daemon.metrics), name="health")
     entered = threading.Event()
 
@@ -100,7 +98,7 @@ def test_17_3_probes_have_a_listener_and_a_thread_of_their_own(serve: Serve, idl
     assert {"web", "health"} <= {thread.name for thread in threading.enumerate()}
 
 
-def test_17_3_a_client_that_keeps_all_its_connections_busy_is_refused_alone(
+def test_a_client_that_keeps_all_its_connections_busy_is_refused_alone(
     serve: Serve, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "MAX_OF_CLIENT", 2)
@@ -133,9 +131,7 @@ async def large(scope: Any, _receive: Any, send: Any) -> None:
 
 
 @pytest.mark.parametrize("ending", ["", "Connection: close\r\n"])
-def test_17_3_a_client_that_does_not_read_is_hung_up(
-    ending: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_does_not_read_is_hung_up(ending: str, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "WRITE_SECONDS", 0.5)
     web = serve(large)
     assert web._server is not None
@@ -183,7 +179,7 @@ def replaced(path: Path, by: Callable[[Path], None]) -> None:
     os.replace(new, path)
 
 
-def test_17_3_a_token_that_is_a_pipe_takes_no_probe_away(serve: Serve, daemon: Daemon, token: Path) -> None:
+def test_a_token_that_is_a_pipe_takes_no_probe_away(serve: Serve, daemon: Daemon, token: Path) -> None:
     web = serve(daemon.app(Auth(bearer_token_file=str(token))))
     assert ask(web, "POST", ALERTS, token="a token") == 200
     replaced(token, os.mkfifo)
@@ -211,7 +207,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     alive.set()
 
 
-def test_17_3_a_token_that_hangs_takes_no_probe_away(
+def test_a_token_that_hangs_takes_no_probe_away(
     serve: Serve, daemon: Daemon, token: Path, hanging: threading.Event
 ) -> None:
     web = serve(daemon.app(Auth(bearer_token_file=str(token))))
@@ -223,7 +219,7 @@ def test_17_3_a_token_that_hangs_takes_no_probe_away(
     until(lambda: ask(web, "POST", ALERTS, token="a token") == 200)
 
 
-def test_17_3_a_file_is_read_again_while_an_earlier_read_hangs(token: Path, hanging: threading.Event) -> None:
+def test_a_file_is_read_again_while_an_earlier_read_hangs(token: Path, hanging: threading.Event) -> None:
     reader = files.FileReader(str(token))
     hanging.clear()
     for _ in range(3):
@@ -236,13 +232,13 @@ def test_17_3_a_file_is_read_again_while_an_earlier_read_hangs(token: Path, hang
     assert reader.read() == b"a token"
 
 
-def test_17_3_a_token_that_hangs_at_the_start_is_one_error(token: Path, hanging: threading.Event) -> None:
+def test_a_token_that_hangs_at_the_start_is_one_error(token: Path, hanging: threading.Event) -> None:
     hanging.clear()
     with pytest.raises(ConfigError, match=r"token: the bearer token can't be read: no answer within 1 s"):
         Auth(bearer_token_file=str(token)).check_files()
 
 
-def test_17_3_a_certificate_that_hangs_takes_no_probe_away(
+def test_a_certificate_that_hangs_takes_no_probe_away(
     serve: Serve,
     daemon: Daemon,
     tmp_path: Path,
@@ -264,7 +260,7 @@ def test_17_3_a_certificate_that_hangs_takes_no_probe_away(
 # ---- checks
 
 
-def test_17_3_checks_that_hang_are_not_ready_and_take_livez_not_away(
+def test_checks_that_hang_are_not_ready_and_take_livez_not_away(
     serve: Serve, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "READY_SECONDS", 0.3)

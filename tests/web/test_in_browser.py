@@ -70,7 +70,7 @@ def site(browser: Browser) -> Iterator[Site]:
         server.stop(1.0)
 
 
-def test_23_1_a_time_in_a_message_is_local_and_has_its_day_unless_that_is_today(site: Site) -> None:
+def test_a_time_in_a_message_is_local_and_has_its_day_unless_that_is_today(site: Site) -> None:
     line = a_node("node-1", 0.912)
     site.views.nodes, site.views.pages = [line], {"node-1": a_node_page(line)}
     with site.page() as page:
@@ -84,7 +84,7 @@ def test_23_1_a_time_in_a_message_is_local_and_has_its_day_unless_that_is_today(
         expect(page.get_by_text("peak 96% expected at 2026-09-22 15:05 UTC")).to_be_visible()
 
 
-def test_21_5_an_eviction_appears_without_a_reload_and_nothing_else_moves(site: Site) -> None:
+def test_an_eviction_appears_without_a_reload_and_nothing_else_moves(site: Site) -> None:
     site.views.nodes = [*a_cluster(40), a_node("node-1", 0.912)]
     line = site.views.nodes[-1]
     site.views.pages = {"node-1": a_node_page(line)}
@@ -111,7 +111,7 @@ def test_21_5_an_eviction_appears_without_a_reload_and_nothing_else_moves(site: 
         assert page.locator("details[open]").count() == 1
 
 
-def test_21_5_tiles_keep_their_focus_when_their_order_changes(site: Site) -> None:
+def test_tiles_keep_their_focus_when_their_order_changes(site: Site) -> None:
     site.views.nodes = [a_node("node-1", 0.9), a_node("node-2", 0.5), a_node("node-3", 0.4)]
     with site.page() as page:
         page.clock.install()
@@ -123,7 +123,7 @@ def test_21_5_tiles_keep_their_focus_when_their_order_changes(site: Site) -> Non
         assert page.evaluate("document.activeElement.title") == "node-3"
 
 
-def test_21_5_an_update_that_fails_says_so_and_leaves_the_page(site: Site) -> None:
+def test_an_update_that_fails_says_so_and_leaves_the_page(site: Site) -> None:
     with site.page(answers="418") as page:
         page.clock.install()
         page.goto("/")
@@ -136,7 +136,7 @@ def test_21_5_an_update_that_fails_says_so_and_leaves_the_page(site: Site) -> No
         expect(page.locator("#missed")).to_have_text("")
 
 
-def test_21_5_times_are_shown_in_the_zone_of_the_browser(site: Site) -> None:
+def test_times_are_shown_in_the_zone_of_the_browser(site: Site) -> None:
     site.views.nodes = [a_node("node-1", 0.9, peak_share=0.95, peak_at=NOW + 7200)]
     with site.page() as page:
         page.goto("/")
@@ -153,7 +153,7 @@ def test_21_5_times_are_shown_in_the_zone_of_the_browser(site: Site) -> None:
         expect(page.locator("footer .zone")).to_have_text("UTC")
 
 
-def test_21_5_a_full_bar_fills_its_track(site: Site) -> None:
+def test_a_full_bar_fills_its_track(site: Site) -> None:
     site.views.nodes = [a_node("node-1", 1.0), a_node("node-2", 0.5)]
     measure = "svg => [svg, ...svg.querySelectorAll('rect')].map(each => each.getBoundingClientRect().toJSON())"
     with site.page() as page:
@@ -172,7 +172,7 @@ def test_21_5_a_full_bar_fills_its_track(site: Site) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_21_5_axe_finds_no_fault_on_any_page(scheme: str, width: int, site: Site) -> None:
+def test_axe_finds_no_fault_on_any_page(scheme: str, width: int, site: Site) -> None:
     site.views.nodes = [*a_cluster(12), a_node("node-1", 0.912), a_node("node-2", 0.4)]
     site.views.dry_run, site.views.open_breakers = True, ("2 late in pool general, 2 stop it",)
     found = {}

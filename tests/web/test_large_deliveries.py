@@ -58,7 +58,7 @@ def counting(engine: Engine) -> list[str]:
     return seen
 
 
-def test_17_3_ten_thousand_alerts_are_taken_without_a_statement_for_each(web: WebServer, inbox: SqlInbox) -> None:
+def test_ten_thousand_alerts_are_taken_without_a_statement_for_each(web: WebServer, inbox: SqlInbox) -> None:
     statements = counting(inbox._engine)
     later = "2026-11-21T04:10:00Z"
     for fields, counts in [
@@ -74,7 +74,7 @@ def test_17_3_ten_thousand_alerts_are_taken_without_a_statement_for_each(web: We
     assert inbox.open_count() == 0
 
 
-def test_17_3_a_delivery_that_takes_too_long_is_partly_accepted_and_says_so(
+def test_a_delivery_that_takes_too_long_is_partly_accepted_and_says_so(
     web: WebServer, inbox: SqlInbox, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter(range(0, 100_000, 5))
@@ -90,7 +90,7 @@ def test_17_3_a_delivery_that_takes_too_long_is_partly_accepted_and_says_so(
     assert inbox.open_count() == 3 * PART
 
 
-def test_17_3_more_alerts_than_a_delivery_may_have_are_ignored_and_counted(web: WebServer, daemon: Daemon) -> None:
+def test_more_alerts_than_a_delivery_may_have_are_ignored_and_counted(web: WebServer, daemon: Daemon) -> None:
     status, body = deliver(web, COUNT + 5)
     assert (status, body["opened"], body["ignored"]) == (200, COUNT, {"too_many": 5})
     assert daemon.count("rebalancer_alerts_ignored_total", reason="too_many") == 5

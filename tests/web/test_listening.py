@@ -41,7 +41,7 @@ def listen() -> ReservedSocket:
     return listening
 
 
-def test_17_7_without_a_free_descriptor_connections_are_accepted_one_after_the_other() -> None:
+def test_without_a_free_descriptor_connections_are_accepted_one_after_the_other() -> None:
     with listen() as listening:
         clients = [socket.create_connection(listening.getsockname()) for _ in range(3 * RESERVES)]
         with no_descriptor_free():
@@ -56,7 +56,7 @@ def test_17_7_without_a_free_descriptor_connections_are_accepted_one_after_the_o
             each.close()
 
 
-def test_17_7_a_descriptor_that_another_thread_takes_meanwhile_ends_no_accepting(
+def test_a_descriptor_that_another_thread_takes_meanwhile_ends_no_accepting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken = []
@@ -79,7 +79,7 @@ def test_17_7_a_descriptor_that_another_thread_takes_meanwhile_ends_no_accepting
         os.close(each)
 
 
-def test_17_7_the_reserves_are_closed_with_the_socket() -> None:
+def test_the_reserves_are_closed_with_the_socket() -> None:
     before = len(os.listdir("/proc/self/fd"))
     listening = listen()
     assert len(os.listdir("/proc/self/fd")) == before + 1 + RESERVES

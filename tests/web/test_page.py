@@ -28,7 +28,7 @@ def test_the_examples_speak_of_the_same_alert_and_marks() -> None:
     assert rule.alert in ALERTMANAGER["route"]["routes"][0]["matchers"][0]
 
 
-def test_19_2_the_example_about_memory_sets_what_the_policy_reads() -> None:
+def test_the_example_about_memory_sets_what_the_policy_reads() -> None:
     section = a_policy(**POLICY).alerts
     names = (section.resource_annotation, section.high_annotation, section.target_annotation)
     assert MEMORY["annotations"] == dict(zip(names, ("memory", "85", "75"), strict=True))

@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
         opened.close()
 
 
-def test_22_5_the_page_asks_for_nothing_else(text: str) -> None:
+def test_the_page_asks_for_nothing_else(text: str) -> None:
     page = read_page(text)
     outside = [each.attributes for each in page.walk() if {"src", "action", "srcset"} & each.attributes.keys()]
     assert outside == []
@@ -52,7 +52,7 @@ def test_22_5_the_page_asks_for_nothing_else(text: str) -> None:
     assert faults(page) == []
 
 
-def test_22_5_the_page_tells_figures_reasons_gaps_and_the_error(text: str) -> None:
+def test_the_page_tells_figures_reasons_gaps_and_the_error(text: str) -> None:
     said = read_page(text).one("main").text
     for each in (
         "Replay of Mon 21 Sep 00:00 UTC to Mon 28 Sep 00:00 UTC",
@@ -67,7 +67,7 @@ def test_22_5_the_page_tells_figures_reasons_gaps_and_the_error(text: str) -> No
         assert each in said, each
 
 
-def test_23_5_the_page_says_what_it_is_before_its_figures(text: str) -> None:
+def test_the_page_says_what_it_is_before_its_figures(text: str) -> None:
     page = read_page(text)
     said = page.one("main").text
     lead = page.one("p", class_="lead").text
@@ -77,7 +77,7 @@ def test_23_5_the_page_says_what_it_is_before_its_figures(text: str) -> None:
     assert page.all("p", class_="warn") == [], "no warning above the result, unless it was interrupted"
 
 
-def test_23_5_names_of_rows_don_t_cover_each_other() -> None:
+def test_names_of_rows_don_t_cover_each_other() -> None:
     page = shown(a_replay(a_run(nodes=50, hours=24), nodes=50, hours=24))
     heat = next(each for each in page.all("svg") if "map" in each.attributes["class"].split())
     ys = [float(each.attributes["y"]) for each in heat.all("text") if each.text.startswith("node-")]
@@ -85,12 +85,12 @@ def test_23_5_names_of_rows_don_t_cover_each_other() -> None:
     assert min(lower - upper for upper, lower in pairwise(ys)) >= 13
 
 
-def test_23_5_cpu_of_a_pod_is_in_millicores(text: str) -> None:
+def test_cpu_of_a_pod_is_in_millicores(text: str) -> None:
     first = read_page(text).one("div", aria_label="Evictions of policy.yaml").one("tbody").all("tr")[0]
     assert re.fullmatch(r"\d+m", first.all("td", class_="number")[0].text)
 
 
-def test_22_5_heat_maps_show_each_node_before_and_after(text: str) -> None:
+def test_heat_maps_show_each_node_before_and_after(text: str) -> None:
     page = read_page(text)
     maps = [each for each in page.all("svg") if "map" in each.attributes["class"].split()]
     assert len(maps) == 3
@@ -103,7 +103,7 @@ def test_22_5_heat_maps_show_each_node_before_and_after(text: str) -> None:
     assert "node-0 general: 7 hot hours" in rows[1]
 
 
-def test_22_5_a_node_that_was_not_there_has_no_colour() -> None:
+def test_a_node_that_was_not_there_has_no_colour() -> None:
     replay = a_replay(hours=24)
     replay.as_recorded.share[5, :] = np.nan
     page = shown(replay)
@@ -113,7 +113,7 @@ def test_22_5_a_node_that_was_not_there_has_no_colour() -> None:
     assert {names[row] for row in rows} == {f"node-{number}" for number in range(8)} - {"node-5"}
 
 
-def test_22_5_the_frontier_is_there_with_several_policies(text: str) -> None:
+def test_the_frontier_is_there_with_several_policies(text: str) -> None:
     plot = read_page(text).one("svg", class_="frontier")
     titles = [each.text for each in plot.all("circle")]
     assert sorted(titles) == [
@@ -125,7 +125,7 @@ def test_22_5_the_frontier_is_there_with_several_policies(text: str) -> None:
     assert shown(a_replay()).all("svg", class_="frontier") == []
 
 
-def test_22_5_evictions_are_a_timeline_and_a_table(text: str) -> None:
+def test_evictions_are_a_timeline_and_a_table(text: str) -> None:
     page = read_page(text)
     over = page.all("svg", class_="over")
     assert len(over) == 2
@@ -137,7 +137,7 @@ def test_22_5_evictions_are_a_timeline_and_a_table(text: str) -> None:
     assert "Mon 21 Sep 09:00 UTC" in table.all("tr")[0].text
 
 
-def test_22_5_five_thousand_nodes_still_open() -> None:
+def test_five_thousand_nodes_still_open() -> None:
     replay = a_replay(a_run(nodes=5000, hours=24, evictions=900), nodes=5000, hours=24)
     page = render_replay(replay, now=NOW)
     assert len(page) < 3_000_000
@@ -146,18 +146,18 @@ def test_22_5_five_thousand_nodes_still_open() -> None:
     assert "The first 500 of 900 evictions" in said
 
 
-def test_22_5_an_interrupted_replay_says_until_when() -> None:
+def test_an_interrupted_replay_says_until_when() -> None:
     said = shown(a_replay(a_run(until=START + 36 * HOUR))).one("main").text
     assert "Interrupted: all figures are until Tue 22 Sep 12:00 UTC, not Mon 28 Sep 00:00 UTC" in said
 
 
 @pytest.mark.parametrize("runs", [(), (a_run(until=START),)])
-def test_22_5_a_replay_that_was_interrupted_at_once_is_still_a_page(runs: tuple[ReplayRun, ...]) -> None:
+def test_a_replay_that_was_interrupted_at_once_is_still_a_page(runs: tuple[ReplayRun, ...]) -> None:
     replay = replace(a_replay(), runs=runs)
     assert "interrupted" in shown(replay).one("main").text.lower()
 
 
-def test_22_5_names_on_the_page_are_text() -> None:
+def test_names_on_the_page_are_text() -> None:
     hostile = "<script>alert(1)</script>"
     replay = replace(a_replay(a_run(hostile)), nodes=(hostile, *a_replay().nodes[1:]), cluster=hostile)
     page = shown(replay)
@@ -167,7 +167,7 @@ def test_22_5_names_on_the_page_are_text() -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_22_5_the_page_is_readable_in_a_browser(
+def test_the_page_is_readable_in_a_browser(
     scheme: str, width: int, text: str, browser: Browser, tmp_path: Path
 ) -> None:
     file = tmp_path / "replay.html"

@@ -8,7 +8,7 @@ from tests.web.readers import links, read_page
 from tests.web.scenarios import HandMade, the_app
 
 
-def test_22_5_the_dashboard_links_the_newest_replay_where_there_is_one(daemon: Daemon, clients: Clients) -> None:
+def test_the_dashboard_links_the_newest_replay_where_there_is_one(daemon: Daemon, clients: Clients) -> None:
     views = HandMade()
     client = clients(the_app(views, daemon))
     assert "/replay" not in links(read_page(client.get("/").body))
@@ -23,7 +23,7 @@ def test_22_5_the_dashboard_links_the_newest_replay_where_there_is_one(daemon: D
     assert "default-src 'none'; style-src 'unsafe-inline'" in allowed
 
 
-def test_22_5_a_replay_is_as_closed_as_the_pages(daemon: Daemon, clients: Clients) -> None:
+def test_a_replay_is_as_closed_as_the_pages(daemon: Daemon, clients: Clients) -> None:
     views = HandMade(replay_page=b"secret")
     answer = clients(the_app(views, daemon, auth=Auth())).get("/replay")
     assert answer.status == 401

@@ -54,7 +54,7 @@ def test_the_file_tells_rates_reasons_nodes_and_forecasts(text: str) -> None:
         assert each in said, each
 
 
-def test_19_5_a_report_shows_resources_where_more_than_cpu_occurs() -> None:
+def test_a_report_shows_resources_where_more_than_cpu_occurs() -> None:
     def line(resource: str) -> ResourceLine:
         cooled = Rate(part=3, whole=4)
         return ResourceLine(resource=resource, cooled=cooled, share_before=0.9, share_planned=0.7, share_after=0.72)
