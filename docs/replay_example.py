@@ -27,8 +27,8 @@ from rebalancer.cli.traces import read_traces
 from rebalancer.model.history import SLOTS, STEP_SECONDS
 from rebalancer.model.recording import RecordedUsage, Recording
 from rebalancer.model.usage import CPU
-from rebalancer.replay.summary import summary_of
-from rebalancer.replay.variants import Variant
+from rebalancer.replay.comparison.summary import summary_of
+from rebalancer.replay.comparison.variants import Variant
 from rebalancer.web.replay_page import render_replay
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -24,16 +24,16 @@ from rebalancer.model.recording import Recording
 from rebalancer.model.replay import ReplayedCycle, ReplayRun
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.replay.cluster import SimulatedCluster
-from rebalancer.replay.history import keepers_of
-from rebalancer.replay.hot_minutes import hot_minutes
-from rebalancer.replay.loads import Loads, loads_of
-from rebalancer.replay.merge import most_in_flight
-from rebalancer.replay.ports import ReplayClock, ReplayedCluster, ReplayedEvictor, ReplayedTaints, ReplayLease
-from rebalancer.replay.readings import Errors, errors_of
-from rebalancer.replay.remembered import Remembered
-from rebalancer.replay.run import PolicyRun, high_millicores, recorded_evictions, slowed
-from rebalancer.replay.usage import ReplayedUsage
+from rebalancer.replay.comparison.hot_minutes import hot_minutes
+from rebalancer.replay.cycles.history import keepers_of
+from rebalancer.replay.cycles.ports import ReplayClock, ReplayedCluster, ReplayedEvictor, ReplayedTaints, ReplayLease
+from rebalancer.replay.cycles.readings import Errors, errors_of
+from rebalancer.replay.cycles.remembered import Remembered
+from rebalancer.replay.cycles.run import PolicyRun, high_millicores, recorded_evictions, slowed
+from rebalancer.replay.cycles.usage import ReplayedUsage
+from rebalancer.replay.runner.merge import most_in_flight
+from rebalancer.replay.simulation.cluster import SimulatedCluster
+from rebalancer.replay.simulation.loads import Loads, loads_of
 from rebalancer.store import SqlLedger
 
 Mode = Literal["recorded", "none", "policy"]

@@ -21,9 +21,9 @@ from rebalancer.model.replay import Replay, ReplayRun
 from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, fixed_high
-from rebalancer.replay.hot_minutes import hot_minutes
-from rebalancer.replay.run import high_millicores, measured
-from rebalancer.replay.variants import Variant
+from rebalancer.replay.comparison.hot_minutes import hot_minutes
+from rebalancer.replay.comparison.variants import Variant
+from rebalancer.replay.cycles.run import high_millicores, measured
 
 AS_RECORDED, WITHOUT = "as recorded", "without rebalancer"
 

@@ -18,8 +18,8 @@ from rebalancer.cycle.context import NullProgress
 from rebalancer.model.ports import Progress
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import ReplayRun
-from rebalancer.replay.merge import exceeded, merge
-from rebalancer.replay.split import Part, split
+from rebalancer.replay.runner.merge import exceeded, merge
+from rebalancer.replay.runner.split import Part, split
 
 __all__ = ["SPLIT_NODES", "Job", "executor", "run_jobs"]
 

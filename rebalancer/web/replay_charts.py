@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from rebalancer.model.figures import counted
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.replay import HOUR_MINUTES, Grid32, Replay, ReplayRun
-from rebalancer.replay.messages import hours
-from rebalancer.replay.summary import RunLine
+from rebalancer.replay.comparison.messages import hours
+from rebalancer.replay.comparison.summary import RunLine
 from rebalancer.web.svg import picture, tag, titles
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 1180.0, 150.0, 14.0, 10.0, 24.0

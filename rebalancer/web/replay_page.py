@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from rebalancer.model.figures import percent
 from rebalancer.model.replay import HOUR_MINUTES, Replay, ReplayRun
-from rebalancer.replay.messages import change, error_sentence, gap_sentence, goal_sentence, hours, sentences
-from rebalancer.replay.summary import EvictionLine, ReplaySummary, RunDetails, RunLine, all_runs, summary_of
+from rebalancer.replay.comparison.messages import change, error_sentence, gap_sentence, goal_sentence, hours, sentences
+from rebalancer.replay.comparison.summary import EvictionLine, ReplaySummary, RunDetails, RunLine, all_runs, summary_of
 from rebalancer.web.render import render, static
 from rebalancer.web.replay_charts import Columns, frontier, heat_map, hottest, over_time
 

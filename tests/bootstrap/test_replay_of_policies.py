@@ -12,8 +12,8 @@ from rebalancer.cycle import planning
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.recording import Recording
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.replay.summary import summary_of
-from rebalancer.replay.variants import Variant
+from rebalancer.replay.comparison.summary import summary_of
+from rebalancer.replay.comparison.variants import Variant
 from tests.replay.builders import Recorded, RecordedPod, policy, recording
 
 STEPS = 48

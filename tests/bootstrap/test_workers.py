@@ -25,7 +25,7 @@ from rebalancer.model.replay import ReplayRun
 from rebalancer.model.scheduler import DEFAULT_SCHEDULER, SchedulerConfig, SchedulerProfile
 from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.replay.cluster import SimulatedCluster
+from rebalancer.replay.simulation.cluster import SimulatedCluster
 
 HIGH = {"general": 0.6, "compute": 0.6}
 

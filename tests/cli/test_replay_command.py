@@ -22,7 +22,7 @@ from rebalancer.cli.main import _stop, app
 from rebalancer.model.recording import Gap, Recording
 from rebalancer.model.replay import Replay
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.replay.variants import Variant
+from rebalancer.replay.comparison.variants import Variant
 from tests.cli.builders import HOUR, START, a_replay, a_run
 from tests.programs.cli import Result
 from tests.programs.in_process import run_here

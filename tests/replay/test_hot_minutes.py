@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rebalancer.replay.hot_minutes import hot_minutes
+from rebalancer.replay.comparison.hot_minutes import hot_minutes
 
 
 def by_the_minute(load: np.ndarray) -> int:

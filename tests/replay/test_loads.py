@@ -8,7 +8,7 @@ import pytest
 from rebalancer.model.recording import Recording
 from rebalancer.model.snapshot import Floats
 from rebalancer.model.usage import CPU
-from rebalancer.replay.loads import loads_of
+from rebalancer.replay.simulation.loads import loads_of
 from tests.replay.builders import Recorded, RecordedPod, recording
 
 STEPS = 10

@@ -12,11 +12,11 @@ from rebalancer.model.replay import ReplayRun
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import Floats
 from rebalancer.model.usage import Usage
-from rebalancer.replay.cluster import SimulatedCluster
-from rebalancer.replay.loads import loads_of
-from rebalancer.replay.ports import ReplayedCluster
-from rebalancer.replay.readings import CycleTimes, errors_of
-from rebalancer.replay.usage import ReplayedUsage
+from rebalancer.replay.cycles.ports import ReplayedCluster
+from rebalancer.replay.cycles.readings import CycleTimes, errors_of
+from rebalancer.replay.cycles.usage import ReplayedUsage
+from rebalancer.replay.simulation.cluster import SimulatedCluster
+from rebalancer.replay.simulation.loads import loads_of
 from tests.replay.builders import HIGH, START, Recorded, RecordedPod, policy, recording
 
 STEPS, NODES, WINDOW = 48, 3, 300.0

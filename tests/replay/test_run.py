@@ -10,8 +10,8 @@ from rebalancer.bootstrap.replay import run_recording
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.recording import RecordedAlert, Recording
 from rebalancer.model.replay import ReplayRun
-from rebalancer.replay.merge import most_in_flight
-from rebalancer.replay.run import high_millicores, measured
+from rebalancer.replay.cycles.run import high_millicores, measured
+from rebalancer.replay.runner.merge import most_in_flight
 from tests.replay.builders import HIGH, START, Recorded, RecordedPod, policy, recording
 
 STEPS = 72

@@ -9,10 +9,10 @@ from rebalancer.model.recording import Recording
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import Service
 from rebalancer.policy.schema.usage import UsageSource
-from rebalancer.replay.cluster import NEVER, SimulatedCluster
-from rebalancer.replay.loads import loads_of
-from rebalancer.replay.ports import ReplayedCluster, ReplayedEvictor, ReplayedTaints
-from rebalancer.replay.usage import ReplayedUsage
+from rebalancer.replay.cycles.ports import ReplayedCluster, ReplayedEvictor, ReplayedTaints
+from rebalancer.replay.cycles.usage import ReplayedUsage
+from rebalancer.replay.simulation.cluster import NEVER, SimulatedCluster
+from rebalancer.replay.simulation.loads import loads_of
 from tests.replay.builders import START, Recorded, RecordedPod, policy, recording
 
 MINUTE = 60.0

@@ -19,8 +19,8 @@ from rebalancer.model.replay import ReplayedCycle, ReplayRun
 from rebalancer.model.snapshot import Service
 from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.replay.merge import exceeded, merge
-from rebalancer.replay.split import Part, split
+from rebalancer.replay.runner.merge import exceeded, merge
+from rebalancer.replay.runner.split import Part, split
 
 NODES, PODS = 10, 120
 

@@ -7,7 +7,7 @@ import yaml
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.replay import ReplayRun
 from rebalancer.policy import load_policy
-from rebalancer.replay.variants import Variants, cheapest, frontier, read_goal, variants
+from rebalancer.replay.comparison.variants import Variants, cheapest, frontier, read_goal, variants
 
 POLICY = """\
 apiVersion: rebalancer.dev/v1alpha1

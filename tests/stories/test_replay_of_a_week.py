@@ -28,7 +28,7 @@ from rebalancer.model.plan import Trigger
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import ReplayRun
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.replay.run import high_millicores, measured
+from rebalancer.replay.cycles.run import high_millicores, measured
 from rebalancer.store import DayJournal
 from tests.real.builders.lab_history import lab_history
 from tests.real.builders.prometheus_days import fill_days

@@ -19,7 +19,7 @@ from rebalancer.lab import Lab, Scenario
 from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import ReplayRun
-from rebalancer.replay.variants import Variants, cheapest, read_goal, variants
+from rebalancer.replay.comparison.variants import Variants, cheapest, read_goal, variants
 from tests.builders import a_policy
 from tests.programs.cli import policy_for
 from tests.prometheus.fakes import Clock

@@ -33,7 +33,7 @@ from rebalancer.model.errors import ConfigError
 if TYPE_CHECKING:
     from rebalancer.model.replay import Replay
     from rebalancer.policy import RebalancerPolicy
-    from rebalancer.replay.variants import Variant
+    from rebalancer.replay.comparison.variants import Variant
 
 
 class Source(StrEnum):
@@ -111,7 +111,7 @@ def replay(
     from rebalancer.bootstrap import replays
     from rebalancer.bootstrap.paths import newest_replay
     from rebalancer.cli.output.progress import TerminalProgress
-    from rebalancer.replay.variants import read_goal
+    from rebalancer.replay.comparison.variants import read_goal
     from rebalancer.web.replay_page import render_replay
 
     policy, settings = invocation.policy, invocation.settings
@@ -146,7 +146,7 @@ def _candidates(
 ) -> "tuple[list[Variant], Sequence[str]]":
     """The policies, with labels of their own, and notes on combinations of a sweep that are no policy."""
     from rebalancer.policy.source import policy_in
-    from rebalancer.replay.variants import Variant, variants
+    from rebalancer.replay.comparison.variants import Variant, variants
     from rebalancer.strategies.plugins import args_of
 
     others = [read_policy(each) for each in against]
@@ -167,7 +167,7 @@ def _candidates(
 def _write(made: "Replay", page: str, goal: str, notes: Sequence[str], output: PageOutput, file: Path | None) -> None:
     from rebalancer.cli.output.formats import Shown
     from rebalancer.cli.output.replay import print_replay, replay_document, when
-    from rebalancer.replay.summary import summary_of
+    from rebalancer.replay.comparison.summary import summary_of
 
     _, summary = summary_of(made, when, goal=goal, notes=notes)
     wide = output is PageOutput.WIDE

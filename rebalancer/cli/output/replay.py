@@ -11,8 +11,8 @@ from rebalancer.cli.output.json_schema import schema_of
 from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph
 from rebalancer.cli.output.times import local, moment
 from rebalancer.model.figures import counted, percent
-from rebalancer.replay.messages import error_sentence, gap_sentence, goal_sentence, hours, sentences
-from rebalancer.replay.summary import BlockedLine, PoolLine, ReplaySummary, RunLine, ServiceLine
+from rebalancer.replay.comparison.messages import error_sentence, gap_sentence, goal_sentence, hours, sentences
+from rebalancer.replay.comparison.summary import BlockedLine, PoolLine, ReplaySummary, RunLine, ServiceLine
 
 SCHEMA_ID: Final = f"https://rebalancer.dev/schemas/replay/v{SCHEMA_VERSION}.json"
 NONE: Final = "(none)"

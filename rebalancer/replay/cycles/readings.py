@@ -14,9 +14,9 @@ import numpy as np
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.recording import RecordedReadings, Recording
 from rebalancer.model.snapshot import Floats, Ints
-from rebalancer.replay.cluster import NEVER, SimulatedCluster
-from rebalancer.replay.loads import Loads, Values, Wide
-from rebalancer.replay.usage import departed, pod_means
+from rebalancer.replay.cycles.usage import departed, pod_means
+from rebalancer.replay.simulation.cluster import NEVER, SimulatedCluster
+from rebalancer.replay.simulation.loads import Loads, Values, Wide
 
 NEAR_SECONDS = STEP_SECONDS / 2
 """A reading says something of the error of the steps until so long before and after it."""

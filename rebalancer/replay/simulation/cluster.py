@@ -19,10 +19,10 @@ from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import Bools, Floats
 from rebalancer.model.usage import CPU
 from rebalancer.placement.pending import MADE_AFTERWARDS
-from rebalancer.replay.counters import TICK_SECONDS, Counters
-from rebalancer.replay.loads import Loads, Wide, top_owners
-from rebalancer.replay.scheduling import Scheduling
-from rebalancer.replay.snapshots import Snapshots
+from rebalancer.replay.simulation.counters import TICK_SECONDS, Counters
+from rebalancer.replay.simulation.loads import Loads, Wide, top_owners
+from rebalancer.replay.simulation.scheduling import Scheduling
+from rebalancer.replay.simulation.snapshots import Snapshots
 
 STOP_SECONDS = 10.0
 """From the eviction to the end of its containers, where the grace period isn't shorter."""

@@ -23,10 +23,10 @@ from rebalancer.model.snapshot import (
     PodStatus,
 )
 from rebalancer.model.steering import SOFT_TAINT
-from rebalancer.replay.loads import Loads, Wide
+from rebalancer.replay.simulation.loads import Loads, Wide
 
 if TYPE_CHECKING:
-    from rebalancer.replay.cluster import SimulatedCluster
+    from rebalancer.replay.simulation.cluster import SimulatedCluster
 
 SOFT = "PreferNoSchedule"
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")

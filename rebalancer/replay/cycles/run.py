@@ -19,11 +19,11 @@ from rebalancer.model.snapshot import Floats, Service
 from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
-from rebalancer.replay.alerts import ReplayedAlerts
-from rebalancer.replay.cluster import SimulatedCluster
-from rebalancer.replay.hot_minutes import hot_minutes
-from rebalancer.replay.loads import top_owners
-from rebalancer.replay.readings import CycleTimes
+from rebalancer.replay.comparison.hot_minutes import hot_minutes
+from rebalancer.replay.cycles.alerts import ReplayedAlerts
+from rebalancer.replay.cycles.readings import CycleTimes
+from rebalancer.replay.simulation.cluster import SimulatedCluster
+from rebalancer.replay.simulation.loads import top_owners
 
 EVALUATION_SECONDS = 300.0
 """Between two passes of the evaluation loop."""

@@ -11,7 +11,7 @@ from rebalancer.model.ports import PodState
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.steering import CORDONS
-from rebalancer.replay.cluster import NEVER, SimulatedCluster
+from rebalancer.replay.simulation.cluster import NEVER, SimulatedCluster
 
 
 class ReplayClock:

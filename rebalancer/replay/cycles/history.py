@@ -10,8 +10,8 @@ from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock,
 from rebalancer.model.ports import Clock
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import CPU
-from rebalancer.replay.cluster import SimulatedCluster
-from rebalancer.replay.loads import Wide
+from rebalancer.replay.simulation.cluster import SimulatedCluster
+from rebalancer.replay.simulation.loads import Wide
 
 KEPT_DAYS = 2
 """Days of simulated steps that are kept one by one; older ones are in the day store."""

@@ -8,11 +8,11 @@ import numpy as np
 from rebalancer.model.snapshot import ClusterSnapshot, Floats
 from rebalancer.model.usage import CPU, MEMORY, ResourceUsage, Usage
 from rebalancer.policy.schema.usage import UsageSource
-from rebalancer.replay.cluster import NEVER, SimulatedCluster
-from rebalancer.replay.loads import Wide
+from rebalancer.replay.simulation.cluster import NEVER, SimulatedCluster
+from rebalancer.replay.simulation.loads import Wide
 
 if TYPE_CHECKING:
-    from rebalancer.replay.readings import Errors
+    from rebalancer.replay.cycles.readings import Errors
 
 SOURCE = "replay"
 

@@ -16,7 +16,7 @@ from rebalancer.model.document import Amount, Count, Instant
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.reason import Reason
 from rebalancer.model.replay import HOUR_MINUTES, Grid32, Replay, ReplayedCycle, ReplayRun
-from rebalancer.replay.variants import cheapest, frontier, read_goal
+from rebalancer.replay.comparison.variants import cheapest, frontier, read_goal
 
 HOUR_STEPS = round(3600 / STEP_SECONDS)
 KNOWN_SECONDS = 3600.0

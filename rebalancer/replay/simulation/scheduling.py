@@ -17,10 +17,10 @@ from rebalancer.placement.board import Board, Kind
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.nodes import Floats, Rows
 from rebalancer.placement.sampling import winners
-from rebalancer.replay.loads import Wide
+from rebalancer.replay.simulation.loads import Wide
 
 if TYPE_CHECKING:
-    from rebalancer.replay.cluster import SimulatedCluster
+    from rebalancer.replay.simulation.cluster import SimulatedCluster
 
 ENOUGH = 0.9999
 """Nodes are drawn among those that win with this probability together."""

@@ -14,7 +14,7 @@ from rebalancer.model.recording import Recording
 from rebalancer.model.replay import ReplayedCycle, ReplayRun
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.limits import ScopeLimits
-from rebalancer.replay.split import Part
+from rebalancer.replay.runner.split import Part
 
 SHARED_SCOPES: Mapping[str, Callable[[Eviction], str]] = {
     "global": lambda eviction: "",

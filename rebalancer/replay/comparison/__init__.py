@@ -1,0 +1,1 @@
+"""Runs side by side: which policies, by which figures, in which words."""

@@ -1,0 +1,1 @@
+"""The cycles of a run: the simulated cluster behind the ports of a cycle."""

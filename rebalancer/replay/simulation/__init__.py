@@ -1,0 +1,1 @@
+"""The simulated cluster: recorded loads, and the pods that carry them."""
