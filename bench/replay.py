@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from bench.replay_cluster import POOLS, make
-from rebalancer.bootstrap.replay import Mode
-from rebalancer.bootstrap.tasks import Job, run_task
+from rebalancer.bootstrap.replay import policy_run
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.replay.runner.job import Job, Mode, run_job
 
 BALANCED = Path(__file__).parents[1] / "policies" / "balanced.yaml"
 SEED = 1
@@ -67,14 +67,10 @@ class _Marks:
         self._hours = days * 24
         return self
 
-    def report(self, task: int, done: float) -> None:
-        """See `Channel`."""
+    def passed(self, done: float) -> None:
+        """Called with the share that is done."""
         days = int(done * self._hours + 1e-6) // 24
         self.seconds.setdefault(days, time.process_time() - self.started)
-
-    def stopped(self) -> bool:
-        """See `Channel`."""
-        return False
 
 
 def measure(size: Size, mode: Mode, unsure: frozenset[str] | None = None) -> dict[str, Any]:
@@ -83,8 +79,8 @@ def measure(size: Size, mode: Mode, unsure: frozenset[str] | None = None) -> dic
     policy = bench_policy()
     high = {pool.name: pool.thresholds.high / 100 for pool in policy.pools if pool.thresholds is not None}
     marks = _Marks().at(size.days)
-    run = run_task(Job(policy=policy, mode=mode, label=mode, high=high, unsure=unsure), recording, 0, marks)
-    assert run is not None
+    job = Job(policy=policy, mode=mode, label=mode, high=high, unsure=unsure)
+    run = run_job(job, recording, policy_run, passed=marks.passed)
     return {
         "cpu_seconds": time.process_time() - marks.started,
         "days": marks.seconds,

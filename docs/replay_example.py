@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.replay_cluster import CORES, make
-from rebalancer.bootstrap.replays import replay
+from rebalancer.bootstrap.replay import replay
 from rebalancer.cli.common import parse_policy
 from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.cli.output.replay import print_replay, when

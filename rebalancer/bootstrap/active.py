@@ -1,7 +1,7 @@
 """The active policy and everything that was built for it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rebalancer.cycle.context import CycleContext
 from rebalancer.evaluation.loop import EvaluationLoop
@@ -24,3 +24,20 @@ class Active:
     """Assessments and feedback; None in tests that need neither."""
     close: Callable[[], None] = lambda: None
     """Closes the adapters of this policy."""
+
+
+def with_loops(
+    context: CycleContext, *, evaluation: EvaluationLoop | None = None, forecasts: ForecastLoop | None = None
+) -> CycleContext:
+    """The context of cycles that learn from the assessments of `evaluation` and act on `forecasts`."""
+    if evaluation is not None:
+        context = replace(context, effect=evaluation.effect, feedback=lambda: evaluation.feedback)
+    if forecasts is not None:
+        context = replace(
+            context,
+            peaks=forecasts.peaks,
+            service_day_profiles=forecasts.service_day_profiles,
+            memory_leaks=forecasts.memory_leaks,
+            record_usage=forecasts.record_usage,
+        )
+    return context

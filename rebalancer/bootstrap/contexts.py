@@ -115,6 +115,7 @@ def _with_kept_history(
     if not folder.is_dir():
         none = f"planned without a forecast: no usage history in {folder} (`rebalancer forecast` fills it)"
         return replace(context, forecast_basis=lambda _now: none)
+    from rebalancer.bootstrap.active import with_loops
     from rebalancer.bootstrap.history import history_keepers
     from rebalancer.forecasting.loop import ForecastLoop
     from rebalancer.forecasting.outcomes import OutcomeKeeper
@@ -129,14 +130,8 @@ def _with_kept_history(
         own_pod=context.own_pod,
         reads_history=False,
     )
-    return replace(
-        context,
-        peaks=forecast_loop.peaks,
-        service_day_profiles=forecast_loop.service_day_profiles,
-        memory_leaks=forecast_loop.memory_leaks,
-        forecast_basis=lambda now: _basis(forecast_loop, folder, now),
-        record_usage=forecast_loop.record_usage,
-    )
+    context = replace(context, forecast_basis=lambda now: _basis(forecast_loop, folder, now))
+    return with_loops(context, forecasts=forecast_loop)
 
 
 def _basis(forecast_loop: "ForecastLoop", folder: Path, now: float) -> str:

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rebalancer.bootstrap.active import Active
+from rebalancer.bootstrap.active import Active, with_loops
 from rebalancer.bootstrap.adapters import (
     client_of,
     lease_lock,
@@ -107,7 +107,6 @@ class DaemonResources:
             clock=clock,
             stopping=stopping,
         )
-        context = replace(context, cluster=self.cluster, effect=self.effect, feedback=lambda: evaluation.feedback)
         instant_usage = usage_of(instant, self.client, clock, progress, own, beside=context.usage)
         forecast_loop = None
         if policy.forecast.mode != "Off":
@@ -123,16 +122,9 @@ class DaemonResources:
                 outcomes=self.outcomes,
                 own_pod=self.settings.own_pod,
             )
-            context = replace(
-                context,
-                peaks=forecast_loop.peaks,
-                service_day_profiles=forecast_loop.service_day_profiles,
-                memory_leaks=forecast_loop.memory_leaks,
-                record_usage=forecast_loop.record_usage,
-            )
         return Active(
             policy=policy,
-            context=context,
+            context=with_loops(replace(context, cluster=self.cluster), evaluation=evaluation, forecasts=forecast_loop),
             forecast_loop=forecast_loop,
             instant_usage=instant_usage,
             evaluation=evaluation,

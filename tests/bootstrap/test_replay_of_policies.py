@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap.replays import AS_RECORDED, WITHOUT, replay
+from rebalancer.bootstrap.replay import replay
 from rebalancer.cycle import planning
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.recording import Recording
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.comparison.summary import summary_of
 from rebalancer.replay.comparison.variants import Variant
+from rebalancer.replay.runner.replay import AS_RECORDED, WITHOUT
 from tests.replay.builders import Recorded, RecordedPod, policy, recording
 
 STEPS = 48

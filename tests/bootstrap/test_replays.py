@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap import replays
-from rebalancer.bootstrap.replays import Source
+from rebalancer.bootstrap import replay as replays
+from rebalancer.bootstrap.replay import Source
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NullProgress
 from tests.builders import a_policy

@@ -15,7 +15,7 @@ import yaml
 
 from bench.replay_cluster import START as MONDAY
 from bench.replay_cluster import make
-from rebalancer.bootstrap import replays
+from rebalancer.bootstrap import replay as replays
 from rebalancer.bootstrap.paths import newest_replay
 from rebalancer.cli.common import Stopped, parse_policy
 from rebalancer.cli.main import _stop, app

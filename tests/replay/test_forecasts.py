@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rebalancer.bootstrap.replay import run_recording
+from rebalancer.bootstrap.replay import policy_run
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import ReplayRun
+from rebalancer.replay.runner.job import Job, run_job
 from tests.replay.builders import HIGH, START, Recorded, RecordedPod, policy, recording
 
 STEPS = 180
@@ -61,7 +62,7 @@ def _day(day: int, pods: list[RecordedPod]) -> DayBlock:
 
 def run(found: Recording, mode: str) -> ReplayRun:
     chosen = policy(forecast={"mode": mode})
-    return run_recording(found, chosen, mode="policy", label=mode, high=HIGH)
+    return run_job(Job(policy=chosen, mode="policy", label=mode, high=HIGH), found, policy_run)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rebalancer.bootstrap.replay import run_recording
+from rebalancer.bootstrap.replay import policy_run
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.recording import RecordedReadings, Recording
 from rebalancer.model.replay import ReplayRun
@@ -15,6 +15,7 @@ from rebalancer.model.usage import Usage
 from rebalancer.replay.cycles.ports import ReplayedCluster
 from rebalancer.replay.cycles.readings import CycleTimes, errors_of
 from rebalancer.replay.cycles.usage import ReplayedUsage
+from rebalancer.replay.runner.job import Job, run_job
 from rebalancer.replay.simulation.cluster import SimulatedCluster
 from rebalancer.replay.simulation.loads import loads_of
 from tests.replay.builders import HIGH, START, Recorded, RecordedPod, policy, recording
@@ -64,7 +65,7 @@ def every(seconds: float, *, first: float = 600.0) -> Floats:
 
 
 def run(found: Recording, **sections: object) -> ReplayRun:
-    return run_recording(found, policy(**sections), mode="policy", label="p", high=HIGH)
+    return run_job(Job(policy=policy(**sections), mode="policy", label="p", high=HIGH), found, policy_run)
 
 
 def cluster_of(found: Recording, *, as_recorded: bool) -> SimulatedCluster:

@@ -6,11 +6,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rebalancer.bootstrap.replay import run_recording
+from rebalancer.bootstrap.replay import policy_run
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.recording import RecordedAlert, Recording
 from rebalancer.model.replay import ReplayRun
 from rebalancer.replay.cycles.run import high_millicores, measured
+from rebalancer.replay.runner.job import Job, Mode, run_job
 from rebalancer.replay.runner.merge import most_in_flight
 from tests.replay.builders import HIGH, START, Recorded, RecordedPod, policy, recording
 
@@ -39,8 +40,8 @@ def a_hot_node(*, steps: int = STEPS, seed: int = 1) -> Recording:
     return recording(Recorded(nodes=3, steps=steps, pods=pods, elsewhere=200.0))
 
 
-def run(found: Recording, *, mode: str = "policy", **sections: object) -> ReplayRun:
-    return run_recording(found, policy(**sections), mode=mode, label=mode, high=HIGH)  # type: ignore[arg-type]
+def run(found: Recording, *, mode: Mode = "policy", **sections: object) -> ReplayRun:
+    return run_job(Job(policy=policy(**sections), mode=mode, label=mode, high=HIGH), found, policy_run)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +113,7 @@ def test_a_run_that_is_stopped_is_as_far_as_it_came() -> None:
         return len(reached) > 30
 
     found = a_hot_node()
-    part = run_recording(found, policy(), mode="policy", label="p", high=HIGH, stopping=stopping)
+    part = run_job(Job(policy=policy(), mode="policy", label="p", high=HIGH), found, policy_run, stopping=stopping)
     assert START < part.until < found.end
     step = int((part.until - START) // STEP_SECONDS)
     assert np.isfinite(part.share[:, : step - 1]).all()

@@ -9,7 +9,7 @@ from bench.day_account import MINUTE
 from bench.day_cluster import HOUR, SMALL, make
 from bench.day_run import MIDNIGHT, daemon_of, policy_of, thresholds_of
 from rebalancer.bootstrap.journal import journal_covers, recording_from_journal, stored_usage
-from rebalancer.bootstrap.replay import run_recording
+from rebalancer.bootstrap.replay import policy_run
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NullProgress
 from rebalancer.daemon.journaling import JournalWriter
@@ -20,6 +20,7 @@ from rebalancer.model.ports import Clock
 from rebalancer.model.recording import Recording
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.replay.runner.job import Job, run_job
 from rebalancer.store import DayJournal
 from tests.stories.scenarios.stage import TURN_SECONDS, a_machine, a_scenario, a_stage, burner, moves, service
 
@@ -112,7 +113,7 @@ def test_a_run_of_the_journals_recording_has_the_labs_hot_minutes(tmp_path: Path
     high = thresholds_of(policy).high
     cores = np.array([machine.cores for machine in figures.columns.machines])[:, None]
     counted = int(np.count_nonzero((figures.nodes / cores > high) & figures.up))
-    run = run_recording(recording, policy, mode="none", label="", high={"general": high})
+    run = run_job(Job(policy=policy, mode="none", label="", high={"general": high}), recording, policy_run)
     assert recording.source == "the journal"
     assert recording.end == end
     assert counted > 200

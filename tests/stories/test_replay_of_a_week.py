@@ -14,7 +14,7 @@ import pytest
 from bench.day_run import MIDNIGHT, daemon_of, policy_of
 from rebalancer.bootstrap.journal import recording_from_journal, stored_usage
 from rebalancer.bootstrap.recording import read_recording
-from rebalancer.bootstrap.replay import Mode, run_recording
+from rebalancer.bootstrap.replay import policy_run
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.request import CycleRequest
@@ -29,6 +29,7 @@ from rebalancer.model.recording import Recording
 from rebalancer.model.replay import ReplayRun
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.cycles.run import high_millicores, measured
+from rebalancer.replay.runner.job import Job, Mode, run_job
 from rebalancer.store import DayJournal
 from tests.real.builders.lab_history import lab_history
 from tests.real.builders.prometheus_days import fill_days
@@ -114,7 +115,7 @@ class Days:
 
     def replayed(self, source: str, mode: Mode) -> ReplayRun:
         """A run over one of the recordings."""
-        return run_recording(self.recording(source), self.policy, mode=mode, label=mode, high=HIGH)
+        return run_job(Job(policy=self.policy, mode=mode, label=mode, high=HIGH), self.recording(source), policy_run)
 
     def measured(self, source: str) -> float:
         """Hot node-minutes of a recording as measured."""

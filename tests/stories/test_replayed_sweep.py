@@ -11,8 +11,8 @@ import yaml
 
 from rebalancer.bootstrap.contexts import acting_context
 from rebalancer.bootstrap.recording import read_recording
+from rebalancer.bootstrap.replay import policy_run
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.bootstrap.workers import Job, executor, run_jobs
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.lab import Lab, Scenario
@@ -20,6 +20,9 @@ from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import ReplayRun
 from rebalancer.replay.comparison.variants import Variants, cheapest, read_goal, variants
+from rebalancer.replay.runner.job import Job
+from rebalancer.replay.runner.jobs import Runner
+from rebalancer.replay.runner.workers import open_workers
 from tests.builders import a_policy
 from tests.programs.cli import policy_for
 from tests.prometheus.fakes import Clock
@@ -127,8 +130,8 @@ def replayed(recording: Recording) -> list[ReplayRun]:
     """The six settings, replayed."""
     made = swept("http://127.0.0.1:9090")
     jobs = [Job(policy=each.policy, mode="policy", label=each.label, high={"all": HIGH}) for each in made.policies]
-    with executor(workers=1) as one:
-        return [run for run in run_jobs(jobs, recording, executor=one) if run is not None]
+    with open_workers() as one:
+        return [run for run in Runner(workers=one, compose=policy_run).run(jobs, recording) if run is not None]
 
 
 @pytest.fixture(scope="module")

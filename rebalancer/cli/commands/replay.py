@@ -108,7 +108,7 @@ def replay(
     end = min(now if until is None else parse_moment("--until", until, now), now)
     if start >= end:
         raise ConfigError(f"--since {since}: expected a time before {'now' if end == now else f'--until {until}'}")
-    from rebalancer.bootstrap import replays
+    from rebalancer.bootstrap import replay as replays
     from rebalancer.bootstrap.paths import newest_replay
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.replay.comparison.variants import read_goal

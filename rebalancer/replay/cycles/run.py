@@ -42,27 +42,24 @@ class PolicyRun:
     """One pass of the evaluation loop."""
     forecasts: ForecastLoop | None
     """None where no decision is based on forecasts."""
-    passed: Callable[[float], None] = lambda _now: None
-    """Called with the time that was reached."""
-    stopping: Callable[[], bool] = lambda: False
     cycles: list[ReplayedCycle] = field(default_factory=list)
     _evaluated_at: float = 0.0
 
-    def run(self) -> None:
-        """Run to the end of the recording, or until `stopping`."""
+    def run(self, *, passed: Callable[[float], None], stopping: Callable[[], bool]) -> None:
+        """Run to the end of the recording, or until `stopping`. `passed` is called with the time that was reached."""
         cluster, end = self.cluster, self.cluster.recording.end
         times = CycleTimes(cluster.recording)
         due = {each.name: times.first(each.interval) for each in self.policy.strategies}
         forecast_at = cluster.now if self.forecasts is not None else end
         alerts = ReplayedAlerts(self.cluster.recording.alerts, self.policy)
-        while not self.stopping():
+        while not stopping():
             at = min(*due.values(), forecast_at, alerts.next_at, end)
             # a cycle with waits ends later than it began
             cluster.run_to(max(at, cluster.now))
             if cluster.now >= end:
                 break
             now, request = cluster.now, None
-            self.passed(now)
+            passed(now)
             if self.forecasts is not None and forecast_at <= now:
                 ahead = self._forecast(self.forecasts)
                 forecast_at = max(self.forecasts.next_at(), now + STEP_SECONDS)
@@ -78,6 +75,11 @@ class PolicyRun:
                 request = alerts.asked(self.context, request, now)
             if request is not None:
                 self._cycle(request)
+
+    def evictions(self) -> list[Eviction]:
+        """Those that happened, oldest first."""
+        ledger = self.context.ledger
+        return [] if ledger is None else list(ledger.evicted(self.cluster.recording.start))
 
     def _cycle(self, request: CycleRequest) -> None:
         at = self.cluster.now

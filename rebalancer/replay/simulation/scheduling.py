@@ -99,6 +99,20 @@ class Scheduling:
         drawn = int(np.searchsorted(np.cumsum(shares / shares.sum()), random.random()))
         return int(nodes[min(drawn, len(nodes) - 1)])
 
+    def notes(self) -> tuple[str, ...]:
+        """Where pods were placed otherwise than by the model."""
+        out = []
+        if self.by_record:
+            out.append(
+                f"{self.by_record} pods were placed where they had been: their scheduler or volumes are not modelled"
+            )
+        if self.disagreed:
+            out.append(
+                f"kube-scheduler's model would have placed {len(self.disagreed)} of {self.placed} pods elsewhere; in "
+                "every run they go where they went"
+            )
+        return tuple(out)
+
     def may_fit(self, row: int) -> bool:
         """False where nothing has changed since a pod like this one found no node."""
         load = int(self._cluster.load[row])

@@ -15,16 +15,18 @@ import pytest
 import structlog
 
 from bench.replay_cluster import make
-from rebalancer.bootstrap import dask_cluster, replay
-from rebalancer.bootstrap.process_pool import ProcessWorkers, read_recording, write_recording
-from rebalancer.bootstrap.tasks import Task
-from rebalancer.bootstrap.workers import Job, executor, run_jobs
+from rebalancer.bootstrap.replay import policy_run
 from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError
 from rebalancer.model.recording import Recording
 from rebalancer.model.replay import ReplayRun
 from rebalancer.model.scheduler import DEFAULT_SCHEDULER, SchedulerConfig, SchedulerProfile
 from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.replay.runner import dask_cluster
+from rebalancer.replay.runner.job import Job
+from rebalancer.replay.runner.jobs import Runner
+from rebalancer.replay.runner.process_pool import process_pool, read_recording, write_recording
+from rebalancer.replay.runner.workers import Task, Workers, open_workers, run_tasks
 from rebalancer.replay.simulation.cluster import SimulatedCluster
 
 HIGH = {"general": 0.6, "compute": 0.6}
@@ -39,8 +41,12 @@ def recording() -> Recording:
 @pytest.fixture(scope="module")
 def alone(recording: Recording) -> list[ReplayRun | None]:
     """The runs of `jobs`, in this process."""
-    with executor(workers=1) as one:
+    with open_workers(workers=1) as one:
         return run_jobs(jobs(), recording, executor=one)
+
+
+def run_jobs(jobs: list[Job], recording: Recording, *, executor: Workers, **options: Any) -> list[ReplayRun | None]:
+    return Runner(workers=executor, compose=policy_run, **options).run(jobs, recording)
 
 
 def policy_of(high: int = 66, **limits: Any) -> RebalancerPolicy:
@@ -107,7 +113,7 @@ def test_processes_give_the_same_runs_as_this_process_and_report_their_progress(
     recording: Recording, alone: list[ReplayRun | None]
 ) -> None:
     steps = Steps()
-    with executor(workers=2) as two:
+    with open_workers(workers=2) as two:
         together = run_jobs(jobs(), recording, executor=two, progress=steps)
     for expected, run in zip(alone, together, strict=True):
         assert_same(run, expected)
@@ -126,7 +132,7 @@ def test_what_the_run_as_recorded_found_is_handed_to_the_others(
     recording: Recording, monkeypatch: pytest.MonkeyPatch, split_nodes: int
 ) -> None:
     shared = [replace(each, policy=policy_of(perCycle=100), scheduler=SchedulerConfig()) for each in with_recorded()]
-    with executor(workers=1) as one:
+    with open_workers(workers=1) as one:
         expected = [run_jobs([job], recording, executor=one, split_nodes=split_nodes)[0] for job in shared]
         made: list[bool] = []
 
@@ -134,7 +140,7 @@ def test_what_the_run_as_recorded_found_is_handed_to_the_others(
             made.append(as_recorded)
             return SimulatedCluster(*args, as_recorded=as_recorded, **more)
 
-        monkeypatch.setattr(replay, "SimulatedCluster", counted)
+        monkeypatch.setattr("rebalancer.replay.runner.job.SimulatedCluster", counted)
         together = run_jobs(shared, recording, executor=one, split_nodes=split_nodes)
     parts = 2 if split_nodes == 1 else 1
     assert made == [True] * parts + [False] * 2 * parts
@@ -147,7 +153,7 @@ def test_what_the_run_as_recorded_found_is_handed_to_the_others(
 def test_another_scheduler_is_simulated_as_recorded_for_itself(recording: Recording) -> None:
     most = SchedulerConfig(profiles={DEFAULT_SCHEDULER: SchedulerProfile(fit_strategy="MostAllocated")})
     different = replace(jobs()[1], scheduler=most)
-    with executor(workers=1) as one:
+    with open_workers(workers=1) as one:
         _, together = run_jobs(
             [replace(with_recorded()[0], scheduler=SchedulerConfig()), different], recording, executor=one
         )
@@ -158,7 +164,7 @@ def test_another_scheduler_is_simulated_as_recorded_for_itself(recording: Record
 def test_a_large_cluster_that_is_one_part_is_said_with_the_reason(recording: Recording) -> None:
     steps = Steps()
     job = Job(policy=policy_of(cluster={"inFlight": "50%"}), mode="policy", label="a share", high=HIGH)
-    with executor(workers=1) as one:
+    with open_workers(workers=1) as one:
         run_jobs([job], recording, executor=one, split_nodes=1, progress=steps, stopping=lambda: True)
     assert steps.events == [
         "the whole cluster runs as one part: limits.cluster has a percentage of what all parts have"
@@ -169,7 +175,7 @@ def test_an_interrupted_replay_of_parts_has_the_first_policies(recording: Record
     policies = [replace(jobs()[1], label=f"policy {number}", unsure=frozenset()) for number in range(2)]
     steps = Steps()
 
-    with executor(workers=1) as one:
+    with open_workers(workers=1) as one:
         runs = run_jobs(
             policies,
             recording,
@@ -187,7 +193,7 @@ def test_an_order_to_stop_ends_the_runs_where_they_are() -> None:
     days = make(10, 120, 4, 3)  # takes longer than to stop
     steps = Steps()
     # of one process only
-    with ProcessWorkers(1) as pool:
+    with process_pool(1) as pool:
         two = [replace(jobs()[1], label=label) for label in ("a policy", "another one")]
         done, not_begun = run_jobs(two, days, executor=pool, progress=steps, stopping=lambda: bool(steps.last))
     assert not_begun is None
@@ -197,41 +203,44 @@ def test_an_order_to_stop_ends_the_runs_where_they_are() -> None:
 
 def test_runs_log_nothing_and_leave_the_log_of_the_process_as_it_is(recording: Recording) -> None:
     before = structlog.get_config()
-    with structlog.testing.capture_logs() as logs, executor(workers=1) as one:
+    with structlog.testing.capture_logs() as logs, open_workers(workers=1) as one:
         assert run_jobs(jobs(), recording, executor=one)[1] is not None
     assert not logs
     assert structlog.get_config() == before
 
 
 def test_nothing_begins_after_the_order_to_stop(recording: Recording) -> None:
-    with executor(workers=1) as one:
+    with open_workers(workers=1) as one:
         assert run_jobs(jobs(), recording, executor=one, stopping=lambda: True) == [None, None]
 
 
 def test_workers_leave_an_interrupt_to_the_process_that_waits(recording: Recording) -> None:
-    with ProcessWorkers(1) as pool:
+    with process_pool(1) as pool:
         tasks = [Task(job=jobs()[0], recording=recording)]
-        pool.run(tasks, progress=lambda *_: None, stopping=lambda: False)
+        run_tasks(pool, tasks, policy_run)
         (pid,) = pids()
         os.kill(pid, signal.SIGINT)
-        assert pool.run(tasks, progress=lambda *_: None, stopping=lambda: False)[0] is not None
+        assert run_tasks(pool, tasks, policy_run)[0] is not None
         assert pids() == [pid]
 
 
 def test_a_worker_that_ends_is_one_clear_line(recording: Recording) -> None:
-    with ProcessWorkers(1) as pool:
+    def killed() -> None:
         tasks = [Task(job=jobs()[0], recording=recording)]
-        pool.run(tasks, progress=lambda *_: None, stopping=lambda: False)
-        os.kill(pids()[0], signal.SIGKILL)
-        with pytest.raises(RebalancerError, match=r"^a worker process ended before its run did.*: use fewer workers$"):
-            pool.run(tasks, progress=lambda *_: None, stopping=lambda: False)
+        with process_pool(1) as pool:
+            run_tasks(pool, tasks, policy_run)
+            os.kill(pids()[0], signal.SIGKILL)
+            run_tasks(pool, tasks, policy_run)
+
+    with pytest.raises(RebalancerError, match=r"^a worker process ended before its run did.*: use fewer workers$"):
+        killed()
 
 
 def test_an_error_of_a_run_is_raised_in_one_line(recording: Recording) -> None:
     broken = replace(recording, usage={})
     for workers_ in (1, 2):
         with (
-            executor(workers=workers_) as pool,
+            open_workers(workers=workers_) as pool,
             pytest.raises(RebalancerError, match=r"^the run a policy failed: KeyError"),
         ):
             run_jobs(jobs()[1:], broken, executor=pool)
@@ -242,7 +251,7 @@ def test_a_mistake_that_a_run_finds_keeps_its_exit_code(recording: Recording) ->
     document["pools"][0]["selector"] = {}
     job = Job(policy=RebalancerPolicy.model_validate(document), mode="policy", label="a policy", high=HIGH)
     with (
-        ProcessWorkers(1) as pool,
+        process_pool(1) as pool,
         pytest.raises(ConfigError, match=r"^pools: node node-00010 is in general and compute"),
     ):
         run_jobs([job], recording, executor=pool)
@@ -260,7 +269,7 @@ def test_processes_map_one_file_of_the_recording(recording: Recording, tmp_path:
 def test_pools_that_share_no_nodes_run_apart_and_merge_to_the_same_run(recording: Recording) -> None:
     job = Job(policy=policy_of(66, perCycle=100, cluster={"inFlight": 100}), mode="policy", label="wide", high=HIGH)
     steps = Steps()
-    with executor(workers=1) as one:
+    with open_workers(workers=1) as one:
         (whole,) = run_jobs([job], recording, executor=one)
         (apart,) = run_jobs([job], recording, executor=one, split_nodes=1, progress=steps)
     assert whole is not None
@@ -280,7 +289,7 @@ def test_pools_that_share_no_nodes_run_apart_and_merge_to_the_same_run(recording
 def test_parts_that_go_over_a_limit_together_run_once_more_as_one(recording: Recording) -> None:
     job = Job(policy=policy_of(66, cluster={"spacing": "1h"}), mode="policy", label="spaced", high=HIGH)
     steps = Steps()
-    with executor(workers=1) as one:
+    with open_workers(workers=1) as one:
         (whole,) = run_jobs([job], recording, executor=one)
         (apart,) = run_jobs([job], recording, executor=one, split_nodes=1, progress=steps)
     assert_same(apart, whole)
@@ -309,7 +318,7 @@ def test_two_workers_of_a_dask_cluster_give_the_same_runs(
     recording: Recording, alone: list[ReplayRun | None], scheduler: str
 ) -> None:
     steps = Steps()
-    with executor(scheduler=scheduler) as cluster:
+    with open_workers(scheduler=scheduler) as cluster:
         together = run_jobs(jobs(), recording, executor=cluster, progress=steps)
     for expected, run in zip(alone, together, strict=True):
         assert_same(run, expected)
@@ -327,20 +336,18 @@ class Deserted:
 
 
 def test_a_dask_cluster_without_workers_is_waited_for_a_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    distributed = pytest.importorskip("distributed", reason="the extra distributed is not installed")
-    monkeypatch.setattr(distributed, "Event", lambda *_, **__: None)
     monkeypatch.setattr(dask_cluster, "MESSAGE_SECONDS", 0.0)
-    monitor = dask_cluster.DaskMonitor(Deserted(), 2)
-    assert monitor.fractions() == [0.0, 0.0]
+    channel = dask_cluster.DaskChannel("a replay", Deserted(), 2)
+    assert channel.fractions() == [0.0, 0.0]
     monkeypatch.setattr(dask_cluster, "WITHOUT_WORKERS_SECONDS", 0.0)
     with pytest.raises(ConnectError, match=r"^the Dask scheduler has had no workers for 0 s: the replay ends"):
-        monitor.fractions()
+        channel.fractions()
 
 
 def test_an_order_to_stop_reaches_the_workers_of_a_dask_cluster(scheduler: str) -> None:
     days = make(10, 120, 4, 3)
     steps = Steps()
-    with executor(scheduler=scheduler) as cluster:
+    with open_workers(scheduler=scheduler) as cluster:
         (run,) = run_jobs(jobs()[1:], days, executor=cluster, progress=steps, stopping=lambda: bool(steps.last))
     assert run is not None
     assert days.start < run.until < days.end
@@ -349,7 +356,7 @@ def test_an_order_to_stop_reaches_the_workers_of_a_dask_cluster(scheduler: str) 
 def test_an_error_of_a_run_on_a_dask_cluster_is_raised_in_one_line(recording: Recording, scheduler: str) -> None:
     broken = replace(recording, usage={})
     with (
-        executor(scheduler=scheduler) as cluster,
+        open_workers(scheduler=scheduler) as cluster,
         pytest.raises(RebalancerError, match=r"^the run a policy failed: KeyError"),
     ):
         run_jobs(jobs()[1:], broken, executor=cluster)
@@ -363,7 +370,7 @@ def test_a_scheduler_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.
         address = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
         with (
             pytest.raises(ConnectError, match=f"^--dask {address}: no Dask scheduler answers: "),
-            executor(scheduler=address),
+            open_workers(scheduler=address),
         ):
             pass
 
@@ -372,6 +379,6 @@ def test_without_the_extra_the_option_names_it(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
         pytest.raises(ConfigError, match=r"run `pip install 'rebalancer\[distributed\]'`$"),
-        executor(scheduler="tcp://a:1"),
+        open_workers(scheduler="tcp://a:1"),
     ):
         pass

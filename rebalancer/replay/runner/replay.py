@@ -2,58 +2,26 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace as dataclass_replace
-from enum import StrEnum
 
 import numpy as np
 
-from rebalancer.bootstrap.adapters import scheduler_of
-from rebalancer.bootstrap.contexts import read_cluster
-from rebalancer.bootstrap.journal import journal_covers, recording_from_journal, stored_usage
-from rebalancer.bootstrap.recording import read_recording
-from rebalancer.bootstrap.replay import Mode
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.bootstrap.workers import SPLIT_NODES, Job, executor, run_jobs
-from rebalancer.cycle.context import SystemClock
+from rebalancer.cycle.context import NullProgress
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.ports import Progress
 from rebalancer.model.recording import Gap, Recording
 from rebalancer.model.replay import Replay, ReplayRun
+from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, fixed_high
 from rebalancer.replay.comparison.hot_minutes import hot_minutes
 from rebalancer.replay.comparison.variants import Variant
 from rebalancer.replay.cycles.run import high_millicores, measured
+from rebalancer.replay.runner.job import Compose, Job, Mode
+from rebalancer.replay.runner.jobs import SPLIT_NODES, Runner
+from rebalancer.replay.runner.workers import open_workers
 
 AS_RECORDED, WITHOUT = "as recorded", "without rebalancer"
-
-
-class Source(StrEnum):
-    """Where a recording is read from."""
-
-    JOURNAL = "journal"
-    PROMETHEUS = "prometheus"
-
-
-def recorded(
-    policy: RebalancerPolicy,
-    settings: Settings,
-    *,
-    start: float,
-    end: float,
-    source: Source | None,
-    progress: Progress,
-) -> Recording:
-    """The recording from `start` to `end`, in seconds since the epoch; by default from the daemon's journal where the
-    history folder has one of each day, else from Prometheus.
-
-    Raises ConfigError, ConnectError, and UnsafeDataError without any CPU.
-    """
-    today = read_cluster(settings, progress=progress)
-    if source is Source.JOURNAL or (source is None and journal_covers(policy, settings, start=start, end=end)):
-        usage = stored_usage(policy, settings, today, start=start, clock=SystemClock(), progress=progress)
-        return recording_from_journal(policy, settings, start=start, end=end, today=today, usage=usage)
-    return read_recording(policy, settings, since_seconds=end - start, until=end, progress=progress, today=today)
 
 
 def replay(
@@ -61,6 +29,8 @@ def replay(
     policy: RebalancerPolicy,
     variants: Sequence[Variant],
     *,
+    compose: Compose,
+    scheduler_of: Callable[[RebalancerPolicy], SchedulerConfig],
     seed: int = 0,
     workers: int = 1,
     scheduler: str | None = None,
@@ -68,6 +38,7 @@ def replay(
     stopping: Callable[[], bool] = lambda: False,
 ) -> Replay | None:
     """The recording under each of `variants`, in `workers` processes or on the workers of a Dask `scheduler`.
+    `scheduler_of`: the configuration of kube-scheduler that a policy names.
 
     The pools, and the share over which nodes count as hot, are those of `policy` in every run.
 
@@ -96,9 +67,10 @@ def replay(
     of_policies = [job("policy", each.label, each.policy) for each in variants]
     if len(recording.nodes) < SPLIT_NODES:
         workers = min(workers, max(len(of_policies), 1))
-    with executor(workers=workers, scheduler=scheduler) as by:
+    with open_workers(workers=workers, scheduler=scheduler) as opened:
         jobs = [*known, *of_policies]
-        runs = run_jobs(jobs, recording, executor=by, progress=progress, stopping=stopping)
+        runner = Runner(workers=opened, compose=compose, progress=progress or NullProgress(), stopping=stopping)
+        runs = runner.run(jobs, recording)
         done = {each.label: counted(run) for each, run in zip(jobs, runs, strict=True) if run is not None}
     if AS_RECORDED not in done:
         return None
