@@ -77,10 +77,10 @@ def usage_after(found: Recording, at: float, *, evicted: str = "") -> Usage:
     """What a cycle reads; a pod is evicted ten minutes before."""
     assert found.readings is not None
     cluster, recorded = cluster_of(found, as_recorded=False), cluster_of(found, as_recorded=True)
-    errors = errors_of(recorded, found.readings, cluster.loads, stopping=lambda: False)
+    errors = errors_of(recorded, found.readings, cluster.state.loads, stopping=lambda: False)
     if evicted:
         cluster.run_to(at - 600.0)
-        cluster.evict(cluster.names.index(evicted))
+        cluster.evict(cluster.state.pods.names.index(evicted))
     cluster.run_to(at)
     return ReplayedUsage(cluster, policy().usage, errors).read(ReplayedCluster(cluster).snapshot())
 
@@ -183,9 +183,9 @@ def test_a_replacement_after_the_recorded_eviction_is_the_recorded_pod() -> None
     def replaced_at(at: float) -> tuple[str, float]:
         cluster = cluster_of(found, as_recorded=False)
         cluster.run_to(at)
-        cluster.evict(cluster.names.index("web-1-0"))
+        cluster.evict(cluster.state.pods.names.index("web-1-0"))
         cluster.run_to(at + 200.0)
-        return cluster.names[-1], float(cluster.ready_at[cluster.count - 1])
+        return cluster.state.pods.names[-1], float(cluster.state.pods.ready_at[len(cluster.state.pods) - 1])
 
     assert replaced_at(START + 5 * STEP_SECONDS) == ("web-1-1", START + 5 * STEP_SECONDS + 77.0)
     name, at = replaced_at(START + 3 * STEP_SECONDS)

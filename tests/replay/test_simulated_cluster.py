@@ -11,8 +11,9 @@ from rebalancer.model.snapshot import Service
 from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.replay.cycles.ports import ReplayedCluster, ReplayedEvictor, ReplayedTaints
 from rebalancer.replay.cycles.usage import ReplayedUsage
-from rebalancer.replay.simulation.cluster import NEVER, SimulatedCluster
+from rebalancer.replay.simulation.cluster import SimulatedCluster
 from rebalancer.replay.simulation.loads import loads_of
+from rebalancer.replay.simulation.pods import NEVER
 from tests.replay.builders import START, Recorded, RecordedPod, policy, recording
 
 MINUTE = 60.0
@@ -33,12 +34,12 @@ def usage_source() -> UsageSource:
 
 
 def eviction_of(cluster: SimulatedCluster, name: str) -> Eviction:
-    row = cluster.names.index(name)
+    row = cluster.state.pods.names.index(name)
     return Eviction(
         namespace="shop",
         pod=name,
-        uid=cluster.uids[row],
-        node=cluster.recording.nodes.names[int(cluster.node[row])],
+        uid=cluster.state.pods.uids[row],
+        node=cluster.recording.nodes.names[int(cluster.state.pods.node[row])],
         pool="general",
         service=Service(kind="Deployment", namespace="shop", name="web"),
         strategy="LowNodeUtilization",
@@ -82,9 +83,9 @@ def test_an_evicted_pods_load_goes_along_and_its_siblings_carry_it_meanwhile() -
     cluster.run_to(START + 600.0)
     ReplayedTaints(cluster).put("node-0", value="hot")
     assert ReplayedEvictor(cluster).evict(eviction_of(cluster, "web-1-00")).outcome is Outcome.EVICTED
-    replacement = int(cluster.current[0])
+    replacement = int(cluster.state.current[0])
     cluster.run_to(START + 600.0 + 20.0)  # the evicted pod is gone, its replacement isn't Ready
-    assert cluster.node[replacement] == 2
+    assert cluster.state.pods.node[replacement] == 2
     before = cluster.counters.value.copy()
     cluster.run_to(cluster.now + 5.0)
     np.testing.assert_allclose((cluster.counters.value - before) / 5.0, [1500.0, 1500.0, 0.0])
@@ -153,7 +154,7 @@ def test_pods_of_a_node_that_leaves_run_elsewhere_unless_they_ended_with_it() ->
     ReplayedEvictor(cluster).evict(eviction_of(cluster, "web-1-stays"))
     cluster.run_to(START + 9 * STEP_SECONDS)
     assert ReplayedTaints(cluster).take("node-1")
-    assert cluster.node[cluster.current[0]] == 0
+    assert cluster.state.pods.node[cluster.state.current[0]] == 0
     cluster.run_to(START + 12 * STEP_SECONDS)
     snapshot = ReplayedCluster(cluster).snapshot()
     assert snapshot.nodes.names == ("node-1",)
@@ -189,10 +190,10 @@ def test_a_pod_waits_until_there_is_room() -> None:
     ReplayedEvictor(cluster).evict(eviction_of(cluster, "web-1-one"))
     cluster.run_to(START + 620.0)
     # its own node was the only one with room
-    assert cluster.node[cluster.current[2]] == 1
+    assert cluster.state.pods.node[cluster.state.current[2]] == 1
     cluster.run_to(START + 10 * STEP_SECONDS)
-    assert cluster.node[cluster.current[1]] == 0
-    assert not cluster.waiting
+    assert cluster.state.pods.node[cluster.state.current[1]] == 0
+    assert not cluster.state.waiting
 
 
 def test_cordons_and_conditions_are_those_of_the_step() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -18,7 +19,7 @@ KEPT_DAYS = 2
 
 
 class SimulatedPast:
-    """Usage of each step by pod and node; `cluster.past`."""
+    """Usage of each step by pod and node."""
 
     def __init__(self, resources: Sequence[str]) -> None:
         self._resources = resources
@@ -28,11 +29,12 @@ class SimulatedPast:
 
     def add(self, cluster: SimulatedCluster, step: int) -> None:
         """Keep a step that has ended."""
+        state = cluster.state
         key = slot_of(cluster.recording.start + step * STEP_SECONDS)
-        rows = cluster.carrying()
-        loads = cluster.load[rows]
+        rows = state.carrying()
+        loads = state.pods.load[rows]
         amounts = {
-            name: (cluster.loads.usage[name].at(loads, step) * block_units(name)).astype(np.float32)
+            name: (state.loads.usage[name].at(loads, step) * block_units(name)).astype(np.float32)
             for name in self._resources
         }
         self.steps[key] = rows, amounts
@@ -42,9 +44,9 @@ class SimulatedPast:
                 node = cluster.share[:, step] * capacity
             else:
                 count = len(cluster.recording.nodes)
-                of_pods = np.bincount(cluster.node[rows], weights=amounts[name], minlength=count)
-                outside = cluster.loads.elsewhere[name][:, step] * block_units(name)
-                node = np.where(cluster.there, of_pods + outside, np.nan)
+                of_pods = np.bincount(state.pods.node[rows], weights=amounts[name], minlength=count)
+                outside = state.loads.elsewhere[name][:, step] * block_units(name)
+                node = np.where(state.nodes.there, of_pods + outside, np.nan)
             self.nodes[name][key] = node.astype(np.float32)
         for old in [each for each in self.steps if each[0] < key[0] - KEPT_DAYS]:
             del self.steps[old]
@@ -53,7 +55,7 @@ class SimulatedPast:
 
     def block(self, cluster: SimulatedCluster, resource: str, day: int, end: int, before: DayBlock | None) -> DayBlock:
         """A day up to a slot; `before` has what was measured of it before the recording began."""
-        recording = cluster.recording
+        state, recording = cluster.state, cluster.recording
         slots = [slot for slot in range(end) if (day, slot) in self.steps]
         rows = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(self.steps[day, slot][0] for slot in slots)]))
         grid = np.full((len(rows), SLOTS), np.nan, dtype=np.float32)
@@ -63,9 +65,9 @@ class SimulatedPast:
             grid[np.searchsorted(rows, there), slot] = amounts[resource]
             node_grid[:, slot] = self.nodes[resource][day, slot]
         pods = recording.pods
-        spaces = pods.namespace[cluster.loads.pod[cluster.load[rows]]]
+        spaces = pods.namespace[state.loads.pod[state.pods.load[rows]]]
         names = [
-            f"{recording.namespaces[space]}/{cluster.names[row]}"
+            f"{recording.namespaces[space]}/{state.pods.names[row]}"
             for space, row in zip(spaces.tolist(), rows.tolist(), strict=True)
         ]
         begun = slot_of(recording.start)
@@ -161,8 +163,9 @@ class DaysInMemory:
 
 def keepers_of(cluster: SimulatedCluster, clock: Clock) -> Mapping[str, HistoryKeeper]:
     """Resource -> keeper of its days; the cluster keeps its past from now on."""
-    resources = list(cluster.loads.usage)
-    past = cluster.past = SimulatedPast(resources)
+    resources = list(cluster.state.loads.usage)
+    past = SimulatedPast(resources)
+    cluster.past = partial(past.add, cluster)
     today = int(cluster.recording.start // DAY_SECONDS)
     return {
         name: HistoryKeeper(

@@ -11,7 +11,8 @@ from rebalancer.model.ports import PodState
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.steering import CORDONS
-from rebalancer.replay.simulation.cluster import NEVER, SimulatedCluster
+from rebalancer.replay.simulation.cluster import SimulatedCluster
+from rebalancer.replay.simulation.pods import NEVER
 
 
 class ReplayClock:
@@ -60,29 +61,29 @@ class ReplayedCluster:
 
     def snapshot(self) -> ClusterSnapshot:
         """The cluster now."""
-        cluster = self._cluster
-        key = cluster.now, cluster.pods_version, cluster.nodes_version
+        state = self._cluster.state
+        key = state.now, state.pods.version, state.nodes.version
         if self._last is None or self._last[0] != key:
-            self._last = key, cluster.snapshots.now()
+            self._last = key, self._cluster.snapshots.now()
         return self._last[1]
 
     def pod_states(self, pods: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], PodState]:
         """Single pods; a missing one is not in the result."""
-        cluster, wanted, found = self._cluster, set(pods), dict[tuple[str, str], PodState]()
-        recording = cluster.recording
+        state, wanted, found = self._cluster.state, set(pods), dict[tuple[str, str], PodState]()
+        recording, table = state.recording, state.pods
         names = {name for _, name in wanted}
-        for row in cluster.alive().tolist():
-            if cluster.names[row] not in names:
+        for row in table.alive().tolist():
+            if table.names[row] not in names:
                 continue
-            pod = int(cluster.loads.pod[cluster.load[row]])
-            key = recording.namespaces[int(recording.pods.namespace[pod])], cluster.names[row]
+            pod = int(state.loads.pod[table.load[row]])
+            key = recording.namespaces[int(recording.pods.namespace[pod])], table.names[row]
             if key in wanted:
-                node, ready = int(cluster.node[row]), bool(cluster.ready_at[row] <= cluster.now)
+                node, ready = int(table.node[row]), bool(table.ready_at[row] <= state.now)
                 found[key] = ReplayedPod(
-                    uid=cluster.uids[row],
-                    terminating=bool(cluster.going_at[row] < NEVER),
+                    uid=table.uids[row],
+                    terminating=bool(table.going_at[row] < NEVER),
                     ready=ready,
-                    ready_since=float(cluster.ready_at[row]) if ready else math.nan,
+                    ready_since=float(table.ready_at[row]) if ready else math.nan,
                     node=recording.nodes.names[node] if node >= 0 else "",
                 )
         return found
@@ -96,31 +97,32 @@ class ReplayedEvictor:
 
     def evict(self, eviction: Eviction, *, server_dry_run: bool = False) -> Answer:
         """As the API server answers."""
-        cluster = self._cluster
-        row = cluster.row_of.get(eviction.uid)
-        if row is None or cluster.going_at[row] < NEVER:
+        pods = self._cluster.state.pods
+        row = pods.row_of.get(eviction.uid)
+        if row is None or pods.going_at[row] < NEVER:
             return Answer(outcome=Outcome.FAILED, refusal=Refusal.of(Reason.SERVER_GONE))
         if (name := self._barred_by(row)) is not None:
             text = f"the disruption budget {name} doesn't allow it"
             return Answer(outcome=Outcome.REFUSED, refusal=Refusal.of(Reason.SERVER_BUDGET, text))
         if server_dry_run:
             return Answer(outcome=Outcome.PLANNED)
-        cluster.evict(row)
+        self._cluster.evict(row)
         return Answer(outcome=Outcome.EVICTED)
 
     def _barred_by(self, row: int) -> str | None:
-        cluster, snapshots = self._cluster, self._cluster.snapshots
-        budgets: list[int] = snapshots.budgets_of(int(cluster.load[row])).tolist()
+        state, snapshots = self._cluster.state, self._cluster.snapshots
+        pods = state.pods
+        budgets: list[int] = snapshots.budgets_of(int(pods.load[row])).tolist()
         if not budgets:
             return None
-        rows = cluster.alive()
-        ready = (cluster.ready_at[rows] <= cluster.now) & (cluster.going_at[rows] == NEVER)
-        healthy = snapshots.healthy(np.asarray(cluster.load[rows[ready]]))
-        is_ready = bool(cluster.ready_at[row] <= cluster.now)
+        rows = pods.alive()
+        ready = (pods.ready_at[rows] <= state.now) & (pods.going_at[rows] == NEVER)
+        healthy = snapshots.healthy(np.asarray(pods.load[rows[ready]]))
+        is_ready = bool(pods.ready_at[row] <= state.now)
         for at in budgets:
-            budget = cluster.recording.budgets[at]
-            there = budget.since <= cluster.now < budget.until
-            spare = int(healthy[at]) - int(budget.desired_healthy[cluster.step])
+            budget = state.recording.budgets[at]
+            there = budget.since <= state.now < budget.until
+            spare = int(healthy[at]) - int(budget.desired_healthy[state.step])
             # a pod that isn't Ready is none of the healthy ones
             free = spare > 0 or (not is_ready and (budget.evicts_unhealthy or spare == 0))
             if there and not free:
@@ -132,7 +134,7 @@ class ReplayedTaints:
     """`model.ports.NodeTaints`."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
-        self._cluster = cluster
+        self._state, self._nodes = cluster.state, cluster.state.nodes
         self._index = {name: at for at, name in enumerate(cluster.recording.nodes.names)}
 
     def granted(self) -> bool:
@@ -142,14 +144,14 @@ class ReplayedTaints:
     def put(self, node: str, *, value: str) -> bool:
         """Taint a node; a value of CORDONS cordons it."""
         at, cordon = self._index.get(node, -1), value in CORDONS
-        if at < 0 or not self._cluster.there[at] or (cordon and self._cluster.cordoned[at]):
+        if at < 0 or not self._nodes.there[at] or (cordon and self._nodes.cordoned[at]):
             return False
-        self._cluster.taint(at, value, cordon=cordon)
+        self._nodes.taint(at, value, self._state.now, cordon=cordon)
         return True
 
     def take(self, node: str) -> bool:
         """Remove our taint and our cordon."""
         at = self._index.get(node, -1)
         if at >= 0:
-            self._cluster.untaint(at)
+            self._nodes.untaint(at)
         return True

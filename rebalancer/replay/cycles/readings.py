@@ -14,9 +14,9 @@ import numpy as np
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.recording import RecordedReadings, Recording
 from rebalancer.model.snapshot import Floats, Ints
-from rebalancer.replay.cycles.usage import departed, pod_means
-from rebalancer.replay.simulation.cluster import NEVER, SimulatedCluster
+from rebalancer.replay.simulation.cluster import SimulatedCluster
 from rebalancer.replay.simulation.loads import Loads, Values, Wide
+from rebalancer.replay.simulation.pods import NEVER
 
 NEAR_SECONDS = STEP_SECONDS / 2
 """A reading says something of the error of the steps until so long before and after it."""
@@ -96,6 +96,7 @@ def errors_of(
 ) -> Errors:
     """Simulate the recorded run to the last reading, or until `stopping`. Its loads are the recorded pods; `loads` are
     those of the run that the errors are for."""
+    state = recorded.state
     node, gone = (np.zeros(len(readings.node), dtype=np.float32) for _ in range(2))
     pod = np.zeros(len(readings.pod), dtype=np.float32)
     for each, (at, window) in enumerate(zip(readings.at.tolist(), readings.window_seconds.tolist(), strict=True)):
@@ -105,10 +106,10 @@ def errors_of(
         part = slice(int(readings.node_start[each]), int(readings.node_start[each + 1]))
         node[part] = readings.node_millicores[part] - recorded.counters.mean(at, window)[readings.node[part]]
         if readings.cycle[each]:
-            gone[part] = readings.departed_millicores[part] - departed(recorded, window)[readings.node[part]]
+            gone[part] = readings.departed_millicores[part] - state.departed(window)[readings.node[part]]
         part = slice(int(readings.pod_start[each]), int(readings.pod_start[each + 1]))
-        rows = recorded.current[readings.pod[part]]
-        there = (rows >= 0) & (recorded.bound[rows] < NEVER)
-        pod[part][there] = readings.pod_millicores[part][there] - pod_means(recorded, rows[there], window)
-    load = loads.of_pods(len(recorded.loads))[readings.pod]
+        rows = state.current[readings.pod[part]]
+        there = (rows >= 0) & (state.pods.bound[rows] < NEVER)
+        pod[part][there] = readings.pod_millicores[part][there] - state.pod_means(rows[there], window)
+    load = loads.of_pods(len(state.loads))[readings.pod]
     return Errors(readings=readings, node=node, departed=gone, pod=pod, load=load)

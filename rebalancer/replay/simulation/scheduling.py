@@ -7,7 +7,6 @@ still draw alike for everything else.
 
 import zlib
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +17,8 @@ from rebalancer.placement.engine import Engine
 from rebalancer.placement.nodes import Floats, Rows
 from rebalancer.placement.sampling import winners
 from rebalancer.replay.simulation.loads import Wide
-
-if TYPE_CHECKING:
-    from rebalancer.replay.simulation.cluster import SimulatedCluster
+from rebalancer.replay.simulation.snapshots import Snapshots
+from rebalancer.replay.simulation.state import ClusterState
 
 ENOUGH = 0.9999
 """Nodes are drawn among those that win with this probability together."""
@@ -32,7 +30,8 @@ class Scheduling:
 
     def __init__(
         self,
-        cluster: "SimulatedCluster",
+        state: ClusterState,
+        snapshots: Snapshots,
         *,
         seed: int,
         config: SchedulerConfig,
@@ -46,7 +45,7 @@ class Scheduling:
         self._unsure = unsure
         self.disagreed: set[str] = set()
         """UIDs of recorded pods that are on their node although the model would have placed them elsewhere."""
-        self._cluster = cluster
+        self._state, self._snapshots = state, snapshots
         self._seed = seed
         self._config = config
         self._made_for = (-1, -1)
@@ -61,9 +60,9 @@ class Scheduling:
 
     def place(self, row: int) -> int:
         """The node of a pod that arrives, NOWHERE if none has room. The board counts it from then on."""
-        cluster = self._cluster
-        load = int(cluster.load[row])
-        if cluster.loads.fixed[load]:
+        state = self._state
+        load = int(state.pods.load[row])
+        if state.loads.fixed[load]:
             return self._as_recorded(load)
         engine, kind = self._current(), self._kind(load)
         if engine.knows(kind) is not None:
@@ -82,19 +81,19 @@ class Scheduling:
     def _drawn(self, row: int, nodes: Rows, shares: Floats) -> int:
         """One of the nodes that may win. The recorded node is one draw of the real scheduler, so a pod that arrives as
         recorded goes there if it may win, or if the model can't tell for this pod."""
-        pod, uids = int(self._cluster.recorded[row]), self._cluster.recording.pods.uids
+        pod, uids = int(self._state.pods.recorded[row]), self._state.recording.pods.uids
         if pod >= 0:
-            recorded = self._row.get(int(self._cluster.recording.pods.node[pod]), NOWHERE)
+            recorded = self._row.get(int(self._state.recording.pods.node[pod]), NOWHERE)
             if recorded in nodes:
                 return recorded
-            if recorded >= 0 and self._current().feasible(self._kind(int(self._cluster.load[row])))[recorded]:
+            if recorded >= 0 and self._current().feasible(self._kind(int(self._state.pods.load[row])))[recorded]:
                 if self._follows_record:
                     self.disagreed.add(uids[pod])
                     return recorded
                 if uids[pod] in self._unsure:
                     return recorded
-        load = int(self._cluster.load[row])
-        first, number = int(self._cluster.loads.pod[load]), int(self._cluster.replacements[load])
+        load = int(self._state.pods.load[row])
+        first, number = int(self._state.loads.pod[load]), int(self._state.replacements[load])
         random = np.random.default_rng((self._seed, zlib.crc32(uids[first].encode()), number))
         drawn = int(np.searchsorted(np.cumsum(shares / shares.sum()), random.random()))
         return int(nodes[min(drawn, len(nodes) - 1)])
@@ -115,8 +114,8 @@ class Scheduling:
 
     def may_fit(self, row: int) -> bool:
         """False where nothing has changed since a pod like this one found no node."""
-        load = int(self._cluster.load[row])
-        if self._cluster.loads.fixed[load]:
+        load = int(self._state.pods.load[row])
+        if self._state.loads.fixed[load]:
             return True
         engine, kind = self._current(), self._kind(load)
         return self._refused.get(engine.filter_class(kind)) != engine.board.version
@@ -125,15 +124,15 @@ class Scheduling:
         """A bound pod has left its node."""
         if self._engine is None or self._made_for != self._wanted():
             return
-        cluster = self._cluster
-        node = self._row.get(int(cluster.node[row]), NOWHERE)
+        state = self._state
+        node = self._row.get(int(state.pods.node[row]), NOWHERE)
         if node >= 0:
-            self._engine.board.take_out(self._kind(int(cluster.load[row])), node)
+            self._engine.board.take_out(self._kind(int(state.pods.load[row])), node)
 
     def _as_recorded(self, load: int) -> int:
-        cluster = self._cluster
-        node = int(cluster.recording.pods.node[cluster.loads.pod[load]])
-        if node < 0 or not cluster.there[node]:
+        state = self._state
+        node = int(state.recording.pods.node[state.loads.pod[load]])
+        if node < 0 or not state.nodes.there[node]:
             return NOWHERE
         at = self._row.get(node, NOWHERE)
         if self._engine is not None and self._made_for == self._wanted() and at >= 0:
@@ -141,22 +140,22 @@ class Scheduling:
         return node
 
     def _kind(self, load: int) -> Kind:
-        pods, pod = self._cluster.recording.pods, int(self._cluster.loads.pod[load])
+        pods, pod = self._state.recording.pods, int(self._state.loads.pod[load])
         return Kind(int(pods.template[pod]), int(pods.namespace[pod]), int(pods.owner[pod]))
 
     def _wanted(self) -> tuple[int, int]:
-        cluster = self._cluster
-        return cluster.nodes_version, int((cluster.now - cluster.recording.start) // DAY_SECONDS)
+        state = self._state
+        return state.nodes.version, int((state.now - state.recording.start) // DAY_SECONDS)
 
     def _current(self) -> Engine:
         wanted = self._wanted()
         if self._engine is None or self._made_for != wanted:
-            cluster = self._cluster
-            day = cluster.recording.start + wanted[1] * DAY_SECONDS
-            loads = cluster.loads
-            coming = np.flatnonzero((loads.created < day + DAY_SECONDS) & (loads.ended > cluster.now))
-            snapshot = cluster.snapshots.for_scheduler(self._one_of_each(coming))
-            self._nodes = np.flatnonzero(cluster.there)
+            state = self._state
+            day = state.recording.start + wanted[1] * DAY_SECONDS
+            loads = state.loads
+            coming = np.flatnonzero((loads.created < day + DAY_SECONDS) & (loads.ended > state.now))
+            snapshot = self._snapshots.for_scheduler(self._one_of_each(coming))
+            self._nodes = np.flatnonzero(state.nodes.there)
             self._row = {int(node): at for at, node in enumerate(self._nodes.tolist())}
             self._engine = Engine(Board(snapshot), self._config)
             self._made_for = wanted
@@ -165,8 +164,8 @@ class Scheduling:
 
     def _one_of_each(self, loads: Wide) -> Wide:
         """One load of each kind."""
-        pods = self._cluster.recording.pods
-        rows = self._cluster.loads.pod[loads]
+        pods = self._state.recording.pods
+        rows = self._state.loads.pod[loads]
         kinds = np.column_stack([pods.template[rows], pods.namespace[rows], pods.owner[rows]])
         _, first = np.unique(kinds, axis=0, return_index=True)
         return loads[np.sort(first)]

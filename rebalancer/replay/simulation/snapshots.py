@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +23,7 @@ from rebalancer.model.snapshot import (
 )
 from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.replay.simulation.loads import Loads, Wide
-
-if TYPE_CHECKING:
-    from rebalancer.replay.simulation.cluster import SimulatedCluster
+from rebalancer.replay.simulation.state import ClusterState
 
 SOFT = "PreferNoSchedule"
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -38,9 +35,9 @@ REFUSED_AFTER_SECONDS = 2.0
 class Snapshots:
     """Makes snapshots of one simulated cluster."""
 
-    def __init__(self, cluster: "SimulatedCluster") -> None:
-        self._cluster = cluster
-        recording = self._recording = cluster.recording
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        recording = self._recording = state.recording
         templates = [recording.pod_templates[index] for index in range(len(recording.pod_templates))]
         self._requests = np.array(
             [
@@ -53,7 +50,7 @@ class Snapshots:
                 for each in templates
             ]
         ).reshape(-1, 4)
-        self._pairs = _budget_pairs(recording, cluster.loads)
+        self._pairs = _budget_pairs(recording, state.loads)
         self._owners = list(recording.owners)
         self._counted = np.full((len(recording.owners), 3), -1, dtype=np.int64)
         self._parents = np.array([each.parent for each in recording.owners], dtype=np.int64)
@@ -66,13 +63,13 @@ class Snapshots:
 
     def now(self) -> ClusterSnapshot:
         """The cluster now."""
-        cluster = self._cluster
-        state = cluster.pods_version, cluster.nodes_version, cluster.step, bool(cluster.waiting)
-        if self._last is not None and self._last[0] == state and not cluster.waiting:
-            return replace(self._last[1], taken=cluster.now)
+        state = self._state
+        key = state.pods.version, state.nodes.version, state.step, bool(state.waiting)
+        if self._last is not None and self._last[0] == key and not state.waiting:
+            return replace(self._last[1], taken=state.now)
         loads, pods = self._pods(np.zeros(0, dtype=np.int64))
         found = self._snapshot(pods, owners=self._owners_of(pods), budgets=self._budgets(loads, pods))
-        self._last = state, found
+        self._last = key, found
         return found
 
     def for_scheduler(self, coming: Wide) -> ClusterSnapshot:
@@ -86,7 +83,7 @@ class Snapshots:
         recording = self._recording
         return replace(
             recording.today,
-            taken=self._cluster.now,
+            taken=self._state.now,
             nodes=self._nodes_now(),
             pods=pods,
             pod_templates=recording.pod_templates,
@@ -101,22 +98,24 @@ class Snapshots:
 
     def _pods(self, coming: Wide) -> tuple[Wide, Pods]:
         """The loads of the pods, and the pods."""
-        cluster, recording, extra = self._cluster, self._recording, len(coming)
-        rows = cluster.alive()
+        state, recording, extra = self._state, self._recording, len(coming)
+        rows, columns = state.pods.alive(), state.pods
         place = np.full(len(recording.nodes) + 1, -1, dtype=np.int32)
-        place[: len(recording.nodes)][cluster.there] = np.arange(np.count_nonzero(cluster.there), dtype=np.int32)
-        loads = np.concatenate([cluster.load[rows], coming])
-        node = np.concatenate([place[cluster.node[rows]], np.full(extra, -1, dtype=np.int32)])
-        created = np.concatenate([cluster.created[rows], np.full(extra, cluster.now)])
-        bound = np.concatenate([cluster.bound[rows], np.full(extra, np.inf)])
-        going = np.concatenate([cluster.going_at[rows] <= cluster.now, np.zeros(extra, dtype=np.bool_)])
-        ready = np.concatenate([cluster.ready_at[rows] <= cluster.now, np.zeros(extra, dtype=np.bool_)])
-        recorded = cluster.loads.pod[loads]
+        place[: len(recording.nodes)][state.nodes.there] = np.arange(
+            np.count_nonzero(state.nodes.there), dtype=np.int32
+        )
+        loads = np.concatenate([columns.load[rows], coming])
+        node = np.concatenate([place[columns.node[rows]], np.full(extra, -1, dtype=np.int32)])
+        created = np.concatenate([columns.created[rows], np.full(extra, state.now)])
+        bound = np.concatenate([columns.bound[rows], np.full(extra, np.inf)])
+        going = np.concatenate([columns.going_at[rows] <= state.now, np.zeros(extra, dtype=np.bool_)])
+        ready = np.concatenate([columns.ready_at[rows] <= state.now, np.zeros(extra, dtype=np.bool_)])
+        recorded = state.loads.pod[loads]
         template = recording.pods.template[recorded]
         numbers, none = rows.tolist(), np.zeros(len(loads), dtype=np.int32)
         return loads, Pods(
-            names=[*(cluster.names[row] for row in numbers), *[""] * extra],
-            uids=[*(cluster.uids[row] for row in numbers), *[""] * extra],
+            names=[*(columns.names[row] for row in numbers), *[""] * extra],
+            uids=[*(columns.uids[row] for row in numbers), *[""] * extra],
             namespace=recording.pods.namespace[recorded],
             node=node,
             owner=recording.pods.owner[recorded],
@@ -132,7 +131,7 @@ class Snapshots:
             cpu_scored_millicores=self._requests[template, 2],
             memory_scored_bytes=self._requests[template, 3],
             gated=np.zeros(len(loads), dtype=np.bool_),
-            unschedulable=(node < 0) & (cluster.now - created > REFUSED_AFTER_SECONDS),
+            unschedulable=(node < 0) & (state.now - created > REFUSED_AFTER_SECONDS),
             nominated=np.full(len(loads), -1, dtype=np.int32),
             restarts=none,
             init_restarts=none,
@@ -142,16 +141,16 @@ class Snapshots:
     # ---- nodes
 
     def _nodes_now(self) -> Nodes:
-        cluster = self._cluster
-        if self._nodes is None or self._nodes[0] != cluster.nodes_version:
-            self._nodes = (cluster.nodes_version, self._nodes_at(np.flatnonzero(cluster.there)))
+        state = self._state
+        if self._nodes is None or self._nodes[0] != state.nodes.version:
+            self._nodes = (state.nodes.version, self._nodes_at(np.flatnonzero(state.nodes.there)))
         return self._nodes[1]
 
     def _nodes_at(self, there: Wide) -> Nodes:
-        cluster, nodes = self._cluster, self._recording.nodes
-        ours = [node in cluster.taints and cluster.taints[node][2] for node in there.tolist()]
-        cordoned = cluster.cordoned[there] | np.array(ours, dtype=np.bool_)
-        ready = cluster.ready[there]
+        state, nodes = self._state, self._recording.nodes
+        ours = [node in state.nodes.taints and state.nodes.taints[node][2] for node in there.tolist()]
+        cordoned = state.nodes.cordoned[there] | np.array(ours, dtype=np.bool_)
+        ready = state.nodes.ready[there]
 
         def chosen(column: Floats) -> Floats:
             return column[there]
@@ -184,7 +183,7 @@ class Snapshots:
         own = [each for each in self._recording.nodes.taints[node] if not is_passing(each.key)]
         own += [UNSCHEDULABLE] if cordoned else []
         own += [] if ready else [NOT_READY]
-        if (ours := self._cluster.taints.get(node)) is not None:
+        if (ours := self._state.nodes.taints.get(node)) is not None:
             value, since, _ = ours
             added = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             own.append(Taint(key=SOFT_TAINT, value=value, effect=SOFT, time_added=added))
@@ -197,8 +196,8 @@ class Snapshots:
         count = len(self._owners)
         ready = np.bincount(pods.owner[pods.ready & (pods.owner >= 0)], minlength=count).astype(np.int64)
         # one for each load: an evicted pod and its replacement are there at once
-        loads = np.unique(self._cluster.load[self._cluster.alive()])
-        owner = self._recording.pods.owner[self._cluster.loads.pod[loads]]
+        loads = np.unique(self._state.pods.load[self._state.pods.alive()])
+        owner = self._recording.pods.owner[self._state.loads.pod[loads]]
         wanted = np.bincount(owner[owner >= 0], minlength=count).astype(np.int64)
         below = np.flatnonzero(self._parents >= 0)
         parents = self._parents[below]
@@ -224,12 +223,12 @@ class Snapshots:
 
     def _budgets(self, loads: Wide, pods: Pods) -> tuple[DisruptionBudget, ...]:
         """The budgets that were there, with their status now."""
-        cluster, budgets = self._cluster, self._recording.budgets
+        state, budgets = self._state, self._recording.budgets
         healthy = self.healthy(loads[pods.ready])
         out = []
         for at, each in enumerate(budgets):
-            if each.since <= cluster.now < each.until:
-                desired = int(each.desired_healthy[cluster.step])
+            if each.since <= state.now < each.until:
+                desired = int(each.desired_healthy[state.step])
                 out.append(
                     DisruptionBudget(
                         namespace=each.namespace,
@@ -245,7 +244,7 @@ class Snapshots:
 
     def healthy(self, ready_loads: Wide) -> Wide:
         """(budgets,) Ready pods that each selects."""
-        is_ready = np.zeros(len(self._cluster.loads), dtype=np.bool_)
+        is_ready = np.zeros(len(self._state.loads), dtype=np.bool_)
         is_ready[ready_loads] = True
         budget, load = self._pairs
         counts: Wide = np.bincount(budget[is_ready[load]], minlength=len(self._recording.budgets)).astype(np.int64)
