@@ -216,7 +216,7 @@ def test_nothing_begins_after_the_order_to_stop(recording: Recording) -> None:
 
 def test_workers_leave_an_interrupt_to_the_process_that_waits(recording: Recording) -> None:
     with process_pool(1) as pool:
-        tasks = [Task(job=jobs()[0], recording=recording)]
+        tasks = [Task(jobs()[0], recording)]
         run_tasks(pool, tasks, policy_run)
         (pid,) = pids()
         os.kill(pid, signal.SIGINT)
@@ -226,7 +226,7 @@ def test_workers_leave_an_interrupt_to_the_process_that_waits(recording: Recordi
 
 def test_a_worker_that_ends_is_one_clear_line(recording: Recording) -> None:
     def killed() -> None:
-        tasks = [Task(job=jobs()[0], recording=recording)]
+        tasks = [Task(jobs()[0], recording)]
         with process_pool(1) as pool:
             run_tasks(pool, tasks, policy_run)
             os.kill(pids()[0], signal.SIGKILL)

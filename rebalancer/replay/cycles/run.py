@@ -157,7 +157,7 @@ def slowed(policy: RebalancerPolicy, *, cycle_seconds: float, forecast_seconds: 
 def recorded_evictions(recording: Recording, policy: RebalancerPolicy) -> list[Eviction]:
     """The evictions by rebalancer that a recording has, oldest first."""
     pods, names = recording.pods, NodePools.of(policy.pools, recording.nodes).names
-    tops, found = top_owners(recording), []
+    tops, found = top_owners(recording.owners), []
     for new in np.flatnonzero(pods.replaced >= 0).tolist():
         old = int(pods.replaced[new])
         top = int(tops[pods.owner[old]])

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError
-from rebalancer.replay.runner.workers import Workers
+from rebalancer.replay.runner.workers import Channel, Workers
 
 CONNECT_SECONDS = 10.0
 WITHOUT_WORKERS_SECONDS = 60.0
@@ -52,15 +52,15 @@ def dask_cluster(scheduler: str) -> Iterator[Workers]:
             raise ConfigError(f"the Dask workers have no module {error.name}: install rebalancer on them") from None
 
 
-class DaskChannel:
-    """`Channel` by a topic and an event of the scheduler, which have its name."""
+class DaskChannel(Channel):
+    """By a topic and an event of the scheduler, which have its name. Its values are what this process knows."""
 
     def __init__(self, name: str, client: Any = None, tasks: int = 0) -> None:
         """`client`: None on a worker, which has its own."""
-        self._name, self._client, self._fractions = name, client, [0.0] * tasks
+        super().__init__([0.0] * (tasks + 1))
+        self._name, self._client = name, client
         self._reported = self._looked = float("-inf")
         self._workers_at = time.monotonic()
-        self._stopped = False
         if client is not None:
             client.subscribe_topic(name, self._hear)
 
@@ -68,8 +68,7 @@ class DaskChannel:
         return DaskChannel, (self._name,)
 
     def _hear(self, event: tuple[float, tuple[int, float]]) -> None:
-        _, (task, done) = event
-        self._fractions[task] = done
+        super().report(*event[1])
 
     def report(self, task: int, done: float) -> None:
         """See Channel."""
@@ -91,21 +90,22 @@ class DaskChannel:
                     f"the Dask scheduler has had no workers for {now - self._workers_at:.0f} s: the replay ends; run "
                     "`dask worker SCHEDULER --nthreads 1` and the replay again"
                 )
-        return list(self._fractions)
+        return super().fractions()
 
     def stop(self) -> None:
         """See Channel."""
         from distributed import Event
 
-        if not self._stopped:
-            self._stopped = True
+        if not super().stopped():
+            super().stop()
             Event(self._name, client=self._client).set()
 
     def stopped(self) -> bool:
         """See Channel."""
         from distributed import Event
 
-        if not self._stopped and time.monotonic() - self._looked >= MESSAGE_SECONDS:
+        if not super().stopped() and time.monotonic() - self._looked >= MESSAGE_SECONDS:
             self._looked = time.monotonic()
-            self._stopped = bool(Event(self._name).is_set())
-        return self._stopped
+            if Event(self._name).is_set():
+                super().stop()
+        return super().stopped()

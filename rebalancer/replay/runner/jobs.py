@@ -93,7 +93,7 @@ class Runner:
             done[job, part] = fraction
             self.progress.step(jobs[job].label, int(done[job].mean() * hours), hours)
 
-        tasks = [Task(job=jobs[job], recording=recordings[part]) for job, part in pairs]
+        tasks = [Task(jobs[job], recordings[part]) for job, part in pairs]
         found = run_tasks(self.workers, tasks, self.compose, progress=advance, stopping=self.stopping)
         runs = dict(zip(pairs, found, strict=True))
         return [[runs[job, part] for part in range(len(recordings))] for job in range(len(jobs))]

@@ -18,7 +18,7 @@ import numpy as np
 
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.recording import Recording
-from rebalancer.replay.runner.workers import Workers
+from rebalancer.replay.runner.workers import Channel, Workers
 
 _ALIGNED = 64
 """Arrays begin at multiples of it in the file of a recording."""
@@ -62,36 +62,18 @@ def _blocked(number: signal.Signals) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class FileChannel:
-    """`Channel` by a small file that all processes map: 1.0 for the order to stop, and then what is done of each
-    task."""
+class FileChannel(Channel):
+    """By a small file that all processes map."""
 
     def __init__(self, file: Path, tasks: int | None = None) -> None:
         """`tasks`: None for a file that exists."""
         self._file = file
         if tasks is not None:
             np.zeros(tasks + 1).tofile(file)
-        self._values = np.memmap(file, dtype=np.float64, mode="r+")
+        super().__init__(np.memmap(file, dtype=np.float64, mode="r+"))
 
     def __reduce__(self) -> tuple[type["FileChannel"], tuple[Path]]:
         return FileChannel, (self._file,)
-
-    def report(self, task: int, done: float) -> None:
-        """See Channel."""
-        self._values[task + 1] = done
-
-    def fractions(self) -> list[float]:
-        """See Channel."""
-        out: list[float] = self._values[1:].tolist()
-        return out
-
-    def stop(self) -> None:
-        """See Channel."""
-        self._values[0] = 1.0
-
-    def stopped(self) -> bool:
-        """See Channel."""
-        return bool(self._values[0])
 
 
 class SharedRecording:

@@ -20,9 +20,7 @@ from rebalancer.model.recording import RecordedPods, RecordedUsage, Recording, i
 from rebalancer.model.snapshot import Bools, Ints, Nodes, Owner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
-
-FIXED_KINDS = ("DaemonSet", "Node")
-"""Owners whose pods stay on their node: those of DaemonSets, and static pods."""
+from rebalancer.replay.simulation.loads import FIXED_KINDS, top_owners
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +184,7 @@ def _groups(
     recording: Recording, uses: Sequence[tuple[int, int, int]], identity_labels: Sequence[str]
 ) -> Iterator[tuple[object, int]]:
     """(group, template) for all that holds templates together. `uses` are (template, namespace, owner)."""
-    templates, tops = recording.pod_templates, _top_owners(recording.owners)
+    templates, tops = recording.pod_templates, top_owners(recording.owners).tolist()
     quotas = {quota.namespace for quota in recording.today.quotas}
     selected = _Selected(recording, uses)
     for template, namespace, owner in uses:
@@ -252,18 +250,6 @@ class _Selected:
                 each for each in sorted(near) if selector_matches(selector, self._templates[each].labels)
             ]
         return self._known[key]
-
-
-def _top_owners(owners: Sequence[Owner]) -> list[int]:
-    """(owners,) index of each one's top owner."""
-    out = []
-    for index in range(len(owners)):
-        at, seen = index, {index}
-        while (parent := owners[at].parent) >= 0 and parent not in seen:
-            seen.add(parent)
-            at = parent
-        out.append(at)
-    return out
 
 
 # ---- one part

@@ -7,8 +7,9 @@ the same code.
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Executor, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.recording import Recording
@@ -18,24 +19,29 @@ from rebalancer.replay.runner.job import Compose, Job, run_job
 POLL_SECONDS = 0.2
 
 
-class Channel(Protocol):
-    """Progress of tasks to the process that waits for them, and its order to stop back to them. Can be pickled."""
+class Channel:
+    """Progress of tasks to the process that waits for them, and its order to stop back to them, within one process. Can
+    be pickled where tasks run in others."""
+
+    def __init__(self, values: Any) -> None:
+        """`values`: 1.0 for the order to stop, and then what is done of each task, 0..1."""
+        self._values = values
 
     def report(self, task: int, done: float) -> None:
         """`done`, 0..1, of a task."""
-        ...
+        self._values[task + 1] = done
 
-    def fractions(self) -> Sequence[float]:
+    def fractions(self) -> list[float]:
         """(tasks,) what is done of each, 0..1. Raises ConnectError where there have been no workers for a time."""
-        ...
+        return list(self._values[1:])
 
     def stop(self) -> None:
         """Order all tasks to end where they are."""
-        ...
+        self._values[0] = 1.0
 
     def stopped(self) -> bool:
         """Whether they are ordered to."""
-        ...
+        return bool(self._values[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,47 +55,18 @@ class Workers:
     """What is submitted in place of a recording, so that it is handed over once; a task gets the recording."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
+class Task(NamedTuple):
     """A job over a recording or one of its parts."""
 
     job: Job
     recording: Recording
 
 
-@dataclass(slots=True)
-class ThreadChannel:
-    """`Channel` within one process."""
-
-    tasks: int
-    _fractions: list[float] = field(init=False)
-    _stopped: bool = False
-
-    def __post_init__(self) -> None:
-        self._fractions = [0.0] * self.tasks
-
-    def report(self, task: int, done: float) -> None:
-        """See Channel."""
-        self._fractions[task] = done
-
-    def fractions(self) -> Sequence[float]:
-        """See Channel."""
-        return list(self._fractions)
-
-    def stop(self) -> None:
-        """See Channel."""
-        self._stopped = True
-
-    def stopped(self) -> bool:
-        """See Channel."""
-        return self._stopped
-
-
 @contextmanager
 def this_process() -> Iterator[Workers]:
     """One thread, which runs one task after the other."""
     with ThreadPoolExecutor(1) as executor:
-        yield Workers(executor=executor, channel=ThreadChannel)
+        yield Workers(executor=executor, channel=lambda tasks: Channel([0.0] * (tasks + 1)))
 
 
 def open_workers(*, workers: int = 1, scheduler: str | None = None) -> AbstractContextManager[Workers]:
@@ -123,11 +100,10 @@ def run_tasks(
     if stopping():
         return [None] * len(tasks)
     channel, shown = workers.channel(len(tasks)), [0.0] * len(tasks)
-    recordings = {id(task.recording): task.recording for task in tasks}
-    shared = {key: workers.share(recording) for key, recording in recordings.items()}
+    shared = {key: workers.share(recording) for key, recording in {id(each): each for _, each in tasks}.items()}
     futures = [
-        workers.executor.submit(run_task, task.job, shared[id(task.recording)], compose, number, channel)
-        for number, task in enumerate(tasks)
+        workers.executor.submit(run_task, job, shared[id(recording)], compose, number, channel)
+        for number, (job, recording) in enumerate(tasks)
     ]
     try:
         while True:
@@ -156,13 +132,8 @@ def run_task(job: Job, recording: Recording, compose: Compose, number: int, chan
     if channel.stopped():
         return None
     try:
-        return run_job(
-            job,
-            recording,
-            compose,
-            passed=lambda done: channel.report(number, done),
-            stopping=channel.stopped,
-        )
+        report = partial(channel.report, number)
+        return run_job(job, recording, compose, passed=report, stopping=channel.stopped)
     except RebalancerError:
         raise
     except Exception as error:

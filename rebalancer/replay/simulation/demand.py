@@ -18,7 +18,7 @@ class Demand:
         self._state = state
         self.uncarried: dict[int, None] = {}
         """Loads that no pod carries until a replacement is Ready: their service's other pods share them."""
-        self._service: Wide = top_owners(state.recording)[state.recording.pods.owner[state.loads.pod]]
+        self._service: Wide = top_owners(state.recording.owners)[state.recording.pods.owner[state.loads.pod]]
         self._of_service = _grouped(self._service)
         self._carried: Floats | None = None
         """(nodes,) millicores of the loads that pods carry, and outside of pods; None = to be summed up again."""

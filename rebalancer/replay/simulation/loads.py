@@ -4,7 +4,7 @@ A load is a recorded pod. With `joined`, pods that replaced each other after evi
 happened to it then is left to the replay.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.recording import RecordedUsage, Recording
-from rebalancer.model.snapshot import Floats, Ints
+from rebalancer.model.snapshot import Floats, Ints, Owner
 
 FIXED_KINDS = ("DaemonSet", "Node")
-"""Owners whose pods belong to one node."""
+"""Owners whose pods stay on their node: those of DaemonSets, and static pods."""
 START_UP_SECONDS = 30.0
 """From bound to Ready, of a service of which nothing else is recorded."""
 
@@ -220,7 +220,7 @@ def _start_up(recording: Recording) -> Floats:
         own = pods.ready - pods.bound
     known = np.isfinite(own) & (own >= 0) & (pods.bound > recording.start - STEP_SECONDS)
     found = np.full(len(pods), START_UP_SECONDS)
-    tops = top_owners(recording)[pods.owner]
+    tops = top_owners(recording.owners)[pods.owner]
     order = np.argsort(tops[known], kind="stable")
     rows = np.flatnonzero(known)[order]
     if len(rows):
@@ -233,12 +233,12 @@ def _start_up(recording: Recording) -> Floats:
     return found
 
 
-def top_owners(recording: Recording) -> Wide:
+def top_owners(owners: Sequence[Owner]) -> Wide:
     """(owners + 1,) top owner of each owner; the last element is -1, for pods without any."""
-    tops = list(range(len(recording.owners)))
-    for at, _ in enumerate(recording.owners):
+    tops = list(range(len(owners)))
+    for at, _ in enumerate(owners):
         seen, top = {at}, at
-        while (parent := recording.owners[top].parent) >= 0 and parent not in seen:
+        while (parent := owners[top].parent) >= 0 and parent not in seen:
             seen.add(parent)
             top = parent
         tops[at] = top
