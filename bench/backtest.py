@@ -15,7 +15,7 @@ from rebalancer.cli.output.backtest_report import COVERAGE_SLACK, MORE_LOSS, REC
 from rebalancer.cli.traces import read_traces
 from rebalancer.forecast.backtest.backtest import backtest
 from rebalancer.forecast.predictors import COMBINED
-from rebalancer.model.history import Grid
+from rebalancer.model.measured.history import Grid
 
 COMPARED = ("lastDay", "max", "decayingHistogram", COMBINED)
 MEAN_GAIN = 0.05

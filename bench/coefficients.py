@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from rebalancer.cli.traces import read_traces
 from rebalancer.forecast.backtest.backtest import FIRST_PREDICTION, ORIGIN_STEPS, TraceRun
 from rebalancer.forecast.backtest.traces import cluster_of_traces
-from rebalancer.forecast.learner import PUBLISHED
-from rebalancer.forecast.levels import Levels
+from rebalancer.forecast.learning.learner import PUBLISHED
+from rebalancer.forecast.learning.levels import Levels
+from rebalancer.forecast.learning.quantile_regression import fit
 from rebalancer.forecast.predictors import COMBINED
-from rebalancer.forecast.quantile_regression import fit
-from rebalancer.model.history import SLOTS
+from rebalancer.model.measured.history import SLOTS
 from rebalancer.policy.schema.forecast import HISTORY_DAYS, Forecast
 
 Floats = NDArray[np.float64]

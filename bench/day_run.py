@@ -20,19 +20,19 @@ from bench.day_cluster import GUARDED, HOUR, Size, make
 from bench.day_state import coolable_nodes, hot_nodes
 from bench.plan_cluster import Thresholds
 from bench.plan_ports import FREE_OF_DISK
-from rebalancer.bootstrap.adapters import client_of, make_context
-from rebalancer.bootstrap.database import create_database, records_of
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.wiring.adapters import client_of, make_context
+from rebalancer.bootstrap.wiring.database import create_database, records_of
 from rebalancer.cycle.context import CycleContext, NullProgress
-from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.soft_taints import SoftTaintController
+from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.evaluation.loop import EvaluationLoop
 from rebalancer.kube.actions.taints import KubeNodeTaints
 from rebalancer.lab import Lab
 from rebalancer.lab.faults import Webhook
-from rebalancer.model.eviction import Answer, Eviction, Outcome
-from rebalancer.model.plan import CycleReport, Trigger
+from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome
+from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.policy import RebalancerPolicy
 
 MIDNIGHT = 1_790_035_200.0

@@ -18,7 +18,7 @@ from rebalancer.lab.clock import seconds_of
 from rebalancer.lab.controlplane.pod_templates import effective
 from rebalancer.lab.loads.cpu import OVERHEAD, behaviour_of, curve
 from rebalancer.lab.objects.disruption import is_finished, is_ready, is_terminating
-from rebalancer.model.quantity import parse_quantity
+from rebalancer.model.notation.quantity import parse_quantity
 
 MIN_AGE_SECONDS = 300.0
 KEPT_NAMESPACES = ("kube-system",)

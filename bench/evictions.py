@@ -15,13 +15,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.calls import MAX_CALLS
+from rebalancer.bootstrap.commands.contexts import acting_context
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import NullProgress
+from rebalancer.cycle.evict.calls import MAX_CALLS
 from rebalancer.cycle.run import run_cycle
 from rebalancer.lab import Lab
-from rebalancer.model.eviction import Answer, Eviction, Outcome
+from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import upgrade
 from tests.real.servers.postgres import postgres_server

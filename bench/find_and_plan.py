@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import MEMORY, ResourceUsage, Usage
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.usage import MEMORY, ResourceUsage, Usage
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.strategies import StrategyView, strategy_for
-from rebalancer.strategies.loads import base_loads, effective_cpu
-from rebalancer.strategies.resources import expected_by_resource, memory_reserve, with_resources
+from rebalancer.strategies.interface.loads import base_loads, effective_cpu
+from rebalancer.strategies.interface.resources import expected_by_resource, memory_reserve, with_resources
 
 HOT_SHARE, COLD_SHARE = 0.05, 0.10
 WINDOW_SECONDS = 300.0

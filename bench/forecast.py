@@ -21,11 +21,11 @@ import numpy as np
 from bench.landing import a_cluster
 from bench.list_bench import _peak_mib
 from rebalancer.forecast import forecast
-from rebalancer.forecast.leaks import find_leaks
-from rebalancer.forecast.resource import ForecastResource
-from rebalancer.model.history import SLOTS, DayBlock, History
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import MEMORY
+from rebalancer.forecast.memory.leaks import find_leaks
+from rebalancer.forecast.series.resource import ForecastResource
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import SLOTS, DayBlock, History
+from rebalancer.model.measured.usage import MEMORY
 from rebalancer.policy.schema.forecast import Forecast
 
 NODES, FIRST_DAY, DAYS = 5_000, 20_000, 9

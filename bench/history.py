@@ -20,9 +20,9 @@ import numpy as np
 from bench.landing import a_cluster
 from rebalancer.cycle.context import NullProgress, SystemClock
 from rebalancer.forecasting.history import DAYS, HistoryKeeper
-from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock
 from rebalancer.policy.schema.usage import UsageSource
-from rebalancer.prometheus.ranges import PrometheusHistory
+from rebalancer.prometheus.history.ranges import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
 from tests.real.builders.prometheus_days import LongSeries, fill_days, hourly_rate
 from tests.real.servers.prometheus import prometheus_server

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from bench.landing import a_cluster
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.journal import ReadUsage
-from rebalancer.model.snapshot import ClusterSnapshot, Floats, NodeImages, Owner, Pods
-from rebalancer.model.usage import Usage
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Floats, NodeImages, Owner, Pods
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.measured.usage import Usage
+from rebalancer.model.recordings.journal import ReadUsage
 from rebalancer.store.journal import DayJournal, recording_of
 from rebalancer.store.journal.files import MAX_DAY_BYTES
 

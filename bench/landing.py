@@ -10,7 +10,7 @@ import time
 import msgspec
 import numpy as np
 
-from rebalancer.model.objects import (
+from rebalancer.model.cluster.objects import (
     Affinity,
     LabelSelector,
     PodAffinity,
@@ -19,8 +19,7 @@ from rebalancer.model.objects import (
     SpreadConstraint,
     WeightedPodAffinityTerm,
 )
-from rebalancer.model.reason import Refusal
-from rebalancer.model.snapshot import (
+from rebalancer.model.cluster.snapshot import (
     PENDING,
     RUNNING,
     ClusterSnapshot,
@@ -30,6 +29,7 @@ from rebalancer.model.snapshot import (
     Pods,
     PodTemplateTable,
 )
+from rebalancer.model.reason import Refusal
 from rebalancer.placement.landing import PlacementModel
 
 GIB = 2.0**30

@@ -18,10 +18,10 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from rebalancer.model.eviction import Eviction, TargetNode
-from rebalancer.model.limits import Check, Denied, Scope
-from rebalancer.model.plan import CycleReport, Trigger
-from rebalancer.model.snapshot import Service
+from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.decisions.eviction import Eviction, TargetNode
+from rebalancer.model.decisions.limits import Check, Denied, Scope
+from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.store import SqlLedger, SqlRecords, open_engine, upgrade
 from tests.real.servers.postgres import postgres_server
 

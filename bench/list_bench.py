@@ -38,7 +38,7 @@ from rebalancer.kube.snapshot.snapshot import (
     WORKLOADS,
     KubeCluster,
 )
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 
 PODS_IN_CLUSTER, NODES_IN_CLUSTER, SEED, ROUNDS = 150_000, 5_000, 7, 3
 RATIO_AIM, PEAK_AIM_MIB, PLAN_AIM_SECONDS = 1.5, 400.0, 1.0

@@ -10,9 +10,9 @@ from bench.landing import a_cluster
 from rebalancer.cycle.context import CycleContext, NullProgress, NullRecords
 from rebalancer.cycle.run import begin_report, execute_cycle
 from rebalancer.cycle.soft_taints import SoftTaintController
-from rebalancer.model.plan import CycleReport
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.plan import CycleReport
+from rebalancer.model.measured.usage import Usage
 
 NODES = 5_000
 STAGES = ("find", "steer", "relieve")

@@ -15,11 +15,8 @@ import numpy as np
 from bench.plan_cluster import Cluster
 from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.soft_taints import SoftTaintController
-from rebalancer.model.eviction import Answer, Eviction, Outcome
-from rebalancer.model.objects import LabelSelector, PodTemplate, Taint
-from rebalancer.model.ports import PodState
-from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import (
+from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, Taint
+from rebalancer.model.cluster.snapshot import (
     PENDING,
     RUNNING,
     ClusterSnapshot,
@@ -30,8 +27,11 @@ from rebalancer.model.snapshot import (
     Pods,
     PodTemplateTable,
 )
-from rebalancer.model.steering import CORDONS, SOFT_TAINT
-from rebalancer.model.usage import Usage
+from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
+from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome
+from rebalancer.model.decisions.ports import PodState
+from rebalancer.model.measured.usage import Usage
+from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import open_records, upgrade
 

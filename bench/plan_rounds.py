@@ -15,7 +15,7 @@ from bench.plan_cluster import Cluster
 from bench.plan_families import Family, policy_of
 from bench.plan_ports import ClusterPorts, context_over
 from rebalancer.cycle.run import run_cycle
-from rebalancer.model.plan import CycleReport
+from rebalancer.model.decisions.plan import CycleReport
 
 PERIOD_SECONDS = 360.0
 """From one periodic cycle to the next: a rate window has passed, so that nothing is settling."""

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from bench.replay_cluster import POOLS, make
-from rebalancer.bootstrap.replay import policy_run
+from rebalancer.bootstrap.recordings.replay import policy_run
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.runner.job import Job, Mode, run_job
 

@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS, SLOTS, STEP_SECONDS
-from rebalancer.model.objects import LabelSelector, PodTemplate, SpreadConstraint, Toleration
-from rebalancer.model.recording import RecordedBudget, RecordedPods, RecordedUsage, Recording
-from rebalancer.model.snapshot import ClusterSnapshot, NodeImages, Nodes, Owner, Pods, PodTemplateTable
-from rebalancer.model.usage import CPU
+from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, SpreadConstraint, Toleration
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, NodeImages, Nodes, Owner, Pods, PodTemplateTable
+from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS, SLOTS, STEP_SECONDS
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.recordings.recording import RecordedBudget, RecordedPods, RecordedUsage, Recording
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]

@@ -28,9 +28,9 @@ from bench.report_year import CLUSTER, DAY, DETAIL_DAYS, FORECAST_DAYS, NOW, fil
 from rebalancer.cli.output.report_document import json_text
 from rebalancer.cycle.context import SystemClock
 from rebalancer.evaluation.reporting import Source, gather
-from rebalancer.model.document import DIMENSIONS
-from rebalancer.model.effect import EffectRecords
-from rebalancer.model.forecasts import ForecastRecords
+from rebalancer.model.notation.document import DIMENSIONS
+from rebalancer.model.records.effect import EffectRecords
+from rebalancer.model.records.forecasts import ForecastRecords
 from rebalancer.store import SqlRecords, open_engine, upgrade
 from tests.real.servers.postgres import postgres_server
 

@@ -7,7 +7,7 @@ from sqlalchemy import Engine, Table, func, select, text
 
 from bench.report_year import DAY, NOW, pool_of
 from rebalancer.cycle.context import SystemClock
-from rebalancer.model.plan import CycleReport, Finding, NodeLine, PodRefusal, Trigger
+from rebalancer.model.decisions.plan import CycleReport, Finding, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.store import SqlRecords
 from rebalancer.store.db.effect_tables import NODE_MEASUREMENTS

@@ -7,8 +7,17 @@ from typing import Any
 
 from sqlalchemy import Engine, insert
 
-from rebalancer.model.effect import Assessment, ChangeBreakdown, DayRow, HotEpisode, Outcome, PodBefore, PoolHour, Step
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
+from rebalancer.model.records.effect import (
+    Assessment,
+    ChangeBreakdown,
+    DayRow,
+    HotEpisode,
+    Outcome,
+    PodBefore,
+    PoolHour,
+    Step,
+)
 from rebalancer.store import SqlEffect
 from rebalancer.store.db.engine import write
 from rebalancer.store.db.tables import CYCLES, EVICTIONS, FORECASTS

@@ -36,10 +36,10 @@ from rebalancer.cycle.context import CycleContext, NullProgress, NullRecords
 from rebalancer.cycle.run import begin_report, execute_cycle
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.kube.watch.cache import WatchedCluster
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.usage import Usage
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.prometheus.reader import PrometheusUsage
+from rebalancer.prometheus.readings.reader import PrometheusUsage
 
 SIZES = (500, 1_000, 2_500, 5_000)
 HOT_NODES, HOT_SHARE = 10, 0.85

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.find_and_plan import synthetic_usage
 from bench.landing import PODS_PER_NODE, ZONE, a_cluster
-from rebalancer.model.objects import (
+from rebalancer.model.cluster.objects import (
     Affinity,
     NodeAffinity,
     NodeSelector,
@@ -26,14 +26,14 @@ from rebalancer.model.objects import (
     Requirement,
     Taint,
 )
-from rebalancer.model.peaks import ServiceDayProfiles
-from rebalancer.model.snapshot import FAILED, RUNNING, ClusterSnapshot, PodStatus, PodTemplateTable
-from rebalancer.model.template_index import PodTemplateOutline
-from rebalancer.model.usage import Contention, Usage
+from rebalancer.model.cluster.snapshot import FAILED, RUNNING, ClusterSnapshot, PodStatus, PodTemplateTable
+from rebalancer.model.cluster.template_index import PodTemplateOutline
+from rebalancer.model.measured.peaks import ServiceDayProfiles
+from rebalancer.model.measured.usage import Contention, Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.strategies import StrategyView, strategy_for
-from rebalancer.strategies.loads import base_loads, effective_cpu
+from rebalancer.strategies.interface.loads import base_loads, effective_cpu
 
 NODES = 5_000
 NOW = 1_000_000.0

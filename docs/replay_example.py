@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.replay_cluster import CORES, make
-from rebalancer.bootstrap.replay import replay
+from rebalancer.bootstrap.recordings.replay import replay
 from rebalancer.cli.common import parse_policy
 from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.cli.output.replay import print_replay, when
 from rebalancer.cli.output.tables import Screen
 from rebalancer.cli.output.times import use_utc
 from rebalancer.cli.traces import read_traces
-from rebalancer.model.history import SLOTS, STEP_SECONDS
-from rebalancer.model.recording import RecordedUsage, Recording
-from rebalancer.model.usage import CPU
+from rebalancer.model.measured.history import SLOTS, STEP_SECONDS
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.recordings.recording import RecordedUsage, Recording
 from rebalancer.replay.comparison.summary import summary_of
 from rebalancer.replay.comparison.variants import Variant
-from rebalancer.web.replay_page import render_replay
+from rebalancer.web.pages.replay_page import render_replay
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "docs" / "examples"

@@ -24,22 +24,22 @@ from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, sync_playwright
 from starlette.types import ASGIApp
 
-from rebalancer.bootstrap.active import Active
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.history import history_keepers
-from rebalancer.bootstrap.paths import shipped
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.commands.contexts import acting_context
+from rebalancer.bootstrap.process.paths import shipped
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.wiring.active import Active
+from rebalancer.bootstrap.wiring.history import history_keepers
 from rebalancer.cli.commands.demo import demo_policy
 from rebalancer.cycle.context import NullProgress
-from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.run import run_cycle
+from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.dashboard.views import LiveViews, Sources
 from rebalancer.evaluation.loop import EvaluationLoop
 from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.lab import Lab
-from rebalancer.model.plan import Trigger
+from rebalancer.model.decisions.plan import Trigger
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.prometheus.slo import PrometheusSlo
+from rebalancer.prometheus.history.slo import PrometheusSlo
 from rebalancer.store import open_records
 from rebalancer.web import Auth, Metrics, WebPorts, WebServer, make_app
 

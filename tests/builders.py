@@ -8,11 +8,9 @@ import msgspec
 import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
-from rebalancer.model.annotations import is_kept
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.objects import LabelSelector, PodTemplate, Taint
-from rebalancer.model.plan import Loads
-from rebalancer.model.snapshot import (
+from rebalancer.model.cluster.annotations import is_kept
+from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, Taint
+from rebalancer.model.cluster.snapshot import (
     RUNNING,
     ClusterSnapshot,
     DisruptionBudget,
@@ -25,14 +23,16 @@ from rebalancer.model.snapshot import (
     PodTemplateTable,
     Service,
 )
-from rebalancer.model.usage import Usage
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.plan import Loads
+from rebalancer.model.measured.usage import Usage
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.strategies import Findings, StrategyView, strategy_for
-from rebalancer.strategies.loads import base_loads, effective_cpu
-from rebalancer.strategies.resources import expected_by_resource, memory_reserve, with_resources
+from rebalancer.strategies.interface.loads import base_loads, effective_cpu
+from rebalancer.strategies.interface.resources import expected_by_resource, memory_reserve, with_resources
 
 NOW = 1_800_000_000.0
 GIB = 2.0**30

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.constraints.guards import GuardView, guarded
+from rebalancer.constraints.pods.guards import GuardView, guarded
 from rebalancer.model.reason import Reason
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.policy.schema.guards import Guards

@@ -15,7 +15,7 @@ import yaml
 
 from rebalancer.policy import load_policy
 from rebalancer.web import Auth, Metrics
-from rebalancer.web.dashboard import dashboard_routes
+from rebalancer.web.pages.dashboard import dashboard_routes
 from tests.builders import a_policy
 from tests.web.scenarios import HandMade
 

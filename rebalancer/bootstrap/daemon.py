@@ -5,8 +5,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rebalancer.bootstrap.active import Active, with_loops
-from rebalancer.bootstrap.adapters import (
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.wiring.active import Active, with_loops
+from rebalancer.bootstrap.wiring.adapters import (
     client_of,
     lease_lock,
     make_context,
@@ -14,9 +15,8 @@ from rebalancer.bootstrap.adapters import (
     usage_of,
     without_stabilization,
 )
-from rebalancer.bootstrap.database import create_database, records_of
-from rebalancer.bootstrap.history import history_keepers
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.wiring.database import create_database, records_of
+from rebalancer.bootstrap.wiring.history import history_keepers
 from rebalancer.cycle.context import NullProgress, SystemClock
 from rebalancer.evaluation.loop import EvaluationLoop
 from rebalancer.forecasting.loop import ForecastLoop
@@ -26,11 +26,11 @@ from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.leader.leadership import Leadership
 from rebalancer.kube.leader.lease import Sighting
 from rebalancer.kube.watch.cache import WatchedCluster
+from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.journal import Journal
-from rebalancer.model.ports import Clock
+from rebalancer.model.recordings.journal import Journal
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.prometheus.slo import PrometheusSlo
+from rebalancer.prometheus.history.slo import PrometheusSlo
 from rebalancer.store import DayJournal, SqlEffect, SqlForecasts, SqlInbox, SqlLedger, SqlReading, SqlRecords
 from rebalancer.strategies import strategy_for
 

@@ -67,7 +67,7 @@ def parse_policy(data: bytes, *, path: Path) -> "RebalancerPolicy":
     """
     from rebalancer.policy import load_policy
     from rebalancer.policy.source import policy_in
-    from rebalancer.strategies.plugins import args_of
+    from rebalancer.strategies.external.plugins import args_of
 
     source = shown_path(path)
     return beside(load_policy(policy_in(data, source=source), source=source, args_of=args_of), path=path)

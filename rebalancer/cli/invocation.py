@@ -17,10 +17,10 @@ from rebalancer.cli.common import Output, read_policy
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rebalancer.bootstrap.settings import Settings
+    from rebalancer.bootstrap.process.settings import Settings
     from rebalancer.cli.output.formats import Shown
     from rebalancer.cycle.context import CycleContext
-    from rebalancer.model.snapshot import ClusterSnapshot
+    from rebalancer.model.cluster.snapshot import ClusterSnapshot
     from rebalancer.policy import RebalancerPolicy
 
 NamespaceOption = Annotated[str | None, typer.Option("--namespace", "-n", help="Show only pods of this namespace.")]
@@ -131,7 +131,7 @@ class Invocation:
         """Read-only connections for a cycle, with progress bars. Without `steer` the plan is that of a run that ends
         before the replacements have landed. Raises ConfigError, ConnectError."""
         policy, settings = self.policy, self.settings
-        from rebalancer.bootstrap.contexts import planning_context
+        from rebalancer.bootstrap.commands.contexts import planning_context
         from rebalancer.cli.output.progress import TerminalProgress
 
         with (
@@ -163,7 +163,7 @@ def settings_for(**given: str | None) -> "Settings":
     """Options over environment variables. Raises ConfigError for an invalid value."""
     from pydantic import ValidationError
 
-    from rebalancer.bootstrap.settings import Settings
+    from rebalancer.bootstrap.process.settings import Settings
 
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     try:
@@ -179,7 +179,7 @@ def selected(snapshot: "ClusterSnapshot", selector: str | None) -> list[str]:
     """Names of the nodes that a label selector selects; None selects all. Raises ConfigError for an invalid one."""
     from pydantic import ValidationError
 
-    from rebalancer.model.match import selector_matches
+    from rebalancer.model.cluster.match import selector_matches
     from rebalancer.policy.label_selector import parse_selector
     from rebalancer.policy.schema.types import Selector
 

@@ -55,7 +55,7 @@ def lab_files(lab: "Lab", *, kubeconfig: Path | None = None) -> Iterator[LabFile
 
     Raises ConfigError.
     """
-    from rebalancer.bootstrap.paths import shipped
+    from rebalancer.bootstrap.process.paths import shipped
 
     folder = state_folder() / f"lab-{lab.url.rpartition(':')[2]}"
     files = LabFiles(

@@ -7,7 +7,7 @@ import numpy as np
 
 from rebalancer.forecast.backtest.backtest import LEAST_DAYS
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.history import SLOTS, STEP_SECONDS, Grid
+from rebalancer.model.measured.history import SLOTS, STEP_SECONDS, Grid
 
 if TYPE_CHECKING:
     import pandas

@@ -11,19 +11,21 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.constraints import lists as list_rules
-from rebalancer.constraints.backoff import EvictionCooldowns
-from rebalancer.constraints.guards import GuardView, guarded
-from rebalancer.constraints.in_flight import LateEvictions
-from rebalancer.constraints.levels import cost_of, level_of
-from rebalancer.constraints.limits import LimitUsage, refusal_for
-from rebalancer.constraints.quotas import QuotaRoom
-from rebalancer.constraints.scale_up import scale_ups
-from rebalancer.constraints.scopes import LimitRules
-from rebalancer.constraints.windows import ChangeWindows, annotation_of
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.figures import clock_time
-from rebalancer.model.limits import (
+from rebalancer.constraints.moves.in_flight import LateEvictions
+from rebalancer.constraints.moves.limits import LimitUsage, refusal_for
+from rebalancer.constraints.moves.quotas import QuotaRoom
+from rebalancer.constraints.moves.scopes import LimitRules
+from rebalancer.constraints.moves.windows import ChangeWindows, annotation_of
+from rebalancer.constraints.pauses.backoff import EvictionCooldowns
+from rebalancer.constraints.pauses.scale_up import scale_ups
+from rebalancer.constraints.pods import lists as list_rules
+from rebalancer.constraints.pods.guards import GuardView, guarded
+from rebalancer.constraints.pods.levels import cost_of, level_of
+from rebalancer.model.cluster.match import selector_matches
+from rebalancer.model.cluster.objects import LabelSelector
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.limits import (
     Check,
     Denied,
     EvictionBackoff,
@@ -33,10 +35,8 @@ from rebalancer.model.limits import (
     ReplacementLineage,
     Scope,
 )
-from rebalancer.model.match import selector_matches
-from rebalancer.model.objects import LabelSelector
+from rebalancer.model.notation.figures import clock_time
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.policy import RebalancerPolicy
 
 

@@ -6,20 +6,29 @@ from dataclasses import dataclass
 
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.effect.feedback import Feedback
-from rebalancer.forecast.leaks import MemoryLeak
-from rebalancer.model.drains import DrainedNode
-from rebalancer.model.effect import EffectRecords
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.peaks import Peaks, ServiceDayProfiles
-from rebalancer.model.plan import CycleReport
-from rebalancer.model.ports import Clock, ClusterReader, Evictor, Lease, Ledger, Progress, Records, UsageReader
-from rebalancer.model.scheduler import SchedulerConfig
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
+from rebalancer.forecast.memory.leaks import MemoryLeak
+from rebalancer.model.cluster.scheduler import SchedulerConfig
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.drains import DrainedNode
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.plan import CycleReport
+from rebalancer.model.decisions.ports import (
+    Clock,
+    ClusterReader,
+    Evictor,
+    Lease,
+    Ledger,
+    Progress,
+    Records,
+    UsageReader,
+)
+from rebalancer.model.measured.peaks import Peaks, ServiceDayProfiles
+from rebalancer.model.measured.usage import Usage
+from rebalancer.model.records.effect import EffectRecords
 
 
 class SystemClock:
-    """`model.ports.Clock` of the machine."""
+    """`model.decisions.ports.Clock` of the machine."""
 
     def now(self) -> float:
         return time.time()
@@ -33,7 +42,7 @@ MAX_PLANNING_SECONDS = 20.0
 
 
 class NullProgress:
-    """`model.ports.Progress` without output."""
+    """`model.decisions.ports.Progress` without output."""
 
     def event(self, text: str) -> None:
         """Nothing."""
@@ -43,7 +52,7 @@ class NullProgress:
 
 
 class NullRecords:
-    """`model.ports.Records` that write nothing, for `plan`: it reads the ledger only."""
+    """`model.decisions.ports.Records` that write nothing, for `plan`: it reads the ledger only."""
 
     def __init__(self, ledger: Records | None = None) -> None:
         self._ledger = ledger

@@ -9,23 +9,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rebalancer.cycle.calls import EvictionCalls
 from rebalancer.cycle.context import CycleContext
-from rebalancer.cycle.drains import record_drains
-from rebalancer.cycle.execution import Execution, make_call
+from rebalancer.cycle.evict.calls import EvictionCalls
+from rebalancer.cycle.evict.execution import Execution, make_call
+from rebalancer.cycle.evict.scheduled_assessments import schedule_assessments
 from rebalancer.cycle.isolation import isolated
-from rebalancer.cycle.ledger_state import closed_note
-from rebalancer.cycle.observation import ANY, Observation, find, high_thresholds, observe, unsafe
-from rebalancer.cycle.planning import PlanningSession, TimeLimit
-from rebalancer.cycle.request import CycleRequest
-from rebalancer.cycle.resource_notes import resource_notes
-from rebalancer.cycle.scheduled_assessments import schedule_assessments
-from rebalancer.cycle.simulation import AppliedTaints, apply_taints
-from rebalancer.cycle.summary import describe
-from rebalancer.forecast.leaks import leaks_note
-from rebalancer.model.eviction import Answer, Eviction
-from rebalancer.model.plan import CycleReport, Trigger
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.cycle.observe.drains import record_drains
+from rebalancer.cycle.observe.ledger_state import closed_note
+from rebalancer.cycle.observe.observation import ANY, Observation, find, high_thresholds, observe, unsafe
+from rebalancer.cycle.observe.resource_notes import resource_notes
+from rebalancer.cycle.plan.planning import PlanningSession, TimeLimit
+from rebalancer.cycle.plan.simulation import AppliedTaints, apply_taints
+from rebalancer.cycle.report.summary import describe
+from rebalancer.cycle.triggers.request import CycleRequest
+from rebalancer.forecast.memory.leaks import leaks_note
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.eviction import Answer, Eviction
+from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings

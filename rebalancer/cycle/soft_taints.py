@@ -14,9 +14,9 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.ports import NodeTaints
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.steering import CORDONS, MAINTENANCE, SOFT_TAINT
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.steering import CORDONS, MAINTENANCE, SOFT_TAINT
+from rebalancer.model.decisions.ports import NodeTaints
 
 Bools = NDArray[np.bool_]
 

@@ -9,13 +9,13 @@ from typing import Protocol
 
 import structlog
 
-from rebalancer.model.alerts import AlertEpisode
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.alerts import AlertEpisode
+from rebalancer.model.decisions.ports import Clock, Ledger
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.journal import Journal, ReadUsage
-from rebalancer.model.ports import Clock, Ledger
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.measured.usage import Usage
+from rebalancer.model.recordings.journal import Journal, ReadUsage
 
 LOG = structlog.get_logger("rebalancer")
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from rebalancer.bootstrap.active import Active
+from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.dashboard.limits import open_breakers_now
-from rebalancer.model.effect import Assessment, EffectRecords
+from rebalancer.model.decisions.plan import CycleReport
+from rebalancer.model.decisions.ports import Ledger
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.plan import CycleReport
-from rebalancer.model.ports import Ledger
+from rebalancer.model.records.effect import Assessment, EffectRecords
 from rebalancer.notifications import messages
 from rebalancer.notifications.outbox import Outbox
 

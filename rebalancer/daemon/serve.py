@@ -17,12 +17,12 @@ from functools import partial
 
 import structlog
 
-from rebalancer.bootstrap.active import Active
 from rebalancer.bootstrap.daemon import DaemonResources, open_daemon_resources
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.cycle.context import SystemClock
 from rebalancer.cycle.isolation import isolated
-from rebalancer.cycle.request import CycleRequest, RequestScope
+from rebalancer.cycle.triggers.request import CycleRequest, RequestScope
 from rebalancer.daemon import telemetry
 from rebalancer.daemon.journaling import JournalWriter
 from rebalancer.daemon.memory import release_free_memory
@@ -32,16 +32,16 @@ from rebalancer.daemon.supervisor import Supervisor
 from rebalancer.daemon.triggers import Timer, TriggerQueue
 from rebalancer.daemon.worker import Heartbeat, Worker
 from rebalancer.dashboard.views import LiveViews, Sources
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Owner
+from rebalancer.model.decisions.plan import CycleReport, Trigger
+from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import ConfigError, RebalancerError, UnsafeDataError
-from rebalancer.model.plan import CycleReport, Trigger
-from rebalancer.model.ports import Clock
-from rebalancer.model.snapshot import ClusterSnapshot, Owner
-from rebalancer.model.usage import Usage
+from rebalancer.model.measured.usage import Usage
 from rebalancer.notifications.outbox import Outbox
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.web import Auth, Metrics, WebPorts, WebServer, make_app, make_health_app
 from rebalancer.web.app import ReadyCheck
-from rebalancer.web.server import is_loopback, parse_listen
+from rebalancer.web.http.server import is_loopback, parse_listen
 
 LOG = structlog.get_logger("rebalancer")
 

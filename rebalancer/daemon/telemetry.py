@@ -7,15 +7,15 @@ import structlog
 
 from rebalancer.effect.rates import rates
 from rebalancer.forecasting.loop import ForecastRun
-from rebalancer.model.effect import DayRow
-from rebalancer.model.eviction import Eviction, Outcome
-from rebalancer.model.forecasts import Verdict
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.plan import CycleReport, Goal
-from rebalancer.model.ports import EventSink
-from rebalancer.model.snapshot import Owner
-from rebalancer.model.steering import CORDONS
-from rebalancer.model.usage import CPU
+from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.cluster.steering import CORDONS
+from rebalancer.model.decisions.eviction import Eviction, Outcome
+from rebalancer.model.decisions.plan import CycleReport, Goal
+from rebalancer.model.decisions.ports import EventSink
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.records.effect import DayRow
+from rebalancer.model.records.forecasts import Verdict
 from rebalancer.web.metrics import DISCOVERED, Metrics
 
 LOG = structlog.get_logger("rebalancer")

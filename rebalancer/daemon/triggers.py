@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from rebalancer.cycle.request import CycleRequest, RequestScope
-from rebalancer.model.plan import Trigger
+from rebalancer.cycle.triggers.request import CycleRequest, RequestScope
+from rebalancer.model.decisions.plan import Trigger
 from rebalancer.policy import RebalancerPolicy
 
 JITTER_SHARE = 0.1

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from rebalancer.bootstrap.active import Active
-from rebalancer.cycle.alert_requests import (
+from rebalancer.bootstrap.wiring.active import Active
+from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.run import begin_report, execute_cycle
+from rebalancer.cycle.triggers.alert_requests import (
     ActionableEpisode,
     AlertedNodes,
     RejectedEpisode,
@@ -18,16 +20,14 @@ from rebalancer.cycle.alert_requests import (
     resolve_episode,
     with_alerts,
 )
-from rebalancer.cycle.context import CycleContext
-from rebalancer.cycle.request import CycleRequest
-from rebalancer.cycle.run import begin_report, execute_cycle
+from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.daemon.triggers import TriggerQueue
-from rebalancer.model.alerts import AlertEpisode
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.alerts import AlertEpisode
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.plan import CycleReport, Trigger
+from rebalancer.model.decisions.ports import Inbox
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.plan import CycleReport, Trigger
-from rebalancer.model.ports import Inbox
-from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 

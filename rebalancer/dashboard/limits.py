@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-from rebalancer.bootstrap.active import Active
-from rebalancer.constraints.in_flight import LateEvictions
-from rebalancer.constraints.windows import ChangeWindows
-from rebalancer.cycle.ledger_state import evictions_in_flight, load_ledger_state
-from rebalancer.cycle.limits_overview import limit_lines, service_windows, window_lines
+from rebalancer.bootstrap.wiring.active import Active
+from rebalancer.constraints.moves.in_flight import LateEvictions
+from rebalancer.constraints.moves.windows import ChangeWindows
+from rebalancer.cycle.observe.ledger_state import evictions_in_flight, load_ledger_state
+from rebalancer.cycle.report.limits_overview import limit_lines, service_windows, window_lines
 from rebalancer.effect.feedback import open_breakers
-from rebalancer.model.effect import EffectRecords, Step
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.limits import LedgerEntry
+from rebalancer.model.decisions.ports import Ledger
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.limits import LedgerEntry
-from rebalancer.model.ports import Ledger
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.records.effect import EffectRecords, Step
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.web.views import Cooldown, LimitsPage, WindowLine
+from rebalancer.web.pages.views import Cooldown, LimitsPage, WindowLine
 
 BREAKER_LOOKBACK_SECONDS = 3 * DAY_SECONDS
 """Older assessments cannot keep a circuit breaker open."""

@@ -15,18 +15,18 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from rebalancer.bootstrap.active import Active
+from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.cycle.soft_taints import our_taints
-from rebalancer.forecast.leaks import MemoryLeak
-from rebalancer.model.cycles import ExpectedPeak
+from rebalancer.forecast.memory.leaks import MemoryLeak
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.history import STEP_SECONDS, Grid
-from rebalancer.model.ports import Clock
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
+from rebalancer.model.measured.history import STEP_SECONDS, Grid
+from rebalancer.model.measured.usage import Usage
+from rebalancer.model.records.cycles import ExpectedPeak
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
-from rebalancer.web.views import NodeLine, NodeState, PoolLine, ResourceNow
+from rebalancer.web.pages.views import NodeLine, NodeState, PoolLine, ResourceNow
 
 LOG = structlog.get_logger("rebalancer")
 Floats = NDArray[np.float64]

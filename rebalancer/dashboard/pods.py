@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from rebalancer.bootstrap.active import Active
+from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.plan import CycleReport, PodRefusal
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.plan import CycleReport, PodRefusal
-from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.pools import NodePools
-from rebalancer.web.views import NodeLine, PodNow, ServiceNow
+from rebalancer.web.pages.views import NodeLine, PodNow, ServiceNow
 
 MAX_FOUND = 50
 """Results of each kind."""

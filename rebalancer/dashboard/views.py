@@ -12,36 +12,36 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from rebalancer import __version__
-from rebalancer.bootstrap.active import Active
-from rebalancer.bootstrap.paths import newest_replay
+from rebalancer.bootstrap.process.paths import newest_replay
+from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.dashboard.limits import limits_page, open_breakers_now
 from rebalancer.dashboard.nodes import NodeView, NodeViewCache, StoredPeaks, known
 from rebalancer.dashboard.pods import MAX_FOUND, PodViews, found_nodes
 from rebalancer.evaluation.reporting import Source, gather
-from rebalancer.model.cycles import (
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.plan import CycleReport
+from rebalancer.model.decisions.ports import Clock, Inbox, Ledger
+from rebalancer.model.errors import RebalancerError
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS
+from rebalancer.model.measured.usage import CPU, Usage
+from rebalancer.model.notation.document import Dimension
+from rebalancer.model.records.cycles import (
     CycleRecord,
     CycleSummary,
     RecordedFinding,
     RefusalGroup,
     ServiceEvictions,
 )
-from rebalancer.model.document import Dimension
-from rebalancer.model.effect import EffectRecords, Step
-from rebalancer.model.errors import RebalancerError
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.forecasts import ForecastRecords
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS
-from rebalancer.model.plan import CycleReport
-from rebalancer.model.ports import Clock, Inbox, Ledger
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import CPU, Usage
+from rebalancer.model.records.effect import EffectRecords, Step
+from rebalancer.model.records.forecasts import ForecastRecords
 from rebalancer.planner.ahead import PredictedHotNode
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.effective import effective_values
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.policy.source import policy_in
-from rebalancer.web import views
-from rebalancer.web.views import MOST_TILES, NodeLine, NodeSelection, NodeState
+from rebalancer.web.pages import views
+from rebalancer.web.pages.views import MOST_TILES, NodeLine, NodeSelection, NodeState
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class Sources:
 
 
 class LiveViews:
-    """Implements `web.views.Views`."""
+    """Implements `web.pages.views.Views`."""
 
     def __init__(self, sources: Sources) -> None:
         self._from = sources

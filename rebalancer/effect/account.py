@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rebalancer.model.effect import Assessment, ChangeBreakdown, Outcome
-from rebalancer.model.figures import millicores, percent
-from rebalancer.model.usage import CPU
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.figures import millicores, percent
+from rebalancer.model.records.effect import Assessment, ChangeBreakdown, Outcome
 
 ROUNDING: Final = 1e-9
 """Relative tolerance: a node at exactly its target is not over it."""

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from rebalancer.model.effect import NodeObservation
-from rebalancer.model.figures import counted
-from rebalancer.model.plan import MIN_RELIEF
+from rebalancer.model.decisions.plan import MIN_RELIEF
+from rebalancer.model.notation.figures import counted
 from rebalancer.model.reason import BlockedReason, Reason
+from rebalancer.model.records.effect import NodeObservation
 
 EXAMPLES: Final = 3
 

@@ -13,9 +13,9 @@ from typing import Annotated, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.document import INLINE, Amount, Count, Day
-from rebalancer.model.effect import PoolHour, Rate
-from rebalancer.model.history import HOUR_SECONDS
+from rebalancer.model.measured.history import HOUR_SECONDS
+from rebalancer.model.notation.document import INLINE, Amount, Count, Day
+from rebalancer.model.records.effect import PoolHour, Rate
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]

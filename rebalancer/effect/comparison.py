@@ -13,10 +13,10 @@ from statistics import median
 from typing import Final
 
 from rebalancer.effect.cluster import DAY_HOURS, load_change, mean_of
-from rebalancer.model.document import Amount, Count, Share
-from rebalancer.model.effect import PoolHour
-from rebalancer.model.figures import NOTHING, counted, percent
-from rebalancer.model.history import HOUR_SECONDS
+from rebalancer.model.measured.history import HOUR_SECONDS
+from rebalancer.model.notation.document import Amount, Count, Share
+from rebalancer.model.notation.figures import NOTHING, counted, percent
+from rebalancer.model.records.effect import PoolHour
 from rebalancer.policy.schema.forecast import Event
 
 ENOUGH_DAYS: Final = 5

@@ -13,12 +13,12 @@ from itertools import pairwise
 from typing import Final
 
 from rebalancer.effect.blocked import by_count, why_blocked
-from rebalancer.model.effect import Assessment, HotEpisode, NodeObservation, Outcome, Step
-from rebalancer.model.figures import age, counted, percent
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.plan import Trigger
+from rebalancer.model.decisions.plan import Trigger
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.figures import age, counted, percent
 from rebalancer.model.reason import MissReason
-from rebalancer.model.usage import CPU
+from rebalancer.model.records.effect import Assessment, HotEpisode, NodeObservation, Outcome, Step
 from rebalancer.policy.schema.types import format_duration
 
 LOOKAHEAD_SECONDS: Final = DAY_SECONDS

@@ -10,11 +10,11 @@ from statistics import median
 from typing import Final
 
 from rebalancer.effect.account import planned_relief
-from rebalancer.model.effect import Assessment, Outcome, Step
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.figures import percent
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.usage import CPU
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.figures import percent
+from rebalancer.model.records.effect import Assessment, Outcome, Step
 from rebalancer.policy.schema.safety import EffectivenessBreaker
 
 TWICE_WITHIN_SECONDS: Final = DAY_SECONDS

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from rebalancer.model.effect import Outcome, Rate
-from rebalancer.model.figures import NOTHING, percent
+from rebalancer.model.notation.figures import NOTHING, percent
 from rebalancer.model.reason import BlockedReason, Code, MissReason
+from rebalancer.model.records.effect import Outcome, Rate
 
 _GROUPS: Final[Mapping[str, type[Code]]] = {"discovery": MissReason, "eviction": BlockedReason, "effect": Outcome}
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from rebalancer.effect.account import measured_relief, planned_relief
-from rebalancer.model.document import DIMENSIONS, INLINE, Day, Dimension, Shown
-from rebalancer.model.drains import DrainedNode
-from rebalancer.model.effect import Assessment, Counts, DayRow, HotEpisode, Outcome, Rate, Step, effect_reason
-from rebalancer.model.forecasts import Verdict, VerifiedForecast
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.plan import Trigger
-from rebalancer.model.usage import CPU
+from rebalancer.model.decisions.drains import DrainedNode
+from rebalancer.model.decisions.plan import Trigger
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.document import DIMENSIONS, INLINE, Day, Dimension, Shown
+from rebalancer.model.records.effect import Assessment, Counts, DayRow, HotEpisode, Outcome, Rate, Step, effect_reason
+from rebalancer.model.records.forecasts import Verdict, VerifiedForecast
 
 Key = TypeVar("Key")
 

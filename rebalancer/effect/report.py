@@ -14,8 +14,12 @@ from rebalancer.effect.cluster import PoolDay, PoolSummary, over_days, summaries
 from rebalancer.effect.comparison import Comparison
 from rebalancer.effect.messages import sentence
 from rebalancer.effect.rates import RateLine, TrendPoint, day_of, rates, trend
-from rebalancer.model.document import INLINE, Amount, Count, Dimension, Instant, Share, Shown
-from rebalancer.model.effect import (
+from rebalancer.model.decisions.eviction import Eviction, EvictionCounts
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.document import INLINE, Amount, Count, Dimension, Instant, Share, Shown
+from rebalancer.model.notation.figures import counted, percent
+from rebalancer.model.records.effect import (
     Assessment,
     ChangeBreakdown,
     DayRow,
@@ -27,10 +31,6 @@ from rebalancer.model.effect import (
     effect_reason,
     resource_of_reason,
 )
-from rebalancer.model.eviction import Eviction, EvictionCounts
-from rebalancer.model.figures import counted, percent
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.usage import CPU
 
 ENOUGH_EPISODES: Final = 20
 """Fewer episodes are too little data for a rate."""

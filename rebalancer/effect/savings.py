@@ -8,9 +8,9 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from rebalancer.model.drains import DrainedNode
-from rebalancer.model.effect import PoolHour
-from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS
+from rebalancer.model.decisions.drains import DrainedNode
+from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS
+from rebalancer.model.records.effect import PoolHour
 
 
 def saved_core_hours(drains: Sequence[DrainedNode], hours: Sequence[PoolHour]) -> dict[tuple[str, int], float]:

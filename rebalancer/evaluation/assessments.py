@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.constraints.backoff import backoff_seconds
-from rebalancer.cycle.scheduled_assessments import pod_name, withdrawn
+from rebalancer.constraints.pauses.backoff import backoff_seconds
+from rebalancer.cycle.evict.scheduled_assessments import pod_name, withdrawn
 from rebalancer.effect.account import PodNow, account, outcome_of
 from rebalancer.effect.feedback import Feedback, feedback
 from rebalancer.evaluation.pool_growth import LONGEST_CYCLE_SECONDS, pool_growth
-from rebalancer.forecast.pod_cpu import MissingReplica, pod_cpu
-from rebalancer.model.effect import Assessment, EffectRecords, Step
+from rebalancer.forecast.series.pod_cpu import MissingReplica, pod_cpu
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Floats
+from rebalancer.model.decisions.ports import Ledger
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.ports import Ledger
-from rebalancer.model.snapshot import ClusterSnapshot, Floats
-from rebalancer.model.usage import CPU, ResourceUsage, Usage
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.measured.usage import CPU, ResourceUsage, Usage
+from rebalancer.model.records.effect import Assessment, EffectRecords, Step
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from rebalancer.effect.discovery import EARLY_SECONDS, LOOKAHEAD_SECONDS, attribute_episode
 from rebalancer.effect.rates import day_of, day_rows
 from rebalancer.effect.savings import saved_core_hours
-from rebalancer.model.effect import Assessment, EffectRecords, HotEpisode, NodeObservation, Outcome, Step
-from rebalancer.model.forecasts import VerifiedForecast
-from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS
-from rebalancer.model.limits import Pause, Scope
+from rebalancer.model.decisions.limits import Pause, Scope
+from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS
 from rebalancer.model.reason import Reason
+from rebalancer.model.records.effect import Assessment, EffectRecords, HotEpisode, NodeObservation, Outcome, Step
+from rebalancer.model.records.forecasts import VerifiedForecast
 from rebalancer.policy import RebalancerPolicy
 
 JUST_OVER_SECONDS = 1800.0

@@ -15,13 +15,13 @@ from rebalancer.effect.episodes import HotSpan, hot_spans, overlap_seconds
 from rebalancer.evaluation.attribution import SloWindow, attribute_episodes, count_days
 from rebalancer.evaluation.pool_hours import pool_hours, thresholds_of
 from rebalancer.evaluation.removed_nodes import with_removed
-from rebalancer.model.effect import EffectRecords, HotEpisode
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.limits import Pause
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.forecasts import VerifiedForecast
-from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS
-from rebalancer.model.limits import Pause
-from rebalancer.model.slo import SloReader, SloSamples
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS
+from rebalancer.model.measured.slo import SloReader, SloSamples
+from rebalancer.model.records.effect import EffectRecords, HotEpisode
+from rebalancer.model.records.forecasts import VerifiedForecast
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, NodeThresholds
 

@@ -12,12 +12,12 @@ from rebalancer.effect.feedback import Feedback
 from rebalancer.effect.rates import day_of
 from rebalancer.evaluation.assessments import derive_feedback, remember, run_due_assessments
 from rebalancer.evaluation.hot_nodes import evaluate_slo
-from rebalancer.forecast.pod_cpu import missing_replicas
-from rebalancer.model.effect import Assessment, DayRow, EffectRecords
+from rebalancer.forecast.series.pod_cpu import missing_replicas
+from rebalancer.model.decisions.ports import Clock, ClusterReader, Ledger, UsageReader
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.forecasts import ForecastRecords
-from rebalancer.model.ports import Clock, ClusterReader, Ledger, UsageReader
-from rebalancer.model.slo import SloReader
+from rebalancer.model.measured.slo import SloReader
+from rebalancer.model.records.effect import Assessment, DayRow, EffectRecords
+from rebalancer.model.records.forecasts import ForecastRecords
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 

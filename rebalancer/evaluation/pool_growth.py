@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from rebalancer.model.effect import Assessment, EffectRecords, NodeObservation
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.usage import Usage
+from rebalancer.model.records.effect import Assessment, EffectRecords, NodeObservation
 
 COMPARED: Final = 50
 """Untouched nodes of a pool that are compared; more say little more."""

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.effect import PoolHour
-from rebalancer.model.history import HOUR_SECONDS
-from rebalancer.model.slo import SloSamples
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import HOUR_SECONDS
+from rebalancer.model.measured.slo import SloSamples
+from rebalancer.model.records.effect import PoolHour
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, NodeThresholds
 

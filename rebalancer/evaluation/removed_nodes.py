@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.snapshot import Floats, Nodes
+from rebalancer.model.cluster.snapshot import Floats, Nodes
 from rebalancer.policy.pools import NodePools
 
 

@@ -14,13 +14,13 @@ from typing import Final, Protocol
 from rebalancer.effect.comparison import Comparison, compare
 from rebalancer.effect.rates import day_of
 from rebalancer.effect.report import SHOWN, AccuracyLine, Report, make_report
-from rebalancer.forecast.accuracy import BEFORE_SECONDS, RECENT_SECONDS, figures
-from rebalancer.model.document import Dimension
-from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, PoolHour, Step
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.figures import counted
-from rebalancer.model.forecasts import ForecastRecords, ForecastSums
-from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS
+from rebalancer.forecast.evaluation.accuracy import BEFORE_SECONDS, RECENT_SECONDS, figures
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS
+from rebalancer.model.notation.document import Dimension
+from rebalancer.model.notation.figures import counted
+from rebalancer.model.records.effect import Assessment, DayRow, EffectRecords, HotEpisode, PoolHour, Step
+from rebalancer.model.records.forecasts import ForecastRecords, ForecastSums
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.forecast import Event
 

@@ -1,9 +1,9 @@
 """Pods that the ledger knows to have left their nodes: each forecast subtracts them, also one without a forecast before
 it."""
 
-from rebalancer.forecast.expected_peaks import REMEMBERED_SECONDS
-from rebalancer.forecast.membership import DepartedPod
-from rebalancer.model.ports import Ledger
+from rebalancer.forecast.peaks.expected_peaks import REMEMBERED_SECONDS
+from rebalancer.forecast.series.membership import DepartedPod
+from rebalancer.model.decisions.ports import Ledger
 
 
 def evicted_pods(ledger: Ledger | None, now: float) -> tuple[DepartedPod, ...]:

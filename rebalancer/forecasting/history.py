@@ -12,9 +12,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from rebalancer.model.day_grid import DayGrid
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Floats
+from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.history import (
+from rebalancer.model.measured.day_grid import DayGrid
+from rebalancer.model.measured.history import (
     SLOTS,
     DayBlock,
     DayPull,
@@ -27,9 +29,7 @@ from rebalancer.model.history import (
     date_of,
     slot_of,
 )
-from rebalancer.model.ports import Clock
-from rebalancer.model.snapshot import ClusterSnapshot, Floats
-from rebalancer.model.usage import CPU, Usage
+from rebalancer.model.measured.usage import CPU, Usage
 
 DAYS = 8
 """Closed days that are kept, besides today."""

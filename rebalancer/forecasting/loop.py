@@ -10,25 +10,25 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
-from rebalancer.constraints.in_flight import typical_start_up
+from rebalancer.constraints.moves.in_flight import typical_start_up
 from rebalancer.cycle.isolation import isolated
-from rebalancer.cycle.request import CycleRequest, RequestScope
+from rebalancer.cycle.triggers.request import CycleRequest, RequestScope
 from rebalancer.forecast import NodeForecasts, expected_arrivals, forecast_nodes
-from rebalancer.forecast.leaks import MemoryLeak, find_leaks
-from rebalancer.forecast.resource import OF_CPU, ForecastResource
+from rebalancer.forecast.memory.leaks import MemoryLeak, find_leaks
+from rebalancer.forecast.series.resource import OF_CPU, ForecastResource
 from rebalancer.forecasting.evicted import evicted_pods
 from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.forecasting.resources import MAX_HISTORY_GAP_SECONDS, Capacities, forecast_resources, known_until
 from rebalancer.forecasting.verification import record_acted_forecasts, record_daily_forecasts, verify_due
-from rebalancer.model.figures import age
-from rebalancer.model.forecasts import ForecastRecords
-from rebalancer.model.history import History
-from rebalancer.model.peaks import Peaks, ServiceDayProfiles
-from rebalancer.model.plan import Trigger
-from rebalancer.model.ports import Clock, Ledger
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import CPU, MEMORY, Usage
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.plan import Trigger
+from rebalancer.model.decisions.ports import Clock, Ledger
+from rebalancer.model.measured.history import History
+from rebalancer.model.measured.peaks import Peaks, ServiceDayProfiles
+from rebalancer.model.measured.usage import CPU, MEMORY, Usage
+from rebalancer.model.notation.figures import age
+from rebalancer.model.records.forecasts import ForecastRecords
 from rebalancer.planner.ahead import PredictedHotNode, first_starts, predicted_hot_nodes
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools

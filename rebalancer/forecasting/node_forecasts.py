@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass, replace
 
 from rebalancer.forecast import Forecasts, NodeForecast, forecast
-from rebalancer.forecast.resource import OF_CPU, ForecastResource
+from rebalancer.forecast.series.resource import OF_CPU, ForecastResource
 from rebalancer.forecasting.evicted import evicted_pods
 from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.forecasting.outcomes import OutcomeKeeper
-from rebalancer.model.ports import Clock, Ledger
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.ports import Clock, Ledger
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, fixed_high
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rebalancer.forecast.actuals import WAIT_SECONDS, Samples
-from rebalancer.forecast.events import touching
-from rebalancer.forecast.percentiles import quantile
-from rebalancer.forecast.resource import statistic_of
+from rebalancer.forecast.evaluation.actuals import WAIT_SECONDS, Samples
+from rebalancer.forecast.series.events import touching
+from rebalancer.forecast.series.percentiles import quantile
+from rebalancer.forecast.series.resource import statistic_of
+from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.forecasts import ForecastRecords
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, History
-from rebalancer.model.outcomes import KEPT_DAYS, Floats, ForecastOutcomes, OutcomeRecords
-from rebalancer.model.usage import CPU
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, History
+from rebalancer.model.measured.outcomes import KEPT_DAYS, Floats, ForecastOutcomes, OutcomeRecords
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.records.forecasts import ForecastRecords
 from rebalancer.policy.schema.forecast import Event
 
 KEPT_SECONDS = KEPT_DAYS * DAY_SECONDS

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rebalancer.forecast import Forecasts
-from rebalancer.forecast.actuals import Samples, verify
+from rebalancer.forecast.evaluation.actuals import Samples, verify
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.forecasts import ForecastKind, ForecastRecords, StoredForecast, VerifiedForecast
-from rebalancer.model.history import DAY_SECONDS, History
-from rebalancer.model.peaks import Peaks
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import DAY_SECONDS, History
+from rebalancer.model.measured.peaks import Peaks
+from rebalancer.model.records.forecasts import ForecastKind, ForecastRecords, StoredForecast, VerifiedForecast
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, fixed_high
 

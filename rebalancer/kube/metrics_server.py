@@ -17,12 +17,12 @@ from rebalancer.kube.client.client import ApiClient, Resource, StatusError
 from rebalancer.kube.snapshot.lists import Gathered, read_list
 from rebalancer.kube.snapshot.records import NodeMetrics, PodMetrics
 from rebalancer.kube.snapshot.times import epoch_seconds
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Floats
+from rebalancer.model.decisions.ports import Clock, Progress
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.ports import Clock, Progress
-from rebalancer.model.quantity import cpu_millicores, memory_bytes
+from rebalancer.model.measured.usage import MEMORY, ResourceUsage, Usage
+from rebalancer.model.notation.quantity import cpu_millicores, memory_bytes
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot, Floats
-from rebalancer.model.usage import MEMORY, ResourceUsage, Usage
 from rebalancer.policy.schema.usage import UsageSource
 
 NODE_METRICS = Resource(group="metrics.k8s.io", version="v1beta1", plural="nodes")
@@ -51,7 +51,7 @@ class _Rows:
 
 
 class MetricsServerUsage:
-    """Implements `model.ports.UsageReader`."""
+    """Implements `model.decisions.ports.UsageReader`."""
 
     def __init__(
         self, *, client: ApiClient, policy: UsageSource, clock: Clock, progress: Progress | None = None

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 
 class LabClock:
-    """`model.ports.Clock` with a speed: one real second is `speed` lab seconds.
+    """`model.decisions.ports.Clock` with a speed: one real second is `speed` lab seconds.
 
     Only the simulation follows it (pods that start, CPU, samples). HTTP timeouts and lease durations stay real.
     """

@@ -3,13 +3,13 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from rebalancer.model.effect import Assessment, Outcome, Step
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.eviction import Outcome as Answer
-from rebalancer.model.figures import counted, percent
-from rebalancer.model.notifications import Event, Notification
-from rebalancer.model.plan import CycleReport
-from rebalancer.model.usage import CPU
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.eviction import Outcome as Answer
+from rebalancer.model.decisions.plan import CycleReport
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.figures import counted, percent
+from rebalancer.model.records.effect import Assessment, Outcome, Step
+from rebalancer.model.records.notifications import Event, Notification
 
 SHOWN = 10
 """Most nodes, and most pods of a node, in one message."""

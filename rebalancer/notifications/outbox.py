@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.notifications import Notification
+from rebalancer.model.records.notifications import Notification
 from rebalancer.notifications.sending import send
 from rebalancer.policy.schema.notifications import Receiver
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from jinja2.sandbox import SandboxedEnvironment
 
-from rebalancer.model.notifications import Notification
+from rebalancer.model.records.notifications import Notification
 
 _DEFAULT = "{{ title }}{% if text %}\n{{ text }}{% endif %}"
 _MAX_CHARS = 3000

@@ -15,11 +15,11 @@ from tenacity import (
 )
 
 from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.model.notifications import Notification
+from rebalancer.model.records.notifications import Notification
 from rebalancer.model.secrets import redacted, remember
 from rebalancer.notifications import rendering
 from rebalancer.policy.schema.notifications import Receiver, SlackWebhook
-from rebalancer.prometheus.credentials import Login, login, secret, shown_url, trusted
+from rebalancer.prometheus.connection.credentials import Login, login, secret, shown_url, trusted
 
 TIMEOUT_SECONDS = 5.0
 """Of the connection, and of each read: about as long as the daemon waits for its threads when it stops."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from rebalancer.model.match import pairs_of, selector_matches
-from rebalancer.model.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, PodTemplate
+from rebalancer.model.cluster.match import pairs_of, selector_matches
+from rebalancer.model.cluster.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, PodTemplate
 from rebalancer.placement.board import Board, Group, Kind
 from rebalancer.placement.nodes import EPS, HOSTNAME, Bools, Floats
 

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rebalancer.model.match import pairs_of, selector_matches
-from rebalancer.model.objects import LabelSelector, PodTemplate, Taint
-from rebalancer.model.snapshot import ClusterSnapshot, Ints, Pods
-from rebalancer.model.steering import SOFT_TAINT
+from rebalancer.model.cluster.match import pairs_of, selector_matches
+from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, Taint
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Ints, Pods
+from rebalancer.model.cluster.steering import SOFT_TAINT
 from rebalancer.placement.nodes import EPS, Bools, Floats, NodeTable, Rows, seen_cordons, seen_taints
 
 CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, PODS = range(5)

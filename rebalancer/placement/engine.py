@@ -11,9 +11,9 @@ from functools import partial
 
 import numpy as np
 
-from rebalancer.model.objects import PodTemplate
+from rebalancer.model.cluster.objects import PodTemplate
+from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.placement import affinity, spread
 from rebalancer.placement.affinity import Attraction, Terms
 from rebalancer.placement.board import Board, Group, Kind

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rebalancer.model.eviction import TargetNode
+from rebalancer.model.cluster.replacement import AT_ONCE, newest_siblings
+from rebalancer.model.cluster.scheduler import DEFAULT_SCHEDULER, SchedulerConfig
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.decisions.eviction import TargetNode
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.replacement import AT_ONCE, newest_siblings
-from rebalancer.model.scheduler import DEFAULT_SCHEDULER, SchedulerConfig
-from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.board import Board, Kind
 from rebalancer.placement.draws import Draws, Outlook, View, searched_down_to, seeded, views
 from rebalancer.placement.engine import Engine, Verdict

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.match import requirement_matches
-from rebalancer.model.objects import NodeSelector, NodeSelectorTerm, Requirement, Taint
-from rebalancer.model.snapshot import ClusterSnapshot, Nodes
-from rebalancer.model.steering import CORDONS, SOFT_TAINT
+from rebalancer.model.cluster.match import requirement_matches
+from rebalancer.model.cluster.objects import NodeSelector, NodeSelectorTerm, Requirement, Taint
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Nodes
+from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from rebalancer.model.cluster.snapshot import PENDING, ClusterSnapshot
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import PENDING, ClusterSnapshot
 from rebalancer.placement.board import CPU, MEMORY, Board, Kind
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.nodes import EPS

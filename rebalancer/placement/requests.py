@@ -6,8 +6,8 @@ plugins/nodeports. Pods with the same requests share one `Requests`; only change
 
 import numpy as np
 
-from rebalancer.model.objects import PodTemplate
-from rebalancer.model.scheduler import SchedulerProfile
+from rebalancer.model.cluster.objects import PodTemplate
+from rebalancer.model.cluster.scheduler import SchedulerProfile
 from rebalancer.placement.board import CPU, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, Board, Group, Kind
 from rebalancer.placement.draws import Draws
 from rebalancer.placement.nodes import EPS, Bools, Floats, Rows

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from rebalancer.model.match import selector_matches
-from rebalancer.model.objects import LabelSelector, PodTemplate, Requirement, SpreadConstraint
-from rebalancer.model.scheduler import SchedulerProfile
+from rebalancer.model.cluster.match import selector_matches
+from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, Requirement, SpreadConstraint
+from rebalancer.model.cluster.scheduler import SchedulerProfile
 from rebalancer.placement.board import Board, Group, Kind
 from rebalancer.placement.nodes import EPS, HOSTNAME, Bools, Domains, Floats, Rows
 

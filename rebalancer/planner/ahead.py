@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission
-from rebalancer.constraints.windows import Outlook, Windowed, annotation_of, next_opening
-from rebalancer.model.figures import clock_time, percent
-from rebalancer.model.peaks import Peaks
-from rebalancer.model.plan import MIN_RELIEF
-from rebalancer.model.snapshot import ClusterSnapshot, Pod
-from rebalancer.model.usage import CPU
+from rebalancer.constraints.moves.windows import Outlook, Windowed, annotation_of, next_opening
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.decisions.plan import MIN_RELIEF
+from rebalancer.model.measured.peaks import Peaks
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.figures import clock_time, percent
 from rebalancer.planner.targets import ROUNDING
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, NodeThresholds

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission
-from rebalancer.constraints.budgets import BudgetRoom
+from rebalancer.constraints.moves.budgets import BudgetRoom
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.nodes import ours_cordoned
 from rebalancer.planner.jobs import Job, largest_first
 from rebalancer.planner.landings import Landings

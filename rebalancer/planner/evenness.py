@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.plan import Evenness
+from rebalancer.model.decisions.plan import Evenness
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.landing import Placed
-from rebalancer.strategies.view import Findings
+from rebalancer.strategies.interface.view import Findings
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission
-from rebalancer.model.figures import percent
-from rebalancer.model.objects import QOS_RANK
-from rebalancer.model.plan import MIN_RELIEF, Finding, Goal
+from rebalancer.model.cluster.objects import QOS_RANK
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Ints, Pod
+from rebalancer.model.decisions.plan import MIN_RELIEF, Finding, Goal
+from rebalancer.model.notation.figures import percent
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot, Ints, Pod
 from rebalancer.planner.targets import TargetHeadroom
 
 Bools = NDArray[np.bool_]

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.figures import percent, size
-from rebalancer.model.plan import PREDICTED, Finding, Loads
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.decisions.plan import PREDICTED, Finding, Loads
+from rebalancer.model.notation.figures import percent, size
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.landing import Landing, Placed, PlacementModel
 from rebalancer.planner.evenness import EvenGroups
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.planner.targets import TargetHeadroom
-from rebalancer.strategies.view import Findings
+from rebalancer.strategies.interface.view import Findings
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.plan import Finding, Loads
+from rebalancer.model.cluster.snapshot import Pod
+from rebalancer.model.decisions.plan import Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import Pod
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner.targets import TargetHeadroom
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.plan import Goal, Loads, PodRefusal
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.plan import Goal, Loads, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.landing import Placed, PlacementModel
 from rebalancer.planner.targets import TargetHeadroom
-from rebalancer.strategies.view import Findings
+from rebalancer.strategies.interface.view import Findings
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -29,12 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission
-from rebalancer.constraints.budgets import BudgetRoom
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.figures import percent
-from rebalancer.model.plan import Finding, Goal, Loads, PodRefusal
+from rebalancer.constraints.moves.budgets import BudgetRoom
+from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.plan import Finding, Goal, Loads, PodRefusal
+from rebalancer.model.notation.figures import percent
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
 from rebalancer.placement.draws import seeded
 from rebalancer.placement.landing import Placed, PlacementModel
 from rebalancer.planner.choice import Begun, Choice, PlannedMove
@@ -45,7 +45,7 @@ from rebalancer.planner.low_nodes import LowNodes
 from rebalancer.planner.outcome import LANDING_REFUSALS, PlanOutcome
 from rebalancer.planner.reach import may_go, unreachable
 from rebalancer.planner.soft_taints import SoftTaintBudget
-from rebalancer.strategies.view import Findings
+from rebalancer.strategies.interface.view import Findings
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

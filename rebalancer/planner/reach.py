@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rebalancer.model.figures import percent
+from rebalancer.model.cluster.snapshot import Pod
+from rebalancer.model.notation.figures import percent
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import Pod
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner.jobs import Job
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from rebalancer.model.plan import PodRefusal, RemainingHotNode
+from rebalancer.model.decisions.plan import PodRefusal, RemainingHotNode
 from rebalancer.model.reason import Reason
 
 SETTINGS: Mapping[Reason, str] = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from rebalancer.model.eviction import Eviction
+from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.planner.choice import Choice
 from rebalancer.planner.planner import Planner
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.cluster.steering import CHOSEN, HOT, NO_ROOM, PREDICTED_HOT
 from rebalancer.model.reason import Refusal
-from rebalancer.model.steering import CHOSEN, HOT, NO_ROOM, PREDICTED_HOT
 
 Bools = NDArray[np.bool_]
 

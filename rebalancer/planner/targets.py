@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.plan import Loads
+from rebalancer.model.decisions.plan import Loads
 from rebalancer.placement.draws import Draws
 from rebalancer.placement.landing import Placed
 

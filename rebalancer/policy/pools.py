@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.cluster.match import selector_matches
+from rebalancer.model.cluster.snapshot import Nodes
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.match import selector_matches
-from rebalancer.model.snapshot import Nodes
-from rebalancer.model.usage import CPU
+from rebalancer.model.measured.usage import CPU
 from rebalancer.policy.schema.policy import Pool, Thresholds, resources_with_thresholds
 
 Floats = NDArray[np.float64]

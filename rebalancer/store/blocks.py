@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.history import SLOTS, DayBlock, Grid, StoredDay, date_of
-from rebalancer.model.usage import CPU
+from rebalancer.model.measured.history import SLOTS, DayBlock, Grid, StoredDay, date_of
+from rebalancer.model.measured.usage import CPU
 
 _MAGIC = b"RBDAY\x00\x00\x01"
 """The last byte is the version."""
@@ -64,7 +64,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlockStore:
-    """The days of one cluster; implements `model.history.DayStore`. Not for several threads or processes at once."""
+    """The days of one cluster; implements `model.measured.history.DayStore`. For one thread of one process."""
 
     def __init__(self, directory: Path, *, cluster: str, source: str, resource: str = CPU) -> None:
         """`source` is the identity of the queries: days of another source are replaced."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Engine, Row, select
 
-from rebalancer.model.drains import DrainedNode
+from rebalancer.model.decisions.drains import DrainedNode
 from rebalancer.store.db.dialect import upsert
 from rebalancer.store.db.effect_tables import DRAINED_NODES
 from rebalancer.store.db.engine import read, write

@@ -1,4 +1,4 @@
-"""Assessments, hot episodes, hours and daily counts of one cluster: the adapter behind `model.effect.EffectRecords`.
+"""Assessments, hot episodes, hours and daily counts of one cluster: implements `model.records.effect.EffectRecords`.
 
 Details (assessments, episodes) are rows that retention drops by age; daily counts stay. No limit reads these rows. Rows
 are written in the order of their keys, so two processes that write the same ones cannot deadlock.
@@ -11,8 +11,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, bindparam, false, func, or_, select, update
 
-from rebalancer.model.drains import DrainedNode
-from rebalancer.model.effect import (
+from rebalancer.model.decisions.drains import DrainedNode
+from rebalancer.model.decisions.eviction import COUNTED, Eviction
+from rebalancer.model.decisions.eviction import Outcome as EvictionOutcome
+from rebalancer.model.measured.history import HOUR_SECONDS
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.reason import BlockedReason, MissReason
+from rebalancer.model.records.effect import (
     Assessment,
     ChangeBreakdown,
     DayRow,
@@ -23,11 +28,6 @@ from rebalancer.model.effect import (
     PoolHour,
     Step,
 )
-from rebalancer.model.eviction import COUNTED, Eviction
-from rebalancer.model.eviction import Outcome as EvictionOutcome
-from rebalancer.model.history import HOUR_SECONDS
-from rebalancer.model.reason import BlockedReason, MissReason
-from rebalancer.model.usage import CPU
 from rebalancer.store.db.dialect import upsert
 from rebalancer.store.db.effect_tables import (
     ASSESSMENTS,

@@ -1,6 +1,6 @@
 """Sums over many evaluated forecasts, added up by the database: a report on a quarter of 5,000 nodes has 450,000 rows.
 
-`forecast.accuracy.sums_of` adds up the same sums in memory, and derives all figures from either.
+`forecast.evaluation.accuracy.sums_of` adds up the same sums in memory, and derives all figures from either.
 """
 
 from collections import defaultdict
@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Integer, and_, case, cast, extract, func, select
 
-from rebalancer.model.forecasts import TOLERANCE, ForecastKind, ForecastSums
+from rebalancer.model.records.forecasts import TOLERANCE, ForecastKind, ForecastSums
 from rebalancer.store.db.tables import FORECASTS
 
 _ROWS = FORECASTS.c

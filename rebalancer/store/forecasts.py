@@ -1,4 +1,4 @@
-"""Forecasts of one cluster and their actuals: the adapter behind `model.forecasts.ForecastRecords`.
+"""Forecasts of one cluster and their actuals: the adapter behind `model.records.forecasts.ForecastRecords`.
 
 A forecast is a row, and what came is written into it; 5,000 nodes make 5,000 rows a day, in one transaction each way.
 Nothing counts these rows, so pruning drops them by age alone.
@@ -10,8 +10,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, bindparam, false, func, or_, select, update
 
-from rebalancer.model.eviction import Eviction, Outcome
-from rebalancer.model.forecasts import (
+from rebalancer.model.decisions.eviction import Eviction, Outcome
+from rebalancer.model.decisions.ports import Clock
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.records.forecasts import (
     Actuals,
     ForecastKind,
     ForecastSums,
@@ -19,8 +21,6 @@ from rebalancer.model.forecasts import (
     Verdict,
     VerifiedForecast,
 )
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.ports import Clock
 from rebalancer.store.db.dialect import upsert
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import EVICTIONS, FORECASTS

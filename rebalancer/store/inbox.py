@@ -1,4 +1,4 @@
-"""Alerts of one cluster, kept until they are over: the adapter behind `model.ports.Inbox`.
+"""Alerts of one cluster, kept until they are over: the adapter behind `model.decisions.ports.Inbox`.
 
 Any replica receives, the leader works them off. A delivery has been committed before Alertmanager gets its 200, so
 neither a restart nor a change of leaders loses one; the same delivery again changes nothing. A large one is written in
@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, bindparam, func, or_, select, tuple_, update
 
-from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received
-from rebalancer.model.ports import Clock
+from rebalancer.model.decisions.alerts import Alert, AlertEpisode, EpisodeState, Received
+from rebalancer.model.decisions.ports import Clock
 from rebalancer.store.db.dialect import read_clock, upsert
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import ALERT_EPISODES

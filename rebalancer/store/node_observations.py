@@ -10,10 +10,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, select
 
-from rebalancer.model.effect import NodeObservation
-from rebalancer.model.eviction import MAY_HAVE_HAPPENED
+from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED
+from rebalancer.model.measured.usage import CPU
 from rebalancer.model.reason import Reason
-from rebalancer.model.usage import CPU
+from rebalancer.model.records.effect import NodeObservation
 from rebalancer.store.db.effect_tables import NODE_MEASUREMENTS, unpack_node_measurements
 from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, EVICTIONS, FINDINGS, REFUSALS
 

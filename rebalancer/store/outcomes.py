@@ -1,4 +1,4 @@
-"""Outcomes of one cluster's forecasts: the adapter behind `model.outcomes.OutcomeRecords`.
+"""Outcomes of one cluster's forecasts: the adapter behind `model.measured.outcomes.OutcomeRecords`.
 
 A row is one resource of one pool in one period, with the figures of all its nodes in one packed value of single
 precision, about 10 kB.
@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 from sqlalchemy import Connection, Engine, Row, Select, bindparam, select, update
 
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.outcomes import ForecastOutcomes
-from rebalancer.model.ports import Clock
-from rebalancer.model.usage import CPU
+from rebalancer.model.decisions.ports import Clock
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.measured.outcomes import ForecastOutcomes
+from rebalancer.model.measured.usage import CPU
 from rebalancer.store.db.dialect import upsert
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import FORECAST_OUTCOMES

@@ -5,8 +5,8 @@ from functools import partial
 from importlib import import_module
 
 from rebalancer.policy.schema.strategies import Need, PluginStrategy, Strategy
-from rebalancer.strategies.plugins import find_safely, plugin
-from rebalancer.strategies.view import Findings, StrategyView
+from rebalancer.strategies.external.plugins import find_safely, plugin
+from rebalancer.strategies.interface.view import Findings, StrategyView
 
 Find = Callable[[StrategyView], Findings]
 

@@ -15,8 +15,8 @@ server   uvicorn in a thread, TLS
 """
 
 from rebalancer.web.app import WebPorts, make_app, make_health_app
-from rebalancer.web.auth import Auth
+from rebalancer.web.http.auth import Auth
+from rebalancer.web.http.server import WebServer
 from rebalancer.web.metrics import Metrics
-from rebalancer.web.server import WebServer
 
 __all__ = ["Auth", "Metrics", "WebPorts", "WebServer", "make_app", "make_health_app"]

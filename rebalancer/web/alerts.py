@@ -13,8 +13,8 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from rebalancer.model.alerts import Alert
-from rebalancer.model.usage import CPU
+from rebalancer.model.decisions.alerts import Alert
+from rebalancer.model.measured.usage import CPU
 from rebalancer.policy.schema.alerts import Alerts
 
 MAX_ALERTS = 10_000

@@ -15,17 +15,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from rebalancer.model.alerts import Received
+from rebalancer.model.decisions.alerts import Received
+from rebalancer.model.decisions.ports import Inbox
 from rebalancer.model.errors import ConfigError, RebalancerError, UnsafeDataError
-from rebalancer.model.ports import Inbox
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.web.alerts import MAX_ALERTS, PayloadError, one_line, read_payload, select
-from rebalancer.web.auth import Auth, Denial
-from rebalancer.web.bodies import error, read_body
-from rebalancer.web.dashboard import dashboard_routes
+from rebalancer.web.http.auth import Auth, Denial
+from rebalancer.web.http.bodies import error, read_body
+from rebalancer.web.http.origin import foreign
 from rebalancer.web.metrics import Metrics
-from rebalancer.web.origin import foreign
-from rebalancer.web.views import Views
+from rebalancer.web.pages.dashboard import dashboard_routes
+from rebalancer.web.pages.views import Views
 
 logger = logging.getLogger("rebalancer.web")
 

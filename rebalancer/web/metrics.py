@@ -8,12 +8,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Plat
 from prometheus_client.exposition import choose_encoder
 
 from rebalancer import __version__
-from rebalancer.model.effect import Outcome
-from rebalancer.model.forecasts import Verdict
+from rebalancer.model.measured.usage import CPU
 from rebalancer.model.reason import MissReason
-from rebalancer.model.usage import CPU
+from rebalancer.model.records.effect import Outcome
+from rebalancer.model.records.forecasts import Verdict
 from rebalancer.web.alerts import Ignored
-from rebalancer.web.auth import Denial
+from rebalancer.web.http.auth import Denial
 
 _CYCLE_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _STAGE_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)

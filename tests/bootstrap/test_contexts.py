@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap import contexts
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.commands import contexts
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import CycleContext, NullProgress, SystemClock
 from rebalancer.policy.schema.strategies import Need
 from rebalancer.strategies import registry
-from rebalancer.strategies.plugins import NoArgs, Plugin
+from rebalancer.strategies.external.plugins import NoArgs, Plugin
 from tests.builders import a_policy
 
 PLUGIN = "example.com/ByDays"

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from rebalancer.bootstrap.doctor import Check, diagnose
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.commands.doctor import Check, diagnose
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cli.main import app
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.policy import load_policy

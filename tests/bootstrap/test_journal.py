@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rebalancer.bootstrap.journal import journal_covers, recording_from_journal, stored_usage
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.recordings.journal import journal_covers, recording_from_journal, stored_usage
 from rebalancer.cycle.context import NullProgress
 from rebalancer.model.errors import ConfigError, UnsafeDataError
-from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock
-from rebalancer.model.recording import Recording
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock
+from rebalancer.model.recordings.recording import Recording
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import BlockStore, DayJournal
 from tests.builders import NOW, a_node, a_pod, a_policy, cluster

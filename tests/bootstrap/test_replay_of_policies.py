@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap.replay import replay
-from rebalancer.cycle import planning
+from rebalancer.bootstrap.recordings.replay import replay
+from rebalancer.cycle.plan import planning
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.recording import Recording
+from rebalancer.model.recordings.recording import Recording
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.comparison.summary import summary_of
 from rebalancer.replay.comparison.variants import Variant

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap import replay as replays
-from rebalancer.bootstrap.replay import Source
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.recordings import replay as replays
+from rebalancer.bootstrap.recordings.replay import Source
 from rebalancer.cycle.context import NullProgress
 from tests.builders import a_policy
 

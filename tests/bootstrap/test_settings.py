@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
 
 
 def test_the_newline_at_the_end_of_a_secret_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

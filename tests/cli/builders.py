@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.model.eviction import Eviction, Outcome
+from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.reason import Reason
-from rebalancer.model.recording import Gap
-from rebalancer.model.replay import Blocked, Replay, ReplayedCycle, ReplayRun
+from rebalancer.model.recordings.recording import Gap
+from rebalancer.model.recordings.replay import Blocked, Replay, ReplayedCycle, ReplayRun
 from tests.builders import an_eviction
 
 START = 1_789_948_800.0

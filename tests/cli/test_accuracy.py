@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict
-from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast, Verdict
 from rebalancer.store import open_records, upgrade
 from tests.evaluation.builders import a_truth, made_at
 from tests.programs.cli import Result, policy_for, rebalancer, write_policy

@@ -10,8 +10,16 @@ from rich.console import Console
 
 from rebalancer.cli.output.cycle import cycle_document, print_cycle
 from rebalancer.cli.output.json import encode
-from rebalancer.model.eviction import Outcome, PodAmount, TargetNode
-from rebalancer.model.plan import CycleReport, Goal, NodeLine, PodRefusal, RemainingHotNode, ResourceExcess, Trigger
+from rebalancer.model.decisions.eviction import Outcome, PodAmount, TargetNode
+from rebalancer.model.decisions.plan import (
+    CycleReport,
+    Goal,
+    NodeLine,
+    PodRefusal,
+    RemainingHotNode,
+    ResourceExcess,
+    Trigger,
+)
 from rebalancer.model.reason import Reason
 from tests.builders import an_eviction
 from tests.store.builders import build_finding

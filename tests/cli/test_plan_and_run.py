@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap import contexts
+from rebalancer.bootstrap.commands import contexts
 from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.lab import Lab
 from tests.programs.in_process import run_here

@@ -15,12 +15,12 @@ import yaml
 
 from bench.replay_cluster import START as MONDAY
 from bench.replay_cluster import make
-from rebalancer.bootstrap import replay as replays
-from rebalancer.bootstrap.paths import newest_replay
+from rebalancer.bootstrap.process.paths import newest_replay
+from rebalancer.bootstrap.recordings import replay as replays
 from rebalancer.cli.common import Stopped, parse_policy
 from rebalancer.cli.main import _stop, app
-from rebalancer.model.recording import Gap, Recording
-from rebalancer.model.replay import Replay
+from rebalancer.model.recordings.recording import Gap, Recording
+from rebalancer.model.recordings.replay import Replay
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.comparison.variants import Variant
 from tests.cli.builders import HOUR, START, a_replay, a_run

@@ -14,7 +14,7 @@ from rebalancer.cli.output.json import as_text, encode
 from rebalancer.cli.output.replay import print_replay, replay_document, replay_schema, when
 from rebalancer.cli.output.tables import Screen
 from rebalancer.model.reason import Reason
-from rebalancer.model.replay import Replay, ReplayedCycle
+from rebalancer.model.recordings.replay import Replay, ReplayedCycle
 from rebalancer.replay.comparison.summary import summary_of
 from tests.cli.builders import HOUR, START, a_replay, a_run
 

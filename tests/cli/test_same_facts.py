@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap import contexts, history, ledger_view
+from rebalancer.bootstrap.commands import contexts, ledger_view
+from rebalancer.bootstrap.wiring import history
 from rebalancer.cli.output.progress import TerminalProgress
-from rebalancer.cycle.waiting import READY
+from rebalancer.cycle.evict.waiting import READY
 from rebalancer.lab import Lab
 from rebalancer.store import SqlLedger, open_records
 from tests.programs.cli import Result

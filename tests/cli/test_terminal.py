@@ -16,8 +16,8 @@ from rebalancer.cli.output.tables import plain_table
 from rebalancer.cli.output.times import localised
 from rebalancer.cli.registry import COMMANDS
 from rebalancer.lab import Lab
-from rebalancer.model.document import DIMENSIONS
-from rebalancer.model.figures import clock_time
+from rebalancer.model.notation.document import DIMENSIONS
+from rebalancer.model.notation.figures import clock_time
 from rebalancer.store import upgrade
 from tests.cli import test_accuracy
 from tests.cli.test_report import WEEK

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rebalancer.constraints.guards import GuardView, guarded
+from rebalancer.constraints.pods.guards import GuardView, guarded
+from rebalancer.model.cluster.snapshot import RUNNING, ClusterSnapshot, Owner
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import RUNNING, ClusterSnapshot, Owner
 from rebalancer.policy.schema.guards import Guards
 from tests.builders import NOW, APod, a_node, a_pod, cluster
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
-from rebalancer.constraints.windows import CHANGE_WINDOW
-from rebalancer.model.eviction import Eviction, TargetNode
-from rebalancer.model.limits import (
+from rebalancer.constraints.moves.windows import CHANGE_WINDOW
+from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.decisions.eviction import Eviction, TargetNode
+from rebalancer.model.decisions.limits import (
     EVERY_NODE,
     EvictionBackoff,
     LedgerEntry,
@@ -19,7 +20,6 @@ from rebalancer.model.limits import (
     Scope,
 )
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import Service
 from tests.builders import NOW, APod, a_door, a_node, a_pod, a_policy, cluster, pods_in, replicas, some_limits
 
 NODES = [a_node("n1"), a_node("n2"), a_node("n3")]

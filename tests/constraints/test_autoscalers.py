@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from rebalancer.constraints.guards import guarded
-from rebalancer.model.autoscaling import VPA_UPDATES, HorizontalAutoscaler
+from rebalancer.constraints.pods.guards import guarded
+from rebalancer.model.cluster.autoscaling import VPA_UPDATES, HorizontalAutoscaler
+from rebalancer.model.cluster.snapshot import PodStatus
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import PodStatus
 from tests.builders import NOW, a_node, a_pod, cluster
 from tests.constraints.builders import asked, view_of
 

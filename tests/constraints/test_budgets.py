@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from rebalancer.constraints.budgets import BudgetRoom
-from rebalancer.model.objects import LabelSelector, Requirement
+from rebalancer.constraints.moves.budgets import BudgetRoom
+from rebalancer.model.cluster.objects import LabelSelector, Requirement
+from rebalancer.model.cluster.snapshot import FAILED, PENDING, SUCCEEDED, ClusterSnapshot, DisruptionBudget
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import FAILED, PENDING, SUCCEEDED, ClusterSnapshot, DisruptionBudget
 from tests.builders import a_budget, a_node, a_pod, cluster, replicas
 
 

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from rebalancer.constraints.guards import GUARDS, guarded, parse_flag
-from rebalancer.model.annotations import KEPT, OWN_PREFIX, VETOES, is_kept
-from rebalancer.model.autoscaling import VPA_UPDATES
+from rebalancer.constraints.pods.guards import GUARDS, guarded, parse_flag
+from rebalancer.model.cluster.annotations import KEPT, OWN_PREFIX, VETOES, is_kept
+from rebalancer.model.cluster.autoscaling import VPA_UPDATES
+from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, Owner
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import FAILED, SUCCEEDED, Owner
 from tests.builders import APod, a_node, a_pod, cluster, replicas
 from tests.constraints.builders import OPT, an_owner, asked, code, noted, view_of
 

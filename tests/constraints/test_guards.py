@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from rebalancer.model.cluster.snapshot import FAILED, PENDING, SUCCEEDED, UNKNOWN
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import FAILED, PENDING, SUCCEEDED, UNKNOWN
 from tests.constraints.builders import OPT, an_owner, asked, code, noted, volume
 
 

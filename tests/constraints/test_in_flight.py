@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, EvictionProgress, follow, typical_start_up
-from rebalancer.model.eviction import Eviction, TargetNode
-from rebalancer.model.snapshot import FAILED, PENDING, SUCCEEDED, Owner, Service
+from rebalancer.constraints.moves.in_flight import CLOCK_SLACK_SECONDS, EvictionProgress, follow, typical_start_up
+from rebalancer.model.cluster.snapshot import FAILED, PENDING, SUCCEEDED, Owner, Service
+from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from tests.builders import NOW, APod, a_node, a_pod, cluster
 
 NODES = [a_node("n1"), a_node("n2"), a_node("n3")]

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rebalancer.constraints.levels import NO_LEVEL, cost_of, level_of
+from rebalancer.constraints.pods.levels import NO_LEVEL, cost_of, level_of
+from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import Pod
 from rebalancer.policy.schema.levels import LEVEL_KEY, ServiceLevels
 from rebalancer.policy.schema.types import FieldError
 from tests.builders import a_node, a_pod, cluster

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rebalancer.constraints.lists import refuses
+from rebalancer.constraints.pods.lists import refuses
+from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import Pod
 from rebalancer.policy.schema.lists import ListRule, Lists
 from tests.builders import a_node, a_pod, cluster
 

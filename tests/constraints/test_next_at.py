@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rebalancer.constraints.limits import refusal_for
-from rebalancer.model.limits import Check, Denied, Pause, Scope
+from rebalancer.constraints.moves.limits import refusal_for
+from rebalancer.model.decisions.limits import Check, Denied, Pause, Scope
 from rebalancer.model.reason import Reason, Refusal
 from tests.builders import NOW, a_node, a_policy, plan_all, replicas
 

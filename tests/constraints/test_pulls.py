@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from rebalancer.constraints.admission import EvictionAdmission
-from rebalancer.constraints.limits import describe_check, refusal_for
-from rebalancer.model.figures import size
-from rebalancer.model.limits import Check, Denied, LedgerEntry, Pause, Scope
+from rebalancer.constraints.moves.limits import describe_check, refusal_for
+from rebalancer.model.decisions.limits import Check, Denied, LedgerEntry, Pause, Scope
+from rebalancer.model.notation.figures import size
 from rebalancer.model.reason import Reason
 from rebalancer.policy.schema.limits import ReplacementLimits
 from tests.builders import GIB, NOW, some_limits

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from rebalancer.constraints.quotas import QuotaRoom
-from rebalancer.model.quota import QuotaScope, ResourceQuota
+from rebalancer.constraints.moves.quotas import QuotaRoom
+from rebalancer.model.cluster.quota import QuotaScope, ResourceQuota
+from rebalancer.model.cluster.snapshot import SUCCEEDED
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import SUCCEEDED
 from tests.builders import (
     GIB,
     APod,

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from rebalancer.constraints.scale_up import scale_ups
-from rebalancer.model.objects import Taint
+from rebalancer.constraints.pauses.scale_up import scale_ups
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.snapshot import PENDING
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import PENDING
 from rebalancer.policy.pools import NodePools
 from tests.builders import NOW, ANode, APod, a_door, a_node, a_pod, a_policy, an_eviction, cluster
 
@@ -101,7 +101,7 @@ def test_only_moves_that_cool_wait_for_the_end_of_a_scale_up() -> None:
 
 def test_of_pods_that_wait_alike_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr("rebalancer.constraints.scale_up._takes", lambda snapshot, node, pod: asked.append(pod))
+    monkeypatch.setattr("rebalancer.constraints.pauses.scale_up._takes", lambda snapshot, node, pod: asked.append(pod))
     jobs = [a_pod(f"j{at}", owner=f"j{at}", phase=PENDING, unschedulable=True, age=60.0) for at in range(50)]
     assert found(nodes(10, 40.0), *jobs, a_pod("z", cpu=900.0, phase=PENDING, unschedulable=True, age=60.0)) is None
     assert len(asked) == 2

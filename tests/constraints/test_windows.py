@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from rebalancer.constraints.windows import (
+from rebalancer.constraints.moves.windows import (
     CHANGE_WINDOW,
     ChangeWindows,
     Outlook,
@@ -12,7 +12,7 @@ from rebalancer.constraints.windows import (
     describe,
     next_opening,
 )
-from rebalancer.model.limits import Scope
+from rebalancer.model.decisions.limits import Scope
 from rebalancer.model.reason import Reason
 from rebalancer.policy.schema.windows import Window, WindowState, parse_change_window
 from tests.builders import a_node, a_pod, cluster, pods_in

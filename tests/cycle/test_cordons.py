@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.commands.contexts import acting_context
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import CycleContext, NullProgress
-from rebalancer.cycle.cordons import cordon_requests, cordoned_by_others, lasting
+from rebalancer.cycle.plan.cordons import cordon_requests, cordoned_by_others, lasting
 from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.soft_taints import our_cordons
 from rebalancer.kube.snapshot.times import rfc3339
 from rebalancer.lab import Lab
-from rebalancer.model.objects import Taint
-from rebalancer.model.plan import CycleReport, Finding, Goal
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.steering import DRAINING, HOT, MAINTENANCE, SOFT_TAINT
+from rebalancer.model.decisions.plan import CycleReport, Finding, Goal
 from rebalancer.model.reason import Reason
-from rebalancer.model.steering import DRAINING, HOT, MAINTENANCE, SOFT_TAINT
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
 from tests.builders import NOW, ANode, a_node, a_policy

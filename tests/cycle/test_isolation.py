@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.commands.contexts import acting_context
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.isolation import isolated
 from rebalancer.cycle.run import run_cycle
-from rebalancer.forecast.leaks import MemoryLeak
+from rebalancer.forecast.memory.leaks import MemoryLeak
 from rebalancer.lab import Lab
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from tests.stories.scenarios.stage import START, a_machine, a_scenario, service, stories_policy
 

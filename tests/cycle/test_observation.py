@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from rebalancer.constraints.admission import LedgerState
-from rebalancer.cycle import observation
-from rebalancer.cycle.observation import Observation, find, unsafe
-from rebalancer.model.history import SLOTS
-from rebalancer.model.peaks import ServiceDayProfiles
+from rebalancer.cycle.observe import observation
+from rebalancer.cycle.observe.observation import Observation, find, unsafe
+from rebalancer.model.measured.history import SLOTS
+from rebalancer.model.measured.peaks import ServiceDayProfiles
 from rebalancer.policy.schema.strategies import Strategy
 from rebalancer.strategies import Findings, StrategyView
 from rebalancer.strategies.registry import Find

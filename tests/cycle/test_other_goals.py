@@ -10,14 +10,14 @@ from rich.console import Console
 
 from rebalancer.cli.output.cycle import cycle_document, print_cycle
 from rebalancer.cli.output.json import encode
-from rebalancer.cycle.scheduled_assessments import assessments_of
+from rebalancer.cycle.evict.scheduled_assessments import assessments_of
 from rebalancer.daemon.telemetry import count, publish_events
 from rebalancer.lab import Breaks
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.plan import CycleReport, Finding, Goal, PodRefusal, Trigger
+from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.cluster.steering import DRAINING, MAINTENANCE
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, PodRefusal, Trigger
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import Owner
-from rebalancer.model.steering import DRAINING, MAINTENANCE
 from rebalancer.strategies import Findings
 from rebalancer.web import Metrics
 from tests.builders import NOW, a_policy

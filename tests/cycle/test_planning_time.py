@@ -8,16 +8,16 @@ import pytest
 
 from rebalancer.constraints import admission
 from rebalancer.constraints.admission import LedgerState
-from rebalancer.cycle import planning
 from rebalancer.cycle.context import MAX_PLANNING_SECONDS
-from rebalancer.cycle.observation import Observation
-from rebalancer.cycle.planning import PlanningSession
-from rebalancer.cycle.simulation import apply_taints
+from rebalancer.cycle.observe.observation import Observation
+from rebalancer.cycle.plan import planning
+from rebalancer.cycle.plan.planning import PlanningSession
+from rebalancer.cycle.plan.simulation import apply_taints
 from rebalancer.cycle.soft_taints import SoftTaintController
-from rebalancer.model.plan import CycleReport, Trigger
+from rebalancer.model.cluster.scheduler import SchedulerConfig
+from rebalancer.model.cluster.snapshot import Pod
+from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.scheduler import SchedulerConfig
-from rebalancer.model.snapshot import Pod
 from tests.builders import NOW, a_policy, cluster, found_in, usage_of, view_of
 from tests.planner.builders.plans import ANY_REPLICAS, cold, hot, single
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from rebalancer.cycle.plugin_limit import find_within
+from rebalancer.cycle.observe.plugin_limit import find_within
 from rebalancer.model.errors import ConfigError
 from rebalancer.strategies import Findings, StrategyView
 from tests.builders import a_node, a_pod, a_policy, cluster, usage_of, view_of

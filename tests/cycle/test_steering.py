@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from rebalancer.cycle.soft_taints import SoftTaintController, our_taints
-from rebalancer.model.objects import Taint
-from rebalancer.model.steering import SOFT_TAINT
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.steering import SOFT_TAINT
 from tests.builders import a_node, cluster
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from rebalancer.cycle.alert_requests import ActionableEpisode, AlertedNodes, RejectedEpisode, resolve_episode
+from rebalancer.cycle.triggers.alert_requests import ActionableEpisode, AlertedNodes, RejectedEpisode, resolve_episode
 from rebalancer.lab import node, scenario, workload
-from rebalancer.model.alerts import Alert, AlertEpisode, ThresholdOverride
+from rebalancer.model.decisions.alerts import Alert, AlertEpisode, ThresholdOverride
+from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.eviction import Eviction
 from rebalancer.policy import load_policy
 from rebalancer.store import open_records
-from rebalancer.strategies.low_node_utilization import find
+from rebalancer.strategies.utilization.low_node_utilization import find
 from tests.builders import NO_LIMITS, NOW, a_node, a_pod, a_policy, an_eviction, cluster, usage_of, view_of
 from tests.daemon.test_worker import Around, around
 from tests.e2e.servers import ALERT

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.cycle.alert_requests import (
+from rebalancer.cycle.triggers.alert_requests import (
     ActionableEpisode,
     AlertedNodes,
     RejectedEpisode,
@@ -14,8 +14,8 @@ from rebalancer.cycle.alert_requests import (
     record_results,
     resolve_episode,
 )
-from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received, ThresholdOverride
-from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal, Trigger
+from rebalancer.model.decisions.alerts import Alert, AlertEpisode, EpisodeState, Received, ThresholdOverride
+from rebalancer.model.decisions.plan import CycleReport, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import NOW, a_node, a_policy, cluster

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.cycle.alert_requests import (
+from rebalancer.cycle.triggers.alert_requests import (
     ActionableEpisode,
     AlertedNodes,
     RejectedEpisode,
@@ -14,9 +14,9 @@ from rebalancer.cycle.alert_requests import (
     resolve_episode,
     with_alerts,
 )
-from rebalancer.model.alerts import Alert, AlertEpisode, ThresholdOverride
-from rebalancer.model.eviction import Eviction, Outcome, PodAmount
-from rebalancer.model.plan import CycleReport, NodeLine, ResourceExcess, ResourceShare, Trigger
+from rebalancer.model.decisions.alerts import Alert, AlertEpisode, ThresholdOverride
+from rebalancer.model.decisions.eviction import Eviction, Outcome, PodAmount
+from rebalancer.model.decisions.plan import CycleReport, NodeLine, ResourceExcess, ResourceShare, Trigger
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import NOW, a_node, a_policy, an_eviction, cluster, replicas
 from tests.daemon.test_alert_requests import Notes

@@ -10,11 +10,11 @@ from structlog.testing import capture_logs
 
 from rebalancer.daemon import journaling
 from rebalancer.daemon.journaling import JournalWriter
-from rebalancer.model.alerts import AlertEpisode
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.alerts import AlertEpisode
+from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.journal import ReadUsage
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.recordings.journal import ReadUsage
 from tests.builders import NOW, a_node, an_eviction, cluster, usage_of
 
 NO_USAGE = usage_of(cluster([a_node("n1")], []), [a_node("n1")], [])

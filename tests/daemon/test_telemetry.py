@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from rebalancer.daemon.telemetry import clear_memory_leaks, count, record_forecast_run
-from rebalancer.forecast.leaks import MemoryLeak
-from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal, Trigger
+from rebalancer.forecast.memory.leaks import MemoryLeak
+from rebalancer.model.decisions.plan import CycleReport, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.web import Metrics
 from tests.builders import NOW, cluster

@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.daemon.telemetry import EffectTelemetry
-from rebalancer.model.effect import DayRow
+from rebalancer.model.records.effect import DayRow
 from rebalancer.web import Metrics
 from tests.effect.builders import DAY, a_row
 

@@ -4,11 +4,11 @@ import threading
 import time
 from itertools import pairwise
 
-from rebalancer.cycle.request import CycleRequest, RequestScope
+from rebalancer.cycle.triggers.request import CycleRequest, RequestScope
 from rebalancer.daemon.serve import StoppableClock
 from rebalancer.daemon.triggers import Timer, TriggerQueue
-from rebalancer.model.alerts import ThresholdOverride
-from rebalancer.model.plan import Trigger
+from rebalancer.model.decisions.alerts import ThresholdOverride
+from rebalancer.model.decisions.plan import Trigger
 from tests.builders import a_policy
 
 POOLS = {"n1": "general", "n2": "general", "n3": "gpu"}

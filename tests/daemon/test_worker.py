@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap.active import Active
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.alert_requests import ActionableEpisode, with_alerts
+from rebalancer.bootstrap.commands.contexts import acting_context
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.cycle.context import NullProgress
-from rebalancer.cycle.request import CycleRequest, RequestScope
+from rebalancer.cycle.triggers.alert_requests import ActionableEpisode, with_alerts
+from rebalancer.cycle.triggers.request import CycleRequest, RequestScope
 from rebalancer.daemon.triggers import TriggerQueue
 from rebalancer.daemon.worker import SHORTEST_NAP_SECONDS, Heartbeat, Worker
 from rebalancer.lab import Lab, node, scenario, workload
-from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received, ThresholdOverride
+from rebalancer.model.decisions.alerts import Alert, AlertEpisode, EpisodeState, Received, ThresholdOverride
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.plan import CycleReport, Trigger
+from rebalancer.model.decisions.ports import Inbox
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.plan import CycleReport, Trigger
-from rebalancer.model.ports import Inbox
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import open_records
 from tests.e2e.servers import ALERT, alert_policy

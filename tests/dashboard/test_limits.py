@@ -1,7 +1,7 @@
 """What cools down: for how long, and what is free first."""
 
 from rebalancer.dashboard.limits import cooldowns
-from rebalancer.model.limits import LedgerEntry, Scope
+from rebalancer.model.decisions.limits import LedgerEntry, Scope
 from tests.builders import NOW, a_policy
 
 POLICY = a_policy(safety={"cooldowns": {"node": "5m", "service": "10m", "serviceNode": "1h"}})

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from rebalancer.dashboard.nodes import ExpectedPeaks, MeasuredCpu, NodeView, node_view
-from rebalancer.model.objects import Taint
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.steering import SOFT_TAINT
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.web.views import NodeState
+from rebalancer.web.pages.views import NodeState
 from tests.builders import NOW, ANode, a_node, a_policy, cluster, replicas, usage_of
 from tests.strategies.test_resources import amounts
 

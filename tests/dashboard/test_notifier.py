@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.daemon.notifying import BREAKERS_EVERY_SECONDS, Notifier
-from rebalancer.model.notifications import Notification
+from rebalancer.model.records.notifications import Notification
 from rebalancer.notifications.outbox import Outbox
 from rebalancer.policy.schema.notifications import Notifications
 from tests.dashboard.test_views import Shown, it

@@ -5,7 +5,7 @@ from dataclasses import replace
 import yaml
 
 from rebalancer.dashboard.views import LiveViews
-from rebalancer.model.eviction import Outcome
+from rebalancer.model.decisions.eviction import Outcome
 from tests.dashboard.test_views import Shown, it
 
 __all__ = ["it"]

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from rebalancer.bootstrap.active import Active
-from rebalancer.bootstrap.paths import newest_replay
+from rebalancer.bootstrap.process.paths import newest_replay
+from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.cycle.context import SystemClock
 from rebalancer.dashboard.views import LiveViews, Sources
 from tests.builders import a_policy

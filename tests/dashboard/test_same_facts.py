@@ -10,17 +10,17 @@ import pytest
 import yaml
 from rich.console import Console
 
-from rebalancer.bootstrap import ledger_view
+from rebalancer.bootstrap.commands import ledger_view
 from rebalancer.cli.commands import report
 from rebalancer.cli.output.cycle import print_cycle
 from rebalancer.cli.output.report_tables import print_report
 from rebalancer.daemon.telemetry import count
 from rebalancer.dashboard.views import LiveViews
 from rebalancer.lab import Lab
-from rebalancer.model.figures import millicores, percent
+from rebalancer.model.notation.figures import millicores, percent
 from rebalancer.notifications.messages import evictions
 from rebalancer.web import Metrics
-from rebalancer.web.report_page import render_report
+from rebalancer.web.pages.report_page import render_report
 from tests.dashboard.test_views import ANY, Shown, a_day
 from tests.e2e.servers import alert_policy
 from tests.programs.in_process import run_here

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap.active import Active
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.commands.contexts import acting_context
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.cycle.context import CycleContext, NullProgress
-from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.cycle.run import run_cycle
+from rebalancer.cycle.triggers.request import CycleRequest, RequestScope
 from rebalancer.dashboard.views import CYCLES_AT_ONCE, LiveViews, Sources
-from rebalancer.forecast.leaks import MemoryLeak
+from rebalancer.forecast.memory.leaks import MemoryLeak
 from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.lab import Lab, node, scenario, workload
-from rebalancer.model.alerts import Alert, ThresholdOverride
-from rebalancer.model.figures import percent
-from rebalancer.model.limits import Scope as LimitScope
-from rebalancer.model.plan import CycleReport, Trigger
+from rebalancer.model.decisions.alerts import Alert, ThresholdOverride
+from rebalancer.model.decisions.limits import Scope as LimitScope
+from rebalancer.model.decisions.plan import CycleReport, Trigger
+from rebalancer.model.notation.figures import percent
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import SqlInbox, SqlLedger, SqlRecords, open_records
-from rebalancer.web.views import NodeSelection, NodeState
+from rebalancer.web.pages.views import NodeSelection, NodeState
 from tests.e2e.servers import alert_policy
 from tests.stories.test_ahead_of_the_peak import MIDNIGHT, a_night
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.model.reason import Reason
 from rebalancer.policy.schema.policy import policy_schema
 from rebalancer.store.db.engine import open_engine

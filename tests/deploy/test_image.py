@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
 from tests.deploy.readers.manifests import DEPLOY, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 import rebalancer
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.daemon.serve import CLEAR_SECONDS, STOP_SECONDS
 from rebalancer.kube.leader.lease import Timing
 from rebalancer.kube.probe import needed_permissions
-from rebalancer.model.match import selector_matches
-from rebalancer.model.steering import SOFT_TAINT
+from rebalancer.model.cluster.match import selector_matches
+from rebalancer.model.cluster.steering import SOFT_TAINT
 from rebalancer.policy import load_policy
-from rebalancer.web.server import parse_listen
+from rebalancer.web.http.server import parse_listen
 from tests.deploy.readers.manifests import (
     OVERLAYS,
     RENDERED,

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from rebalancer.daemon import telemetry as told
-from rebalancer.model.eviction import Outcome
+from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.reason import Reason
-from rebalancer.prometheus.queries import default_freshness_query, default_node_query, default_pod_query
+from rebalancer.prometheus.promql.queries import default_freshness_query, default_node_query, default_pod_query
 from rebalancer.web.alerts import Ignored
 from tests.deploy.programs import promtool, run
 from tests.deploy.readers.manifests import CHART, KUSTOMIZE, ROOT, chart, find

@@ -63,7 +63,7 @@ def test_a_link_to_a_file_that_is_no_page_leads_to_the_repository_or_is_text(sit
     done = build(tmp_path, REPOSITORY_URL="https://forge.example/rebalancer")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "architecture.html").read_text()
-    assert 'href="https://forge.example/rebalancer/blob/main/rebalancer/cycle/calls.py"' in text
+    assert 'href="https://forge.example/rebalancer/blob/main/rebalancer/cycle/evict/calls.py"' in text
 
 
 @pytest.mark.parametrize("line", ["[gone](gone.md)", "[gone](glossary.md#gone)"])

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.policy import load_policy
 from tests.deploy.readers.chart_schema import violations
 from tests.deploy.readers.manifests import CHART, ROOT, VARIANTS, variant_file

@@ -17,14 +17,14 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.commands.contexts import acting_context
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.kube.actions.evict import KubeEvictor
 from rebalancer.kube.client.client import ApiClient
 from rebalancer.policy import load_policy
-from rebalancer.prometheus import reader
+from rebalancer.prometheus.readings import reader
 from rebalancer.store import SqlLedger, SqlRecords
 from rebalancer.store.ledger import ledger
 

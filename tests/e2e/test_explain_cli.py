@@ -13,7 +13,7 @@ import yaml
 
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.lab.scenarios.scenario import load
-from rebalancer.model.scheduler import DEFAULT_WEIGHTS, SchedulerConfig
+from rebalancer.model.cluster.scheduler import DEFAULT_WEIGHTS, SchedulerConfig
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config, profile_fields
 from tests.planner.test_advice import RICH
 from tests.programs.cli import Result, policy_for, rebalancer, write_policy

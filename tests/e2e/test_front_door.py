@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.daemon.serve import web_address
 from rebalancer.model.errors import ConfigError
 from tests.e2e.servers import DaemonProcess, alert_policy, daemon, delivery, until, warm_lab

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.bootstrap.paths import shipped
+from rebalancer.bootstrap.process.paths import shipped
 from tests.programs.cli import begin, rebalancer
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.lab import Lab, node, scenario, workload
-from rebalancer.model.steering import MAINTENANCE
+from rebalancer.model.cluster.steering import MAINTENANCE
 from tests.e2e.servers import DaemonProcess, daemon, evicted, until
 from tests.programs.cli import policy_for
 from tests.stories.readers import GENEROUS, Watch, cordoned, moved_once, pods_by_node

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.bootstrap.paths import shipped
+from rebalancer.bootstrap.process.paths import shipped
 from rebalancer.lab import Lab
 from rebalancer.lab.prometheus.real import installed
 from tests.lab.conftest import Client

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.commands.contexts import acting_context
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cli.commands.demo import demo_policy
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.run import run_cycle

@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rebalancer.model.effect import (
+from rebalancer.model.reason import Reason
+from rebalancer.model.records.effect import (
     Assessment,
     DayRow,
     HotEpisode,
@@ -14,7 +15,6 @@ from rebalancer.model.effect import (
     PoolHour,
     Step,
 )
-from rebalancer.model.reason import Reason
 
 DAY = 20_850
 """Monday, 2027-02-01."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.effect.account import PodNow, account, measured_relief, outcome_of, planned_relief
-from rebalancer.model.effect import ChangeBreakdown, Outcome, PodBefore
+from rebalancer.model.records.effect import ChangeBreakdown, Outcome, PodBefore
 from tests.effect.builders import a_pod, an_assessment
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from rebalancer.effect.blocked import why_blocked
-from rebalancer.model.effect import NodeObservation
 from rebalancer.model.reason import BlockedReason, Reason
+from rebalancer.model.records.effect import NodeObservation
 from tests.effect.builders import a_finding
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from rebalancer.effect.cluster import over_days, summaries
-from rebalancer.model.effect import PoolHour, Rate
+from rebalancer.model.records.effect import PoolHour, Rate
 from tests.effect.builders import DAY, an_hour
 
 FIRST = DAY * 24

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.effect.comparison import Comparison, Interval, compare
-from rebalancer.model.effect import PoolHour
+from rebalancer.model.records.effect import PoolHour
 from rebalancer.policy.schema.forecast import Event
 from tests.effect.builders import DAY, an_hour
 

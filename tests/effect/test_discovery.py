@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from rebalancer.effect.discovery import MISSES_BY_CODE, attribute_episode
-from rebalancer.model.effect import HotEpisode, NodeObservation, Outcome, Step
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
+from rebalancer.model.records.effect import HotEpisode, NodeObservation, Outcome, Step
 from tests.effect.builders import MINUTE, STRATEGY, T0, a_finding, a_look, a_sighting, an_assessment, an_episode
 
 HOUR = 60

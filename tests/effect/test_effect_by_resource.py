@@ -12,7 +12,7 @@ from rebalancer.effect.discovery import attribute_episode
 from rebalancer.effect.messages import sentence
 from rebalancer.effect.rates import day_rows
 from rebalancer.effect.report import Report, make_report
-from rebalancer.model.effect import Assessment, Outcome, PodBefore
+from rebalancer.model.records.effect import Assessment, Outcome, PodBefore
 from tests.effect.builders import DAY, STRATEGY, a_finding, an_assessment, an_episode
 from tests.effect.test_feedback import BRAKE, learned
 from tests.effect.test_feedback import made as made_in_cycle

@@ -7,9 +7,9 @@ import yaml
 
 from rebalancer.effect.comparison import ENOUGH_DAYS, MOVED
 from rebalancer.evaluation.reporting import FORECASTS_SECONDS
-from rebalancer.model.effect import Outcome
-from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.reason import BlockedReason, MissReason
+from rebalancer.model.records.effect import Outcome
 from rebalancer.policy.schema.policy import Effect
 from rebalancer.store.retention import details, pruning
 from rebalancer.web.metrics import described

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.effect.feedback import BREAKER_OPEN_SECONDS, TWICE_WITHIN_SECONDS, Feedback, feedback
-from rebalancer.model.effect import Assessment, ChangeBreakdown, Outcome, PodBefore, Step
+from rebalancer.model.records.effect import Assessment, ChangeBreakdown, Outcome, PodBefore, Step
 from rebalancer.policy.schema.safety import EffectivenessBreaker
 from tests.builders import an_eviction
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from rebalancer.effect.messages import shown
 from rebalancer.effect.rates import RateLine, day_of, day_rows, merged, monday_of, rates, trend
-from rebalancer.model.document import DIMENSIONS
-from rebalancer.model.effect import Assessment, DayRow, HotEpisode, Outcome, Rate, Step
-from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
+from rebalancer.model.notation.document import DIMENSIONS
 from rebalancer.model.reason import BlockedReason, MissReason
+from rebalancer.model.records.effect import Assessment, DayRow, HotEpisode, Outcome, Rate, Step
+from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
 from tests.effect.builders import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode
 
 

@@ -11,11 +11,11 @@ from rebalancer.effect.comparison import compare
 from rebalancer.effect.messages import sentence, shown
 from rebalancer.effect.rates import day_rows
 from rebalancer.effect.report import AccuracyLine, Report, make_report
-from rebalancer.model.document import DIMENSIONS
-from rebalancer.model.effect import Assessment, ChangeBreakdown, HotEpisode, Outcome, Rate, Step
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.figures import cores, percent
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.notation.document import DIMENSIONS
+from rebalancer.model.notation.figures import cores, percent
 from rebalancer.model.reason import BlockedReason, MissReason
+from rebalancer.model.records.effect import Assessment, ChangeBreakdown, HotEpisode, Outcome, Rate, Step
 from tests.builders import an_eviction
 from tests.effect.builders import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode, an_hour
 

@@ -4,8 +4,8 @@ import pytest
 
 from rebalancer.effect.rates import day_rows
 from rebalancer.effect.savings import saved_core_hours
-from rebalancer.model.drains import DrainedNode
-from rebalancer.model.effect import PoolHour
+from rebalancer.model.decisions.drains import DrainedNode
+from rebalancer.model.records.effect import PoolHour
 from tests.effect.builders import an_hour
 
 DAY = 20_000

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from rebalancer.effect.rates import day_rows
-from rebalancer.model.effect import Assessment, ChangeBreakdown, HotEpisode, Outcome, PodBefore, PoolHour
-from rebalancer.model.eviction import Outcome as EvictionOutcome
-from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.plan import Trigger
+from rebalancer.model.decisions.eviction import Outcome as EvictionOutcome
+from rebalancer.model.decisions.plan import Trigger
+from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.reason import BlockedReason, MissReason
+from rebalancer.model.records.effect import Assessment, ChangeBreakdown, HotEpisode, Outcome, PodBefore, PoolHour
+from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
 from rebalancer.store import SqlForecasts, SqlRecords, open_records
 from tests.effect.builders import STRATEGY, an_assessment, an_episode, an_hour
 from tests.store.builders import SteppingClock, build_eviction, build_report

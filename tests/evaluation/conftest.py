@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.store import SqlRecords, open_records, upgrade
 from tests.builders import NOW, a_node, a_policy, cluster
 from tests.evaluation.scenarios import Reads, Samples, Shares

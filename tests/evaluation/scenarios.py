@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from rebalancer.evaluation.hot_nodes import LAG_SECONDS, SloReading, evaluate_slo
-from rebalancer.model.effect import (
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Nodes
+from rebalancer.model.decisions.limits import Pause
+from rebalancer.model.errors import ConnectError, RebalancerError
+from rebalancer.model.measured.slo import SloSamples
+from rebalancer.model.records.effect import (
     DayRow,
     EffectRecords,
     HotEpisode,
     PoolHour,
 )
-from rebalancer.model.errors import ConnectError, RebalancerError
-from rebalancer.model.limits import Pause
-from rebalancer.model.slo import SloSamples
-from rebalancer.model.snapshot import ClusterSnapshot, Nodes
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.store import SqlRecords

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from rebalancer.constraints.admission import LedgerState
-from rebalancer.cycle.observation import Observation
-from rebalancer.cycle.scheduled_assessments import assessments_of
+from rebalancer.cycle.evict.scheduled_assessments import assessments_of
+from rebalancer.cycle.observe.observation import Observation
 from rebalancer.effect.feedback import open_breakers, relief_factors
 from rebalancer.evaluation.assessments import AssessmentBatch, derive_feedback, remember, run_due_assessments
-from rebalancer.forecast.pod_cpu import MissingReplica
-from rebalancer.model.effect import Assessment, EffectRecords, Outcome, Step
+from rebalancer.forecast.series.pod_cpu import MissingReplica
+from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.decisions.eviction import Eviction, TargetNode
+from rebalancer.model.decisions.eviction import Outcome as Became
+from rebalancer.model.decisions.plan import CycleReport, NodeLine, Trigger
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.eviction import Eviction, TargetNode
-from rebalancer.model.eviction import Outcome as Became
-from rebalancer.model.plan import CycleReport, NodeLine, Trigger
-from rebalancer.model.snapshot import Service
+from rebalancer.model.records.effect import Assessment, EffectRecords, Outcome, Step
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.safety import EffectivenessBreaker
 from rebalancer.store import SqlRecords, open_records

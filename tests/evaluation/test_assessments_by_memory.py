@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.cycle.observation import Observation
-from rebalancer.cycle.reservation import amounts_of
-from rebalancer.cycle.scheduled_assessments import assessments_of
+from rebalancer.cycle.evict.reservation import amounts_of
+from rebalancer.cycle.evict.scheduled_assessments import assessments_of
+from rebalancer.cycle.observe.observation import Observation
 from rebalancer.effect.account import account, outcome_of
 from rebalancer.evaluation.assessments import run_due_assessments
-from rebalancer.model.effect import Assessment, Outcome, Step
-from rebalancer.model.usage import MEMORY, ResourceUsage
+from rebalancer.model.measured.usage import MEMORY, ResourceUsage
+from rebalancer.model.records.effect import Assessment, Outcome, Step
 from tests.builders import GIB, NOW, APod, a_node, a_pod, a_policy
 from tests.evaluation.test_assessments import SETTLE, a_report, an_eviction, found_by, seen_at
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from rebalancer.cycle.observation import find, observe
-from rebalancer.cycle.scheduled_assessments import assessments_of
+from rebalancer.cycle.evict.scheduled_assessments import assessments_of
+from rebalancer.cycle.observe.observation import find, observe
 from rebalancer.evaluation.assessments import AssessmentBatch, run_due_assessments
 from rebalancer.lab import workload
-from rebalancer.model.effect import EffectRecords, Outcome, Step
-from rebalancer.model.eviction import Outcome as Became
+from rebalancer.model.decisions.eviction import Outcome as Became
+from rebalancer.model.records.effect import EffectRecords, Outcome, Step
 from rebalancer.store import SqlRecords, open_records
 from tests.stories.scenarios.stage import Stage, a_machine, a_scenario, a_stage, burner, moves, service
 

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.cycle.observation import find, observe
+from rebalancer.cycle.evict.scheduled_assessments import assessments_of
+from rebalancer.cycle.observe.observation import find, observe
 from rebalancer.cycle.run import run_cycle
-from rebalancer.cycle.scheduled_assessments import assessments_of
 from rebalancer.evaluation.assessments import run_due_assessments
 from rebalancer.evaluation.hot_nodes import LAG_SECONDS, evaluate_slo
-from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, Outcome, PodBefore, Step
-from rebalancer.model.eviction import Outcome as Became
-from rebalancer.model.limits import Pause, Scope
-from rebalancer.model.plan import CycleReport, Finding, NodeLine, PodRefusal, Trigger
+from rebalancer.model.decisions.eviction import Outcome as Became
+from rebalancer.model.decisions.limits import Pause, Scope
+from rebalancer.model.decisions.plan import CycleReport, Finding, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
-from rebalancer.prometheus.slo import PrometheusSlo
+from rebalancer.model.records.effect import Assessment, DayRow, EffectRecords, HotEpisode, Outcome, PodBefore, Step
+from rebalancer.prometheus.history.slo import PrometheusSlo
 from rebalancer.store import open_records
 from tests.builders import NOW
 from tests.evaluation.scenarios import DAY, HOUR, MINUTE, Reads, hot_between, reads_on

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from rebalancer.evaluation.hot_nodes import evaluate_slo
+from rebalancer.model.decisions.plan import CycleReport, NodeLine, Trigger
 from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.model.plan import CycleReport, NodeLine, Trigger
 from rebalancer.model.reason import MissReason
 from rebalancer.policy.pools import NodePools
 from tests.builders import NOW, a_node, cluster

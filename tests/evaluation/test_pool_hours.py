@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rebalancer.model.effect import (
+from rebalancer.model.records.effect import (
     PoolHour,
 )
 from tests.builders import NOW, a_node, a_pod, cluster

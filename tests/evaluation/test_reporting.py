@@ -10,9 +10,9 @@ import pytest
 
 from rebalancer.effect.report import Report, make_report
 from rebalancer.evaluation.reporting import gather, sources_of
-from rebalancer.model.effect import Rate, Step
-from rebalancer.model.eviction import Outcome as EvictionOutcome
-from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.decisions.eviction import Outcome as EvictionOutcome
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.records.effect import Rate, Step
 from rebalancer.store import SqlEffect, open_engine, open_records, upgrade
 from rebalancer.store.retention.details import keep_for
 from tests.builders import a_policy

@@ -10,8 +10,8 @@ import urllib3
 from rebalancer.kube.client.auth import find_credentials
 from rebalancer.kube.client.client import AnswerLostError, ApiClient
 from rebalancer.kube.leader.lease import LeaseLock
+from rebalancer.model.decisions.limits import Denied
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.limits import Denied
 from rebalancer.store import SqlLedger
 
 ONE_POD = re.compile(r"/pods/[^/]+$")

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from rebalancer.forecast import Arrival, Forecasts, NodeForecast, NodeForecasts, forecast, forecast_nodes
-from rebalancer.forecast.membership import DepartedPod
-from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History
-from rebalancer.model.peaks import Peaks
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.forecast.series.membership import DepartedPod
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock, History
+from rebalancer.model.measured.peaks import Peaks
 from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import NOW, ANode, APod, a_node, a_pod, cluster
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from rebalancer.forecasting.history import HistoryKeeper
-from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, Grid, History
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock, Grid, History
 from rebalancer.store.blocks import BlockStore
 from tests.builders import NOW, APod, a_pod
 

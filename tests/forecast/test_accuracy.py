@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.forecast.accuracy import LEAST, LOOKS_BACK_SECONDS, Scores, accuracy
-from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
-from rebalancer.model.history import DAY_SECONDS
+from rebalancer.forecast.evaluation.accuracy import LEAST, LOOKS_BACK_SECONDS, Scores, accuracy
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
 
 NOW = 20_000 * DAY_SECONDS + 3600.0
 HOUR = 3600.0

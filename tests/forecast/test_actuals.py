@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.forecast.actuals import NOTHING_KNOWN, WAIT_SECONDS, Samples, verify
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
+from rebalancer.forecast.evaluation.actuals import NOTHING_KNOWN, WAIT_SECONDS, Samples, verify
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
+from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast, Verdict
 from tests.builders import an_eviction
 
 DAY = 20_000

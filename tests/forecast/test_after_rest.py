@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from rebalancer.model.history import SLOTS, Grid
+from rebalancer.model.measured.history import SLOTS, Grid
 from tests.builders import a_node, a_pod
 from tests.forecast.builders import AGED, MIDNIGHT, expect, history, world
 

@@ -11,12 +11,12 @@ from rebalancer.cli.output.backtest_report import less_loss
 from rebalancer.cli.traces import read_traces
 from rebalancer.forecast.backtest.backtest import TraceRun, backtest
 from rebalancer.forecast.backtest.traces import cluster_of_traces
-from rebalancer.forecast.percentiles import day_weights, quantile, slot_profile
-from rebalancer.forecast.predict import look_ahead
-from rebalancer.forecast.prediction_interval import Outcome, learn, weighted_quantile
+from rebalancer.forecast.learning.prediction_interval import Outcome, learn, weighted_quantile
+from rebalancer.forecast.peaks.predict import look_ahead
 from rebalancer.forecast.predictors import predictors
 from rebalancer.forecast.predictors.base import Past, Prediction
-from rebalancer.model.history import SLOTS, STEP_SECONDS, Grid, History
+from rebalancer.forecast.series.percentiles import day_weights, quantile, slot_profile
+from rebalancer.model.measured.history import SLOTS, STEP_SECONDS, Grid, History
 from rebalancer.policy.schema.forecast import DayWeights, Forecast
 
 FAST = ("lastDay", "max", "decayingHistogram", "combined")

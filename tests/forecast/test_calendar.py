@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from rebalancer.forecast.calendar import Applied, apply_calendar
-from rebalancer.forecast.window import Window
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid
+from rebalancer.forecast.series.calendar import Applied, apply_calendar
+from rebalancer.forecast.series.window import Window
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid
 from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import a_node, a_pod, a_policy
 from tests.forecast.builders import AGED, MIDNIGHT, expect, forecasts, history, the_forecast, world

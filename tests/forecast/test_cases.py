@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rebalancer.forecast import Forecasts
-from rebalancer.forecast.percentiles import P95, quantile
-from rebalancer.model.history import SLOTS, History
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.forecast.series.percentiles import P95, quantile
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import SLOTS, History
 from tests.builders import ANode, a_node, a_pod
 from tests.forecast.builders import AGED, MIDNIGHT, flat, forecasts, history, the_forecast, world
 

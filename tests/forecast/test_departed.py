@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rebalancer.forecast.membership import DepartedPod
-from rebalancer.model.history import DAY_SECONDS
+from rebalancer.forecast.series.membership import DepartedPod
+from rebalancer.model.measured.history import DAY_SECONDS
 from tests.builders import NOW, a_node, a_pod
 from tests.forecast.builders import AGED, DAYS, MIDNIGHT, flat, history, look, services, world
 

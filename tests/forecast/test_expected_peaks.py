@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from rebalancer.forecast import forecast_nodes
-from rebalancer.forecast.percentiles import P95, quantile
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS
-from rebalancer.model.snapshot import PENDING
+from rebalancer.forecast.series.percentiles import P95, quantile
+from rebalancer.model.cluster.snapshot import PENDING
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS
 from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import a_node, a_pod
 from tests.forecast.builders import (

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.forecast import Arrival
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS
 from tests.builders import NOW, a_node, a_pod
 from tests.forecast.builders import DAYS, MIDNIGHT, flat, forecasts, history, the_forecast, world
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rebalancer.forecast.percentiles import day_weights
 from rebalancer.forecast.predictors import COMBINED, own_predictor, predictors
+from rebalancer.forecast.series.percentiles import day_weights
 from rebalancer.policy.schema.forecast import DayWeights, Forecast
 from tests.builders import a_policy
 

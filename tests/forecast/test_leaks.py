@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.forecast.leaks import MIB, MemoryLeak, find_leaks, leaks_note
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
+from rebalancer.forecast.memory.leaks import MIB, MemoryLeak, find_leaks, leaks_note
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
 from tests.builders import GIB, NOW, APod, a_node, a_pod, cluster
 
 END = int(NOW // STEP_SECONDS)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from rebalancer.forecast.learner import FORECASTS, layout_of, learn
-from rebalancer.forecast.node_levels import PoolNodes
+from rebalancer.forecast.learning.learner import FORECASTS, layout_of, learn
+from rebalancer.forecast.learning.node_levels import PoolNodes
 from rebalancer.forecast.predictors.base import Past
-from rebalancer.model.history import SLOTS, Grid
-from rebalancer.model.outcomes import PERIOD_SECONDS, ForecastOutcomes
+from rebalancer.model.measured.history import SLOTS, Grid
+from rebalancer.model.measured.outcomes import PERIOD_SECONDS, ForecastOutcomes
 
 NOW = 20_000 * 86_400.0
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from rebalancer.forecast import NodeForecasts, forecast_nodes
-from rebalancer.forecast.percentiles import quantile
-from rebalancer.forecast.resource import OF_CPU, ForecastResource
-from rebalancer.model.history import SLOTS
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import MEMORY
+from rebalancer.forecast.series.percentiles import quantile
+from rebalancer.forecast.series.resource import OF_CPU, ForecastResource
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import SLOTS
+from rebalancer.model.measured.usage import MEMORY
 from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import GIB, a_node, a_pod
 from tests.forecast.builders import AGED, DAYS, MIDNIGHT, flat, history, world

@@ -11,9 +11,9 @@ import yaml
 from rebalancer.forecast.backtest.backtest import Backtest
 from rebalancer.forecast.backtest.day_weights import as_policy
 from rebalancer.forecast.backtest.own_days import MOST_NODES_FOR_SLOW, SLOW, replay
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History, date_of
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock, History, date_of
 from rebalancer.policy import load_policy
 from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import NOW, APod, a_node, a_pod, cluster

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.forecast.peak_time import PeakSlots, peak_slots
-from rebalancer.model.history import SLOTS, STEP_SECONDS
+from rebalancer.forecast.peaks.peak_time import PeakSlots, peak_slots
+from rebalancer.model.measured.history import SLOTS, STEP_SECONDS
 from tests.builders import a_node, a_pod
 from tests.forecast.builders import AGED, DAYS, MIDNIGHT, flat, forecasts, history, the_forecast, world
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.forecast.pod_cpu import SOURCES, PodCpu, missing_replicas, pod_cpu
-from rebalancer.model.eviction import Eviction, TargetNode
-from rebalancer.model.usage import Contention
+from rebalancer.forecast.series.pod_cpu import SOURCES, PodCpu, missing_replicas, pod_cpu
+from rebalancer.model.decisions.eviction import Eviction, TargetNode
+from rebalancer.model.measured.usage import Contention
 from rebalancer.policy.schema.forecast import Generation
 from tests.builders import NOW, APod, a_node, a_pod, an_eviction, cluster, replicas, usage_of
 

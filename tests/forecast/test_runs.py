@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rebalancer.forecast.runs import any_of_runs, sums_of_runs
+from rebalancer.forecast.series.runs import any_of_runs, sums_of_runs
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from rebalancer.forecasting.history import HistoryKeeper
-from rebalancer.model.history import DAY_SECONDS, SLOTS, History, date_of
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.prometheus.ranges import PrometheusHistory
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, History, date_of
+from rebalancer.prometheus.history.ranges import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
 from tests.prometheus.builders import Fake, NoProgress, a_cluster, a_source, fake_prometheus
 from tests.prometheus.fakes import OWN, START, Clock, Line, Past, line

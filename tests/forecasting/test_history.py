@@ -9,8 +9,8 @@ import pytest
 
 from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.lab import Lab, node, scenario, workload
-from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History, date_of
-from rebalancer.prometheus.ranges import PrometheusHistory
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock, History, date_of
+from rebalancer.prometheus.history.ranges import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
 from tests.forecasting.builders import a_daemon, lines
 from tests.prometheus.builders import NoProgress, a_cluster, a_source

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from rebalancer.forecasting.history import HistoryKeeper
-from rebalancer.model.history import DAY_SECONDS, SLOTS, date_of
-from rebalancer.model.usage import Usage
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, date_of
+from rebalancer.model.measured.usage import Usage
 from rebalancer.store.blocks import BlockStore
 from tests.builders import a_node, a_pod, cluster, usage_of
 from tests.forecasting.builders import a_daemon, a_snapshot

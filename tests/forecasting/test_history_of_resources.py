@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.bootstrap.history import history_keepers
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.wiring.history import history_keepers
 from rebalancer.cycle.context import NullProgress
 from rebalancer.forecasting.history import HistoryKeeper
-from rebalancer.model.history import MIB, SLOTS, History
-from rebalancer.model.usage import MEMORY, ResourceUsage
+from rebalancer.model.measured.history import MIB, SLOTS, History
+from rebalancer.model.measured.usage import MEMORY, ResourceUsage
 from rebalancer.store.blocks import BlockStore
 from tests.builders import GIB, a_node, a_pod, a_policy, cluster, usage_of
 from tests.forecasting.builders import BEFORE, NOON, a_snapshot, lines

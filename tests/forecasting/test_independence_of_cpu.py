@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.model.history import History
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import History
 from tests.builders import cluster
 from tests.forecast.builders import MIDNIGHT
 from tests.forecasting.test_resource_forecasts import DISK, NODES, PODS, Keeper, a_loop, named

@@ -14,11 +14,11 @@ from rebalancer.forecasting import node_forecasts
 from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.forecasting.node_forecasts import pooled_forecasts
 from rebalancer.forecasting.outcomes import OutcomeKeeper
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.eviction import Outcome, TargetNode
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.eviction import Outcome, TargetNode
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, History
-from rebalancer.model.outcomes import KEPT_DAYS, PERIOD_SECONDS, ForecastOutcomes
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, History
+from rebalancer.model.measured.outcomes import KEPT_DAYS, PERIOD_SECONDS, ForecastOutcomes
 from rebalancer.store import SqlRecords, open_records, upgrade
 from tests.builders import a_node, a_pod, a_policy
 from tests.forecast.builders import DAYS, MIDNIGHT, world

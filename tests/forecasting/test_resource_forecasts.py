@@ -9,9 +9,9 @@ import pytest
 
 from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.forecasting.resources import resource_of
-from rebalancer.model.history import SLOTS, DayBlock, History
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import ResourceUsage
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import SLOTS, DayBlock, History
+from rebalancer.model.measured.usage import ResourceUsage
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import GIB, a_node, a_pod, a_policy, cluster, usage_of
 from tests.forecast.builders import AGED, DAYS, MIDNIGHT, TODAY

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from sqlalchemy import create_engine, text
 
-from rebalancer.forecast.expected_peaks import NodeForecasts, forecast_nodes
+from rebalancer.forecast.peaks.expected_peaks import NodeForecasts, forecast_nodes
 from rebalancer.forecasting.verification import (
     IN_TIME_SECONDS,
     record_acted_forecasts,
     record_daily_forecasts,
     verify_due,
 )
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.forecasts import ForecastKind, StoredForecast, Verdict
-from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History
-from rebalancer.model.snapshot import RUNNING, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.cluster.snapshot import RUNNING, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock, History
+from rebalancer.model.records.forecasts import ForecastKind, StoredForecast, Verdict
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.store import SqlLedger, SqlRecords, open_records, upgrade

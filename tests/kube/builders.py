@@ -4,7 +4,7 @@ from collections import defaultdict
 from typing import Any
 
 from rebalancer.kube.snapshot.snapshot import KubeCluster
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from tests.kube.fakes.api import Asked, FakeApi, FakeClock, Reply, client_of, status
 
 Json = dict[str, Any]

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from tests.builders import pods_in
 
 

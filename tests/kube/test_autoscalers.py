@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from rebalancer.model.autoscaling import VPA_UPDATES, ScalingMetric
-from rebalancer.model.snapshot import Service
+from rebalancer.model.cluster.autoscaling import VPA_UPDATES, ScalingMetric
+from rebalancer.model.cluster.snapshot import Service
 from tests.kube.builders import Cluster, Json, a_pod, meta, read
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}

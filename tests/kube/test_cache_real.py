@@ -13,8 +13,8 @@ from rebalancer.kube.snapshot.snapshot import NAMESPACES, KubeCluster
 from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.kube.watch.stores import Records
 from rebalancer.kube.watch.watch import Reflector
-from rebalancer.model.eviction import Eviction, Outcome
-from rebalancer.model.snapshot import Owner, PodStatus, Service
+from rebalancer.model.cluster.snapshot import Owner, PodStatus, Service
+from rebalancer.model.decisions.eviction import Eviction, Outcome
 from tests.kube.builders import Json
 from tests.kube.fakes.api import FakeClock
 from tests.kube.fakes.watches import until

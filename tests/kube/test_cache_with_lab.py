@@ -12,7 +12,7 @@ from rebalancer.kube.client.client import ApiClient, Retries, Timeouts, connect
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.lab import Breaks, Lab, node, scenario, workload
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from tests.kube.fakes.watches import until
 from tests.kube.readers import said
 

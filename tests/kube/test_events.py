@@ -4,8 +4,8 @@ import pytest
 
 from rebalancer.kube.actions.events import BURST, KubeEvents
 from rebalancer.kube.client.client import ApiClient
-from rebalancer.model.ports import EventSink
-from rebalancer.model.snapshot import Owner
+from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.decisions.ports import EventSink
 from tests.kube.fakes.api import Asked, FakeClock, Reply, serving, status
 
 WEB = Owner(kind="Deployment", namespace="shop", name="web", uid="u-1")

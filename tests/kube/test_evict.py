@@ -7,9 +7,9 @@ import pytest
 
 from rebalancer.kube.actions.evict import KubeEvictor
 from rebalancer.kube.client.client import connect
-from rebalancer.model.eviction import Answer, Eviction, Outcome, TargetNode
+from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome, TargetNode
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import Service
 from tests.kube.builders import Json, a_pod
 from tests.kube.fakes.api import Asked, FakeApi, Reply, Script, client_of, serving, status
 from tests.kube.test_client import kubeconfig

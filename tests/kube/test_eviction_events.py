@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rebalancer.kube.actions.eviction_events import EVICTION_ANNOTATION, eviction_annotation, read_eviction_events
-from rebalancer.model.eviction import Eviction, Outcome, PodAmount, TargetNode
-from rebalancer.model.snapshot import Service
+from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.decisions.eviction import Eviction, Outcome, PodAmount, TargetNode
 from tests.kube.fakes.api import Reply, serving
 
 CREATED, CREATED_AT = "2027-01-15T08:00:00Z", 1800000000.0

@@ -7,8 +7,8 @@ from rebalancer.kube.metrics_server import MetricsServerUsage, duration_seconds,
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.kube.snapshot.times import rfc3339_micro
 from rebalancer.model.errors import ConnectError
+from rebalancer.model.measured.usage import Usage
 from rebalancer.model.reason import Reason
-from rebalancer.model.usage import Usage
 from rebalancer.policy.schema.usage import StabilizationWindow, UsageSource
 from tests.kube.builders import Cluster, Json, a_node, a_pod
 from tests.kube.fakes.api import Asked, FakeApi, FakeClock, Reply, client_of, serving, status

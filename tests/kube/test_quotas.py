@@ -1,6 +1,6 @@
 """ResourceQuotas as they are read."""
 
-from rebalancer.model.quota import QuotaScope
+from rebalancer.model.cluster.quota import QuotaScope
 from tests.kube.builders import Cluster, Json, a_pod, meta, read
 
 QUOTA: Json = {

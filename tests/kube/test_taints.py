@@ -11,9 +11,9 @@ from rebalancer.kube.client.auth import find_credentials
 from rebalancer.kube.client.client import ApiClient, connect
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.lab import Lab, node, scenario
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.steering import CORDONS, DRAINING, HOT, MAINTENANCE, NO_ROOM, SOFT_TAINT
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.objects import Taint
-from rebalancer.model.steering import CORDONS, DRAINING, HOT, MAINTENANCE, NO_ROOM, SOFT_TAINT
 from tests.kube.builders import Json
 from tests.kube.fakes.api import Asked, FakeClock, Reply, client_of, serving, status
 from tests.real.servers.api_server import api_server

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.match import node_selector_matches
+from rebalancer.model.cluster.match import node_selector_matches
 from tests.kube.builders import Cluster, Json, a_pod, meta, read
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"

@@ -14,10 +14,10 @@ from rebalancer.kube.metrics_server import MetricsServerUsage, probe_metrics_ser
 from rebalancer.kube.probe import lease_holder
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Service
+from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome
 from rebalancer.model.errors import ConnectError, UnsafeDataError
-from rebalancer.model.eviction import Answer, Eviction, Outcome
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import ClusterSnapshot, Service
 from rebalancer.policy.schema.usage import StabilizationWindow, UsageSource
 from tests.builders import pods_in
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.bootstrap.adapters import usage_of
+from rebalancer.bootstrap.wiring.adapters import usage_of
 from rebalancer.cycle.context import NullProgress
 from rebalancer.kube.client.client import connect
 from rebalancer.kube.snapshot.snapshot import KubeCluster
@@ -14,7 +14,7 @@ from rebalancer.lab import Lab, node, workload
 from rebalancer.lab.loads.amounts import memory
 from rebalancer.lab.loads.cpu import CpuModel, MemoryModel
 from rebalancer.lab.scenarios.scenario import scenario
-from rebalancer.model.usage import MEMORY, Usage
+from rebalancer.model.measured.usage import MEMORY, Usage
 from rebalancer.policy import RebalancerPolicy
 from tests.programs.cli import policy_for
 

@@ -13,7 +13,7 @@ from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.lab.controlplane.pod_templates import effective
 from rebalancer.lab.controlplane.snapshot_view import SchedulerView
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from tests.kube.fakes.api import client_of
 from tests.lab.conftest import three_nodes
 

@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from rebalancer.model.day_grid import DayGrid
+from rebalancer.model.measured.day_grid import DayGrid
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kibibytes on Linux")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.model.kinds import KINDS, kind_of, plain_name
+from rebalancer.model.notation.kinds import KINDS, kind_of, plain_name
 
 
 @pytest.mark.parametrize(

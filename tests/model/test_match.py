@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.model.match import (
+from rebalancer.model.cluster.match import (
     labels_match,
     node_selector_matches,
     requirement_matches,
@@ -10,7 +10,7 @@ from rebalancer.model.match import (
     tolerates,
     untolerated_taint,
 )
-from rebalancer.model.objects import (
+from rebalancer.model.cluster.objects import (
     LabelSelector,
     NodeSelector,
     NodeSelectorTerm,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.model.quantity import cpu_millicores, memory_bytes, parse_quantity
+from rebalancer.model.notation.quantity import cpu_millicores, memory_bytes, parse_quantity
 
 
 @pytest.mark.parametrize(

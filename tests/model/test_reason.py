@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from rebalancer.model.effect import Outcome
 from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError, UnsafeDataError
 from rebalancer.model.reason import BlockedReason, Code, MissReason, Reason, Refusal
+from rebalancer.model.records.effect import Outcome
 
 
 @pytest.mark.parametrize("code", [*Reason, *BlockedReason, *MissReason, *Outcome])

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.snapshot import (
+from rebalancer.model.cluster.snapshot import (
     FAILED,
     PENDING,
     REVISION_LABEL,

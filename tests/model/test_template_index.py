@@ -7,8 +7,8 @@ import pytest
 
 from rebalancer.kube.snapshot.pod_templates import PodTemplates
 from rebalancer.kube.snapshot.records import Pod
-from rebalancer.model.snapshot import PodTemplateTable
-from rebalancer.model.template_index import PodTemplateOutline, TemplateIndex
+from rebalancer.model.cluster.snapshot import PodTemplateTable
+from rebalancer.model.cluster.template_index import PodTemplateOutline, TemplateIndex
 from tests.kube.builders import a_pod
 
 PAIRS = [(key, value) for key in "abc" for value in "xyz"]

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from rebalancer.constraints.in_flight import LateEvictions
-from rebalancer.model.effect import Assessment, Outcome, Step
+from rebalancer.constraints.moves.in_flight import LateEvictions
+from rebalancer.model.decisions.eviction import Outcome as Answer
+from rebalancer.model.decisions.plan import CycleReport, NodeLine, Trigger
 from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.model.eviction import Outcome as Answer
-from rebalancer.model.notifications import Event, Notification
-from rebalancer.model.plan import CycleReport, NodeLine, Trigger
+from rebalancer.model.records.effect import Assessment, Outcome, Step
+from rebalancer.model.records.notifications import Event, Notification
 from rebalancer.notifications import messages, sending
 from rebalancer.notifications.outbox import MAX_WAITING, Outbox
 from rebalancer.notifications.rendering import alertmanager, message, slack

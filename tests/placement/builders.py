@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from rebalancer.model.cluster.snapshot import PENDING, ClusterSnapshot
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import PENDING, ClusterSnapshot
 from rebalancer.placement.landing import Landing, Placed, PlacementModel
 from tests.builders import ANode, APod, a_pod, cluster
 

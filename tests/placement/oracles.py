@@ -6,8 +6,8 @@ Written from Kubernetes v1.36's plugins, and only here to be compared with the c
 import math
 from dataclasses import dataclass, field
 
-from rebalancer.model.match import node_selector_matches, selector_matches, untolerated_taint
-from rebalancer.model.objects import PodAffinity, PodAffinityTerm, PodTemplate, SpreadConstraint, Taint
+from rebalancer.model.cluster.match import node_selector_matches, selector_matches, untolerated_taint
+from rebalancer.model.cluster.objects import PodAffinity, PodAffinityTerm, PodTemplate, SpreadConstraint, Taint
 
 HOSTNAME = "kubernetes.io/hostname"
 

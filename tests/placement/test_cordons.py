@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rebalancer.model.objects import LabelSelector, Taint
+from rebalancer.model.cluster.objects import LabelSelector, Taint
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.steering import CORDONS, DRAINING, HOT, MAINTENANCE, SOFT_TAINT
 from rebalancer.model.reason import Refusal
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.steering import CORDONS, DRAINING, HOT, MAINTENANCE, SOFT_TAINT
 from rebalancer.placement import board as board_module
 from rebalancer.placement.board import Board
 from rebalancer.placement.filters import LEAVING_TAINTS, leaving

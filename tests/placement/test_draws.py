@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Refusal
-from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.board import Board
 from rebalancer.placement.draws import DRAWS, FEW_DRAWS, MANY_NODES, Draws
 from rebalancer.placement.engine import Engine

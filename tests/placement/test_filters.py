@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.objects import NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement, Taint
+from rebalancer.model.cluster.objects import NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement, Taint
+from rebalancer.model.cluster.scheduler import FILTERS, SchedulerConfig, SchedulerProfile
+from rebalancer.model.cluster.snapshot import PENDING
 from rebalancer.model.reason import Reason
-from rebalancer.model.scheduler import FILTERS, SchedulerConfig, SchedulerProfile
-from rebalancer.model.snapshot import PENDING
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 from tests.builders import GIB, ANode, APod, a_node, a_pod, cluster

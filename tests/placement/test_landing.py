@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.objects import NodeSelector, NodeSelectorTerm, Requirement, Taint
+from rebalancer.model.cluster.objects import NodeSelector, NodeSelectorTerm, Requirement, Taint
+from rebalancer.model.cluster.scheduler import SchedulerConfig
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.scheduler import SchedulerConfig
-from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.filters import LEAVING_TAINTS
 from rebalancer.placement.landing import Landing, PlacementModel
 from tests.builders import GIB, ANode, APod, a_node, a_pod, cluster

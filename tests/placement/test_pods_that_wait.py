@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from rebalancer.model.cluster.snapshot import Owner
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import Owner
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.landing import Landing, PlacementModel
 from tests.builders import a_node, a_pod, cluster

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.plan import Finding
+from rebalancer.model.cluster.snapshot import Pod
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.plan import Finding
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import Pod
 from rebalancer.placement.draws import Draws
 from rebalancer.placement.landing import Landing, Placed, PlacementModel
 from rebalancer.placement.nodes import Floats, Rows

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.model.scheduler import DEFAULT_WEIGHTS, FILTERS
+from rebalancer.model.cluster.scheduler import DEFAULT_WEIGHTS, FILTERS
 from tests.real.oracles.agreement import Agreement, compare
 from tests.real.readers.decisions import DECISIONS, Recording
 

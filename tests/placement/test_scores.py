@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.objects import NodeAffinity, NodeSelectorTerm, PreferredTerm, Requirement, Taint
-from rebalancer.model.scheduler import DEFAULT_WEIGHTS, SchedulerConfig, SchedulerProfile
-from rebalancer.model.snapshot import PENDING
+from rebalancer.model.cluster.objects import NodeAffinity, NodeSelectorTerm, PreferredTerm, Requirement, Taint
+from rebalancer.model.cluster.scheduler import DEFAULT_WEIGHTS, SchedulerConfig, SchedulerProfile
+from rebalancer.model.cluster.snapshot import PENDING
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine, Verdict
 from rebalancer.placement.scores import (

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Refusal
-from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.landing import PlacementModel
 from tests.builders import APod, a_node, a_pod, cluster
 

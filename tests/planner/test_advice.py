@@ -7,9 +7,16 @@ import pytest
 import yaml
 
 from rebalancer.cli.output.advised import advised_yaml, configuration
-from rebalancer.model.objects import NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement, SpreadConstraint, Taint
-from rebalancer.model.scheduler import DEFAULT_WEIGHTS, FILTERS, SchedulerConfig, SchedulerProfile
-from rebalancer.model.snapshot import PENDING, SUCCEEDED, ClusterSnapshot, Owner
+from rebalancer.model.cluster.objects import (
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    Requirement,
+    SpreadConstraint,
+    Taint,
+)
+from rebalancer.model.cluster.scheduler import DEFAULT_WEIGHTS, FILTERS, SchedulerConfig, SchedulerProfile
+from rebalancer.model.cluster.snapshot import PENDING, SUCCEEDED, ClusterSnapshot, Owner
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 from rebalancer.planner.advice.advice import (

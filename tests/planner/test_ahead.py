@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.peaks import Peaks
+from rebalancer.model.measured.peaks import Peaks
 from rebalancer.planner.ahead import PredictedHotNode
 from tests.builders import a_node, a_pod
 from tests.planner.scenarios.morning import (

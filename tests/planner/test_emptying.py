@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.objects import Taint
-from rebalancer.model.plan import Finding, Goal
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.snapshot import FAILED
+from rebalancer.model.cluster.steering import DRAINING, SOFT_TAINT
+from rebalancer.model.decisions.plan import Finding, Goal
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import FAILED
-from rebalancer.model.steering import DRAINING, SOFT_TAINT
 from tests.builders import APod, a_budget, a_node, replicas, some_limits
 from tests.planner.builders.findings import Plan, Scene, scene
 from tests.planner.builders.plans import cold, heavy, single

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from rebalancer.model.plan import Evenness, Finding
+from rebalancer.model.decisions.plan import Evenness, Finding
 from rebalancer.placement.draws import DRAWS
 from rebalancer.placement.landing import Placed
 from rebalancer.planner.evenness import EvenGroups

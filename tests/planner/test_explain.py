@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from rebalancer.cli.output.explanations import pod_document
-from rebalancer.model.autoscaling import HorizontalAutoscaler, ScalingMetric
-from rebalancer.model.plan import CycleReport, Trigger
+from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler, ScalingMetric
+from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
+from rebalancer.model.cluster.snapshot import FAILED, PENDING
+from rebalancer.model.decisions.plan import CycleReport, Trigger
+from rebalancer.model.measured.usage import MEMORY, ResourceUsage
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
-from rebalancer.model.snapshot import FAILED, PENDING
-from rebalancer.model.usage import MEMORY, ResourceUsage
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.landing import PlacementModel

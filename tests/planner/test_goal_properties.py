@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from rebalancer.model.plan import Finding, Goal
+from rebalancer.model.decisions.plan import Finding, Goal
 from tests.builders import ANode, APod, a_budget, a_node, some_limits
 from tests.planner.builders.findings import Plan, Scene, scene
 from tests.planner.builders.plans import heavy, single

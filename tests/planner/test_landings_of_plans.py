@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rebalancer.model.eviction import Eviction
+from rebalancer.model.decisions.eviction import Eviction
 from tests.builders import replicas
 from tests.planner.builders.plans import cold, heavy, hot, single
 from tests.planner.oracles.futures import NOWHERE, Draw, futures

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from rebalancer.model.cluster.snapshot import PENDING
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import PENDING
 from tests.builders import (
     APod,
     a_budget,

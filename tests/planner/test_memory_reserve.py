@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rebalancer.model.measured.usage import MEMORY, ResourceUsage
 from rebalancer.model.reason import LIFTED_BY, Reason
-from rebalancer.model.usage import MEMORY, ResourceUsage
 from rebalancer.policy.schema.guards import Guards
-from rebalancer.strategies.resources import expected_amounts, expected_on_nodes, memory_reserve
+from rebalancer.strategies.interface.resources import expected_amounts, expected_on_nodes, memory_reserve
 from tests.builders import GIB, NOW, APod, Outcome, a_node, a_policy, cluster, plan_all, replicas, usage_of
 from tests.planner.builders.plans import ANY_REPLICAS, cold, hot, single
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rebalancer.model.cluster.snapshot import PENDING
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import PENDING
 from rebalancer.placement.board import Group
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner.soft_taints import SoftTaintBudget

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rebalancer.constraints.admission import LedgerState
-from rebalancer.model.limits import LedgerEntry, Scope
+from rebalancer.model.decisions.limits import LedgerEntry, Scope
 from rebalancer.model.reason import Reason
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import NOW, a_budget, a_policy, an_eviction, replicas, some_limits

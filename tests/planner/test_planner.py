@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.eviction import Eviction
+from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import Owner
 from tests.builders import (
     NOW,
     ANode,

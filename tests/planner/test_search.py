@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from rebalancer.model.eviction import Eviction
+from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.planner import search as searching
 from rebalancer.planner.search import Score, carry_out

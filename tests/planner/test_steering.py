@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.steering import CHOSEN, HOT, NO_ROOM
+from rebalancer.model.cluster.steering import CHOSEN, HOT, NO_ROOM
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from tests.builders import ANode, APod
 from tests.planner.builders.plans import cold, heavy, hot, single

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.objects import Taint
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.steering import NO_ROOM
 from rebalancer.model.reason import Reason
-from rebalancer.model.steering import NO_ROOM
 from rebalancer.policy.schema.limits import resolve
 from tests.builders import ANode, APod, a_node, a_policy
 from tests.planner.builders.plans import ANY_REPLICAS, cold, heavy, hot, single

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rebalancer.model.plan import Loads
+from rebalancer.model.decisions.plan import Loads
 from rebalancer.placement.draws import COLUMNS, Draws
 from rebalancer.placement.landing import Placed
 from rebalancer.planner.targets import TargetHeadroom

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from rebalancer.cycle.planning import TimeLimit
+from rebalancer.cycle.plan.planning import TimeLimit
 from rebalancer.strategies import Findings
 from tests.builders import a_node
 from tests.planner.builders.findings import Scene, scene

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.model.errors import ConfigError
-from rebalancer.model.objects import (
+from rebalancer.model.cluster.objects import (
     NodeAffinity,
     NodeSelector,
     NodeSelectorTerm,
@@ -14,7 +13,8 @@ from rebalancer.model.objects import (
     Requirement,
     SpreadConstraint,
 )
-from rebalancer.model.scheduler import DEFAULT_WEIGHTS, FILTERS, SchedulerConfig, SchedulerProfile
+from rebalancer.model.cluster.scheduler import DEFAULT_WEIGHTS, FILTERS, SchedulerConfig, SchedulerProfile
+from rebalancer.model.errors import ConfigError
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config
 from tests.real.builders.profiles import PROFILES
 

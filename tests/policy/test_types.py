@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from rebalancer.model.match import selector_matches
+from rebalancer.model.cluster.match import selector_matches
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.guards import Guards
 from rebalancer.policy.schema.policy import SCHEMA_ID, policy_schema

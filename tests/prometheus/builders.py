@@ -10,10 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.usage import Usage
 from rebalancer.policy.schema.usage import UsageSource
-from rebalancer.prometheus.reader import PrometheusUsage
+from rebalancer.prometheus.readings.reader import PrometheusUsage
 from tests.builders import a_node, a_pod, cluster
 
 OWN = {

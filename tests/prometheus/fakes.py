@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rebalancer.lab.prometheus.promql import NotPlainError, Selector, parse
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS
 from tests.prometheus.builders import Asked, Reply
 
 DAY = 20_700

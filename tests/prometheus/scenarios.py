@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.prometheus.ranges import PrometheusHistory
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock
+from rebalancer.prometheus.history.ranges import PrometheusHistory
 from tests.prometheus.builders import NoProgress, a_cluster, a_source, fake_prometheus
 from tests.prometheus.fakes import DAY, OWN, START, Clock, Line, Past, line
 

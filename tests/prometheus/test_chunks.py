@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.history import SLOTS
-from rebalancer.prometheus.chunks import Matchers, QueryChunk, any_of, chunked_queries, none_of, packed, query_chunks
-from rebalancer.prometheus.queries import queries
+from rebalancer.model.measured.history import SLOTS
+from rebalancer.prometheus.promql.chunks import (
+    Matchers,
+    QueryChunk,
+    any_of,
+    chunked_queries,
+    none_of,
+    packed,
+    query_chunks,
+)
+from rebalancer.prometheus.promql.queries import queries
 from tests.prometheus.builders import a_source
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Contention
-from rebalancer.prometheus.queries import contention_queries
+from rebalancer.model.measured.usage import Contention
+from rebalancer.prometheus.promql.queries import contention_queries
 from tests.prometheus.builders import (
     OWN,
     Asked,

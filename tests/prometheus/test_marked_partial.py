@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from rebalancer.model.history import SLOTS
-from rebalancer.prometheus import decode
-from rebalancer.prometheus.client import PrometheusClient
-from rebalancer.prometheus.queries import Query
+from rebalancer.model.measured.history import SLOTS
+from rebalancer.prometheus.connection.client import PrometheusClient
+from rebalancer.prometheus.promql import decode
+from rebalancer.prometheus.promql.queries import Query
 from tests.prometheus.builders import OWN, Asked, Reply, a_cluster, a_source, fake_prometheus, read, usual
 from tests.prometheus.fakes import DAY, Clock, Past
 from tests.prometheus.scenarios import HEALTHY, NODES, NOW, a_snapshot, reading

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rebalancer.bootstrap.history import history_keepers
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.wiring.history import history_keepers
 from rebalancer.cli.output.backtest_report import document, print_report
 from rebalancer.cycle.context import NullProgress
 from rebalancer.forecast import forecast
 from rebalancer.forecast.backtest.own_days import replay
-from rebalancer.forecast.resource import ForecastResource
-from rebalancer.model.history import DAY_SECONDS, MIB, STEP_SECONDS, History
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import MEMORY
+from rebalancer.forecast.series.resource import ForecastResource
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import DAY_SECONDS, MIB, STEP_SECONDS, History
+from rebalancer.model.measured.usage import MEMORY
 from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import GIB, a_policy
 from tests.prometheus.builders import a_cluster

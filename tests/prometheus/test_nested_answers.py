@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.model.errors import ConnectError
 from rebalancer.policy.schema.usage import Prometheus
-from rebalancer.prometheus.client import PrometheusClient
+from rebalancer.prometheus.connection.client import PrometheusClient
 from tests.prometheus.builders import OWN, a_cluster, fake_prometheus, read
 
 DEEP = b"[" * 100_000 + b"]" * 100_000

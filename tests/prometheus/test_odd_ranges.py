@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rebalancer.model.history import SLOTS
+from rebalancer.model.measured.history import SLOTS
 from tests.prometheus.fakes import OWN, START, Line, line
 from tests.prometheus.scenarios import HEALTHY, a_past, a_snapshot, node, pod, read
 

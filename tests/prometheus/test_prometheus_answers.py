@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
+from rebalancer.model.measured.usage import Usage
 from rebalancer.model.reason import Reason
-from rebalancer.model.usage import Usage
 from tests.prometheus.builders import OWN, a_cluster, fake_prometheus, read, usual, vector
 
 NODES: dict[str, list[str]] = {"a": ["10.0.0.1"], "b": ["10.0.0.2"]}

@@ -12,8 +12,8 @@ import pytest
 from rebalancer.lab import Lab
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.policy.schema.usage import Prometheus, UsageSource
-from rebalancer.prometheus.client import PrometheusClient
-from rebalancer.prometheus.queries import Query, stabilization_offsets
+from rebalancer.prometheus.connection.client import PrometheusClient
+from rebalancer.prometheus.promql.queries import Query, stabilization_offsets
 from tests.prometheus.builders import OWN, Asked, a_cluster, fake_prometheus, read, reader, usual, vector
 
 NODES: dict[str, list[str]] = {"a": []}

@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from rebalancer.model.cluster.snapshot import SUCCEEDED, ClusterSnapshot
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import SUCCEEDED, ClusterSnapshot
-from rebalancer.prometheus import decode
-from rebalancer.prometheus.nodes import NodeBy, NodeMap, host_of
-from rebalancer.prometheus.pods import PodUsage, pod_usage
-from rebalancer.prometheus.series import PodLabels, SharedPodSeries
+from rebalancer.prometheus.promql import decode
+from rebalancer.prometheus.promql.series import PodLabels, SharedPodSeries
+from rebalancer.prometheus.readings.nodes import NodeBy, NodeMap, host_of
+from rebalancer.prometheus.readings.pods import PodUsage, pod_usage
 from tests.prometheus.builders import a_cluster, fake_prometheus, read, vector
 
 Table = dict[str, list[dict[str, str]]]
@@ -229,7 +229,7 @@ def test_series_that_come_again_are_joined_as_new_ones() -> None:
 
 
 def test_an_answer_with_few_series_keeps_those_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rebalancer.prometheus.series.SPARE_SERIES", 10)
+    monkeypatch.setattr("rebalancer.prometheus.promql.series.SPARE_SERIES", 10)
     read = list[str]()
 
     def labels_of(blob: msgspec.Raw) -> PodLabels:
@@ -250,7 +250,7 @@ def test_an_answer_with_few_series_keeps_those_of_the_others(monkeypatch: pytest
 
 
 def test_readers_share_a_table_and_an_answer_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rebalancer.prometheus.series.SPARE_SERIES", 0)
+    monkeypatch.setattr("rebalancer.prometheus.promql.series.SPARE_SERIES", 0)
     read = list[str]()
 
     def labels_of(blob: msgspec.Raw) -> PodLabels:

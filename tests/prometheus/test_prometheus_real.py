@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import ConfigError, ConnectError
+from rebalancer.model.measured.usage import MEMORY, Usage
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import MEMORY, Usage
 from tests.prometheus.builders import a_cluster, read, reader
 from tests.real.servers.prometheus import (
     GIB,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.model.history import SLOTS
-from rebalancer.prometheus.ranges import PrometheusHistory, QueryBudget
+from rebalancer.model.measured.history import SLOTS
+from rebalancer.prometheus.history.ranges import PrometheusHistory, QueryBudget
 from tests.prometheus.builders import NoProgress, a_source, fake_prometheus, vector
 from tests.prometheus.fakes import DAY, OWN, START, Clock, line
 from tests.prometheus.scenarios import HEALTHY, NODES, NOW, a_past, a_snapshot, node, pod, read, reading

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from rebalancer.forecasting.history import HistoryKeeper
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.prometheus.ranges import PrometheusHistory
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
+from rebalancer.prometheus.history.ranges import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
 from tests.prometheus.builders import NoProgress, a_cluster, a_source
 from tests.prometheus.fakes import Clock

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.bootstrap.recording import read_recording
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.recordings.recording import read_recording
 from rebalancer.cycle.context import NullProgress
+from rebalancer.model.cluster.objects import PodTemplate
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Owner
 from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
-from rebalancer.model.objects import PodTemplate
-from rebalancer.model.recorded_usage import recorded_usage
-from rebalancer.model.snapshot import ClusterSnapshot, Owner
-from rebalancer.model.usage import CPU, MEMORY
-from rebalancer.prometheus.pool import ClientPool
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
+from rebalancer.model.measured.usage import CPU, MEMORY
+from rebalancer.model.recordings.recorded_usage import recorded_usage
+from rebalancer.prometheus.connection.pool import ClientPool
 from rebalancer.prometheus.recorded.disruptions import (
     Replacement,
     Rise,

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rebalancer.bootstrap.recording import read_recording
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.recordings.recording import read_recording
 from rebalancer.cycle.context import NullProgress
 from rebalancer.lab import Lab, PdbSpec, node, scenario, workload
-from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS
-from rebalancer.model.recording import Recording
-from rebalancer.model.usage import CPU
+from rebalancer.model.measured.history import DAY_SECONDS, STEP_SECONDS
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.recordings.recording import Recording
 from tests.builders import a_policy
 from tests.lab.conftest import Client
 from tests.prometheus.fakes import Clock

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rebalancer.bootstrap.history import history_keepers
-from rebalancer.bootstrap.recording import read_recording
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.recordings.recording import read_recording
+from rebalancer.bootstrap.wiring.history import history_keepers
 from rebalancer.cycle.context import NullProgress
-from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS
-from rebalancer.model.recording import Recording
-from rebalancer.model.snapshot import ClusterSnapshot, Owner
-from rebalancer.model.usage import CPU, MEMORY
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Owner
+from rebalancer.model.measured.history import DAY_SECONDS, STEP_SECONDS
+from rebalancer.model.measured.usage import CPU, MEMORY
+from rebalancer.model.recordings.recording import Recording
 from tests.builders import GIB, a_budget, a_node, a_pod, a_policy, cluster
 from tests.prometheus.fakes import Clock
 from tests.real.builders.ksm_history import INF, KsmBudget, KsmNode, KsmPod, firing, ksm_history, rising

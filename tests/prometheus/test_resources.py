@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import MEMORY
+from rebalancer.model.measured.usage import MEMORY
 from rebalancer.policy.schema.usage import Prometheus
-from rebalancer.prometheus.queries import default_memory_queries
+from rebalancer.prometheus.promql.queries import default_memory_queries
 from tests.prometheus.builders import OWN, a_cluster, by_query, fake_prometheus, read, reader, usual, vector
 
 GIB = 2.0**30

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.model.cluster.snapshot import Nodes
 from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.slo import SloSamples
-from rebalancer.model.snapshot import Nodes
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.measured.slo import SloSamples
 from rebalancer.policy.schema.policy import HotNodeSlo
-from rebalancer.prometheus.slo import PrometheusSlo
+from rebalancer.prometheus.history.slo import PrometheusSlo
 from tests.prometheus.builders import Asked, Reply, a_cluster, a_source, fake_prometheus
 from tests.prometheus.fakes import OWN, START, Clock, Line, Past, line
 
@@ -114,7 +114,7 @@ def test_what_stays_too_much_is_an_error_and_not_asked_for_ever() -> None:
 
 
 def test_many_series_are_asked_in_pieces_of_nodes_two_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rebalancer.prometheus.chunks.SERIES_AT_MOST", 1)
+    monkeypatch.setattr("rebalancer.prometheus.promql.chunks.SERIES_AT_MOST", 1)
     names = [f"n-{index:02d}" for index in range(20)]
     past = a_past([line("share", 0.5, node=name) for name in names])
     both, first_two = Barrier(2, timeout=60), iter(range(2))

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rebalancer.model.cluster.snapshot import Nodes
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.slo import SloSamples
-from rebalancer.model.snapshot import Nodes
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.measured.slo import SloSamples
 from rebalancer.policy.schema.policy import HotNodeSlo
-from rebalancer.prometheus.client import PrometheusClient, TooMuchError
-from rebalancer.prometheus.queries import Query
-from rebalancer.prometheus.slo import PrometheusSlo
+from rebalancer.prometheus.connection.client import PrometheusClient, TooMuchError
+from rebalancer.prometheus.history.slo import PrometheusSlo
+from rebalancer.prometheus.promql.queries import Query
 from tests.prometheus.builders import a_cluster, a_source
 from tests.real.builders.prometheus_days import Floats, LongSeries, fill_days, hourly_rate
 from tests.real.servers.prometheus import PrometheusServer, prometheus_server

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.objects import LabelSelector, PodTemplate
-from rebalancer.model.recording import RecordedBudget, RecordedPods, RecordedTaint, RecordedUsage, Recording
-from rebalancer.model.snapshot import Nodes, Owner, PodTemplateTable
-from rebalancer.model.usage import CPU
+from rebalancer.model.cluster.objects import LabelSelector, PodTemplate
+from rebalancer.model.cluster.snapshot import Nodes, Owner, PodTemplateTable
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.recordings.recording import RecordedBudget, RecordedPods, RecordedTaint, RecordedUsage, Recording
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import cluster
 

@@ -14,12 +14,12 @@ from rebalancer.lab.controlplane.pod_templates import template_of
 from rebalancer.lab.controlplane.snapshot_view import SchedulerView
 from rebalancer.lab.objects.disruption import is_finished, is_ready
 from rebalancer.lab.objects.store import Change
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.objects import LabelSelector, PodTemplate
-from rebalancer.model.recording import RecordedBudget, RecordedPods, RecordedTaint, RecordedUsage, Recording
-from rebalancer.model.snapshot import Owner, PodTemplateTable
-from rebalancer.model.steering import SOFT_TAINT
-from rebalancer.model.usage import CPU
+from rebalancer.model.cluster.objects import LabelSelector, PodTemplate
+from rebalancer.model.cluster.snapshot import Owner, PodTemplateTable
+from rebalancer.model.cluster.steering import SOFT_TAINT
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.recordings.recording import RecordedBudget, RecordedPods, RecordedTaint, RecordedUsage, Recording
 
 Obj = dict[str, Any]
 NEVER = float("inf")

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rebalancer.bootstrap.replay import policy_run
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
-from rebalancer.model.recording import Recording
-from rebalancer.model.replay import ReplayRun
+from rebalancer.bootstrap.recordings.replay import policy_run
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
+from rebalancer.model.recordings.recording import Recording
+from rebalancer.model.recordings.replay import ReplayRun
 from rebalancer.replay.runner.job import Job, run_job
 from tests.replay.builders import HIGH, START, Recorded, RecordedPod, policy, recording
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rebalancer.model.recording import Recording
-from rebalancer.model.snapshot import Floats
-from rebalancer.model.usage import CPU
+from rebalancer.model.cluster.snapshot import Floats
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.recordings.recording import Recording
 from rebalancer.replay.simulation.loads import loads_of
 from tests.replay.builders import Recorded, RecordedPod, recording
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rebalancer.bootstrap.replay import policy_run
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.recording import RecordedReadings, Recording
-from rebalancer.model.replay import ReplayRun
-from rebalancer.model.scheduler import SchedulerConfig
-from rebalancer.model.snapshot import Floats
-from rebalancer.model.usage import Usage
+from rebalancer.bootstrap.recordings.replay import policy_run
+from rebalancer.model.cluster.scheduler import SchedulerConfig
+from rebalancer.model.cluster.snapshot import Floats
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.measured.usage import Usage
+from rebalancer.model.recordings.recording import RecordedReadings, Recording
+from rebalancer.model.recordings.replay import ReplayRun
 from rebalancer.replay.cycles.ports import ReplayedCluster
 from rebalancer.replay.cycles.readings import CycleTimes, errors_of
 from rebalancer.replay.cycles.usage import ReplayedUsage

@@ -6,10 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rebalancer.bootstrap.replay import policy_run
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.recording import RecordedAlert, Recording
-from rebalancer.model.replay import ReplayRun
+from rebalancer.bootstrap.recordings.replay import policy_run
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.recordings.recording import RecordedAlert, Recording
+from rebalancer.model.recordings.replay import ReplayRun
 from rebalancer.replay.cycles.run import high_millicores, measured
 from rebalancer.replay.runner.job import Job, Mode, run_job
 from rebalancer.replay.runner.merge import most_in_flight

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from rebalancer.model.eviction import Eviction, Outcome
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.recording import Recording
-from rebalancer.model.scheduler import SchedulerConfig
-from rebalancer.model.snapshot import Service
+from rebalancer.model.cluster.scheduler import SchedulerConfig
+from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.decisions.eviction import Eviction, Outcome
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.recordings.recording import Recording
 from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.replay.cycles.ports import ReplayedCluster, ReplayedEvictor, ReplayedTaints
 from rebalancer.replay.cycles.usage import ReplayedUsage

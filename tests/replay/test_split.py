@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from bench.replay_cluster import START, make
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.history import DayBlock
-from rebalancer.model.objects import LabelSelector, PodTemplate, SpreadConstraint, Taint, Toleration
-from rebalancer.model.quota import ResourceQuota
-from rebalancer.model.recording import RecordedBudget, Recording
-from rebalancer.model.replay import ReplayedCycle, ReplayRun
-from rebalancer.model.snapshot import Service
-from rebalancer.model.usage import CPU
+from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, SpreadConstraint, Taint, Toleration
+from rebalancer.model.cluster.quota import ResourceQuota
+from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.measured.history import DayBlock
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.recordings.recording import RecordedBudget, Recording
+from rebalancer.model.recordings.replay import ReplayedCycle, ReplayRun
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.runner.merge import exceeded, merge
 from rebalancer.replay.runner.split import Part, split

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.replay import ReplayRun
+from rebalancer.model.recordings.replay import ReplayRun
 from rebalancer.policy import load_policy
 from rebalancer.replay.comparison.variants import Variants, cheapest, frontier, read_goal, variants
 

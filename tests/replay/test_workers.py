@@ -15,12 +15,12 @@ import pytest
 import structlog
 
 from bench.replay_cluster import make
-from rebalancer.bootstrap.replay import policy_run
+from rebalancer.bootstrap.recordings.replay import policy_run
+from rebalancer.model.cluster.scheduler import DEFAULT_SCHEDULER, SchedulerConfig, SchedulerProfile
 from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError
-from rebalancer.model.recording import Recording
-from rebalancer.model.replay import ReplayRun
-from rebalancer.model.scheduler import DEFAULT_SCHEDULER, SchedulerConfig, SchedulerProfile
-from rebalancer.model.usage import CPU
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.recordings.recording import Recording
+from rebalancer.model.recordings.replay import ReplayRun
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.runner import dask_cluster
 from rebalancer.replay.runner.job import Job

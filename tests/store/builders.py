@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rebalancer.model.eviction import Eviction, TargetNode
-from rebalancer.model.limits import Check, Scope
-from rebalancer.model.plan import CycleReport, Finding, NodeLine, PodRefusal, Trigger
+from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.decisions.eviction import Eviction, TargetNode
+from rebalancer.model.decisions.limits import Check, Scope
+from rebalancer.model.decisions.plan import CycleReport, Finding, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import Service
 
 CLUSTER = "blue"
 NOW = 1_760_000_000.25

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.history import SLOTS, DayBlock, StoredDay, date_of
+from rebalancer.model.measured.history import SLOTS, DayBlock, StoredDay, date_of
 from rebalancer.store.blocks import BlockStore
 from tests.faults.scenarios.disks import fill, small_disk
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, insert, select
 
-from rebalancer.model.effect import Outcome as CameOfIt
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.limits import Scope
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.limits import Scope
+from rebalancer.model.records.effect import Outcome as CameOfIt
 from rebalancer.store import SqlRecords
 from rebalancer.store.db.effect_tables import NODE_MEASUREMENTS
 from rebalancer.store.db.engine import read, write

@@ -12,7 +12,10 @@ from alembic.config import Config
 from sqlalchemy import Connection, Engine, inspect, text
 
 import rebalancer
-from rebalancer.model.effect import (
+from rebalancer.model.decisions.eviction import Outcome as EvictionOutcome
+from rebalancer.model.errors import ConfigError, ConnectError
+from rebalancer.model.reason import BlockedReason, MissReason, Reason
+from rebalancer.model.records.effect import (
     Assessment,
     ChangeBreakdown,
     DayRow,
@@ -23,9 +26,6 @@ from rebalancer.model.effect import (
     PoolHour,
     Step,
 )
-from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.model.eviction import Outcome as EvictionOutcome
-from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.store import SqlEffect, SqlRecords, open_engine, open_records, upgrade
 from rebalancer.store.db.engine import read, write
 from tests.store.builders import CLUSTER, NOW, SteppingClock, build_eviction, build_report

@@ -6,9 +6,9 @@ from dataclasses import fields
 
 import pytest
 
-from rebalancer.forecast.accuracy import BEFORE_SECONDS, RECENT_SECONDS, Figures, accuracy, figures
-from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast
-from rebalancer.model.history import DAY_SECONDS
+from rebalancer.forecast.evaluation.accuracy import BEFORE_SECONDS, RECENT_SECONDS, Figures, accuracy, figures
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast
 from rebalancer.store import SqlForecasts, SqlRecords
 from tests.store.builders import NOW
 from tests.store.scenarios.ledger_cluster import Cluster

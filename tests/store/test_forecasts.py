@@ -11,10 +11,10 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, inspect
 
+from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.forecasts import Actuals, ForecastKind, ForecastRecords, StoredForecast, Verdict
-from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.records.forecasts import Actuals, ForecastKind, ForecastRecords, StoredForecast, Verdict
 from rebalancer.store import SqlForecasts, SqlRecords, open_engine, open_records, upgrade
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.retention.pruning import BATCH, BATCHES_BY_ITSELF, FORECASTS_SECONDS, prune_in

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, select
 
-from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received
+from rebalancer.model.decisions.alerts import Alert, AlertEpisode, EpisodeState, Received
 from rebalancer.store import SqlRecords, open_records
 from rebalancer.store.db.tables import ALERT_EPISODES
 from rebalancer.store.inbox import AT_ONCE, MOST_DUE, PART, SqlInbox

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from bench.journal import ChangingCluster, day_of
-from rebalancer.model.alerts import Alert, AlertEpisode
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.snapshot import RUNNING, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.decisions.alerts import Alert, AlertEpisode
+from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.eviction import Eviction, Outcome
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, date_of, slot_of
-from rebalancer.model.objects import Taint
-from rebalancer.model.recording import Recording
-from rebalancer.model.snapshot import RUNNING, SUCCEEDED, ClusterSnapshot
-from rebalancer.model.usage import CPU
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, date_of, slot_of
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.recordings.recording import Recording
 from rebalancer.store.journal import DayJournal, journal_days, readings, recording_of
 from tests.builders import NOW, APod, a_budget, a_node, a_pod, an_eviction, cluster
 from tests.faults.scenarios.disks import fill, small_disk

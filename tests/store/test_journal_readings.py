@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.journal import ReadUsage
-from rebalancer.model.recording import RecordedReadings, Recording
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.measured.usage import Usage
+from rebalancer.model.recordings.journal import ReadUsage
+from rebalancer.model.recordings.recording import RecordedReadings, Recording
 from rebalancer.store.journal import DayJournal, readings, recording_of
 from rebalancer.store.journal.files import READINGS_SHARE
 from rebalancer.store.journal.readings import packed, unpacked

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.limits import Check, Denied, Pause, Scope
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.limits import Check, Denied, Pause, Scope
 from tests.store.builders import CLUSTER, GLOBAL, NOW, build_scopes, in_flight, rate, separation, spacing
 from tests.store.readers import cycle_report, read_rows
 from tests.store.scenarios.ledger_cluster import OTHER

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.limits import Denied
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.limits import Denied
 from rebalancer.store import SqlLedger, SqlRecords, open_engine
 from tests.store.builders import (
     CLUSTER,

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
+from rebalancer.model.decisions.limits import Denied, Scope
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.limits import Denied, Scope
 from rebalancer.store import open_engine, upgrade
 from rebalancer.store.db.engine import write
 from tests.real.servers.postgres import PostgresServer

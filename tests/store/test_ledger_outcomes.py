@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from rebalancer.model.decisions.eviction import Outcome, PodAmount
+from rebalancer.model.decisions.limits import EVERY_NODE, Denied, Scope
 from rebalancer.model.errors import ConnectError, UnsafeDataError
-from rebalancer.model.eviction import Outcome, PodAmount
-from rebalancer.model.limits import EVERY_NODE, Denied, Scope
 from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report, in_flight, rate
 from tests.store.readers import cycle_report, read_rows
 

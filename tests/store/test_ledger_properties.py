@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.limits import Check, Denied, Scope
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.limits import Check, Denied, Scope
 from rebalancer.store import SqlLedger, SqlRecords, open_engine
 from rebalancer.store.retention.pruning import prune_in
 from tests.store.builders import FakeReader, PodSeen, SteppingClock, build_eviction, build_report

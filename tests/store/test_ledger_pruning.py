@@ -2,9 +2,9 @@
 
 import pytest
 
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.limits import Scope
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.limits import Scope
 from rebalancer.store.retention.pruning import (
     BATCH,
     BATCHES_BY_ITSELF,

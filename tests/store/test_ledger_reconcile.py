@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.limits import Scope
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.limits import Scope
 from rebalancer.store import status
 from rebalancer.store.ledger.reconcile import reconciled_outcome
 from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report, rate

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rebalancer.model.decisions.limits import Denied, Scope
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.limits import Denied, Scope
 from rebalancer.store import open_engine
 from rebalancer.store.ledger import ledger, round_trip
 from tests.store.builders import GLOBAL, in_flight, rate, spacing

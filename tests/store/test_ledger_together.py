@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.limits import Denied, Scope
 from rebalancer.model.errors import ConnectError, UnsafeDataError
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.limits import Denied, Scope
 from rebalancer.store.ledger import ledger
 from tests.store.builders import GLOBAL, build_eviction, build_scopes, in_flight, rate, spacing
 from tests.store.readers import counted_times, cycle_report, fullest_window, in_flight_now, read_rows

@@ -1,7 +1,7 @@
 """What the ledger tells: what is in flight, what counts, what others did, how long replacements took."""
 
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.limits import LedgerEntry, Scope
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.limits import LedgerEntry, Scope
 from tests.store.builders import CLUSTER, GLOBAL, NOW, build_scopes
 from tests.store.scenarios.ledger_cluster import Cluster
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.cycle.run import run_cycle
-from rebalancer.model.effect import EffectRecords, NodeObservation
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.plan import Goal, PodRefusal, ResourceExcess, Trigger
+from rebalancer.cycle.triggers.request import CycleRequest, RequestScope
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.plan import Goal, PodRefusal, ResourceExcess, Trigger
 from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.records.effect import EffectRecords, NodeObservation
 from rebalancer.store import SqlEffect, SqlRecords, open_records
 from tests.store.builders import (
     CLUSTER,

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rebalancer.model.limits import EvictionBackoff, Pause, RemoteReadiness, Scope
+from rebalancer.model.decisions.limits import EvictionBackoff, Pause, RemoteReadiness, Scope
 from rebalancer.store import SqlLedger
 from tests.store.builders import CLUSTER, GLOBAL, NOW
 

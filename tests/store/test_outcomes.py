@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import Engine, func, select, update
 
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.outcomes import KEPT_DAYS, PERIOD_SECONDS, ForecastOutcomes, OutcomeRecords
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.measured.outcomes import KEPT_DAYS, PERIOD_SECONDS, ForecastOutcomes, OutcomeRecords
 from rebalancer.store import SqlOutcomes, SqlRecords, open_engine, open_records, status, upgrade
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import FORECAST_OUTCOMES

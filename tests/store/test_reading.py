@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from rebalancer.model.cycles import CycleSummary, ServiceEvictions
-from rebalancer.model.effect import Outcome as Effect
-from rebalancer.model.effect import Step
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast
-from rebalancer.model.plan import Trigger
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.plan import Trigger
 from rebalancer.model.reason import Reason
+from rebalancer.model.records.cycles import CycleSummary, ServiceEvictions
+from rebalancer.model.records.effect import Outcome as Effect
+from rebalancer.model.records.effect import Step
+from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast
 from rebalancer.store import SqlForecasts, SqlReading, SqlRecords
 from tests.store.builders import (
     CLUSTER,

@@ -9,8 +9,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
+from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.eviction import Outcome
 from rebalancer.store import check_schema, open_engine, open_records, status, upgrade
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.migrate import newest_revision

@@ -9,9 +9,9 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from rebalancer import __version__
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.plan import Goal
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.plan import Goal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.store import SqlRecords, open_records, status
 from rebalancer.store.cycles.records import OTHERS_KEPT
@@ -328,7 +328,7 @@ def test_several_threads_write_at_once(url):
 
 
 def test_records_serve_as_the_port(records):
-    from rebalancer.model.ports import Records
+    from rebalancer.model.decisions.ports import Records
 
     port: Records = records
     assert isinstance(port, SqlRecords)

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
-from rebalancer.model.effect import Outcome as Effect
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
+from rebalancer.model.records.effect import Outcome as Effect
 from rebalancer.store import open_engine, status, upgrade
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import METADATA

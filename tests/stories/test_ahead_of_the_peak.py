@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.history import history_keepers
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.commands.contexts import acting_context
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.wiring.history import history_keepers
 from rebalancer.cycle.context import CycleContext, NullProgress
-from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.run import run_cycle
+from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.loads.truth import Episode
-from rebalancer.model.plan import CycleReport, Trigger
+from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.policy import RebalancerPolicy
 from tests.stories.scenarios.stage import HIGH, a_machine, a_scenario, evicted, service, stories_policy
 

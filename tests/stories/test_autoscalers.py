@@ -11,8 +11,8 @@ import pytest
 from rebalancer.lab import Lab
 from rebalancer.lab.controlplane.owned import terminate
 from rebalancer.lab.log import Entry
-from rebalancer.model.drains import DrainedNode, in_vain_in_a_row
-from rebalancer.model.quantity import parse_quantity
+from rebalancer.model.decisions.drains import DrainedNode, in_vain_in_a_row
+from rebalancer.model.notation.quantity import parse_quantity
 from rebalancer.model.reason import Reason
 from tests.stories.readers import cordoned, cordons, moved_once, pods_by_node
 from tests.stories.scenarios.stage import (

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from rebalancer.cycle.calls import MAX_CALLS, EvictionCalls
+from rebalancer.cycle.evict.calls import MAX_CALLS, EvictionCalls
 from rebalancer.cycle.run import begin_report, execute_cycle, run_cycle
 from rebalancer.lab import Scenario
+from rebalancer.model.decisions.eviction import DID_NOT_HAPPEN, Answer, Eviction, Outcome
+from rebalancer.model.decisions.limits import Check, Scope
+from rebalancer.model.decisions.plan import CycleReport
+from rebalancer.model.decisions.ports import Evictor
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.eviction import DID_NOT_HAPPEN, Answer, Eviction, Outcome
-from rebalancer.model.limits import Check, Scope
-from rebalancer.model.plan import CycleReport
-from rebalancer.model.ports import Evictor
 from rebalancer.model.reason import Reason, Refusal
 from tests.stories.scenarios.stage import TURN_SECONDS, Stage, a_machine, a_scenario, a_stage, burner, evicted, service
 

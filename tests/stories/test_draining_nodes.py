@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rebalancer.lab import Scenario
-from rebalancer.model.steering import DRAINING
+from rebalancer.model.cluster.steering import DRAINING
 from tests.stories.readers import (
     GENEROUS,
     Cordon,

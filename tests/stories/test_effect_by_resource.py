@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from rebalancer.cli.output.cycle import cycle_document
-from rebalancer.cycle.alert_requests import ActionableEpisode, AlertedNodes, resolve_episode, with_alerts
 from rebalancer.cycle.run import run_cycle
+from rebalancer.cycle.triggers.alert_requests import ActionableEpisode, AlertedNodes, resolve_episode, with_alerts
 from rebalancer.evaluation.assessments import derive_feedback, remember
-from rebalancer.model.alerts import Alert, AlertEpisode
-from rebalancer.model.effect import Assessment, EffectRecords, Outcome, Step
-from rebalancer.model.plan import CycleReport
+from rebalancer.model.decisions.alerts import Alert, AlertEpisode
+from rebalancer.model.decisions.plan import CycleReport
+from rebalancer.model.records.effect import Assessment, EffectRecords, Outcome, Step
 from rebalancer.policy.pools import NodePools
 from rebalancer.store import open_records
 from tests.evaluation.test_assessments_in_the_lab import look_again

@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.effect.rates import rates
 from rebalancer.lab import CpuModel, workload
-from rebalancer.model.effect import Assessment, Outcome, Step
+from rebalancer.model.records.effect import Assessment, Outcome, Step
 from tests.stories.oracles.effect import Case, Rules, counts
 from tests.stories.scenarios.effect import EffectStage, Told, an_effect_stage, cool, heat, machines, services, set_ready
 from tests.stories.scenarios.stage import burner, service
@@ -357,5 +357,5 @@ def test_the_truth_is_told_without_the_room_that_it_judges() -> None:
     )
     loaded = done.stdout.split()
     assert "rebalancer.lab.loads.truth" in loaded
-    judged = ("rebalancer.effect", "rebalancer.model.effect", "rebalancer.daemon", "rebalancer.store")
+    judged = ("rebalancer.effect", "rebalancer.model.records.effect", "rebalancer.daemon", "rebalancer.store")
     assert [name for name in loaded if name.startswith(judged)] == []

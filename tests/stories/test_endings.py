@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.cycle.remeasure import remeasure
+from rebalancer.cycle.evict.remeasure import remeasure
 from rebalancer.lab import Lab
 from tests.e2e.scenarios import the_lab
 from tests.programs.cli import Running, begin, policy_for, rebalancer, write_policy

@@ -8,17 +8,17 @@ import numpy as np
 from bench.day_account import MINUTE
 from bench.day_cluster import HOUR, SMALL, make
 from bench.day_run import MIDNIGHT, daemon_of, policy_of, thresholds_of
-from rebalancer.bootstrap.journal import journal_covers, recording_from_journal, stored_usage
-from rebalancer.bootstrap.replay import policy_run
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.recordings.journal import journal_covers, recording_from_journal, stored_usage
+from rebalancer.bootstrap.recordings.replay import policy_run
 from rebalancer.cycle.context import NullProgress
 from rebalancer.daemon.journaling import JournalWriter
 from rebalancer.lab import Lab
-from rebalancer.model.alerts import AlertEpisode
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.ports import Clock
-from rebalancer.model.recording import Recording
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.alerts import AlertEpisode
+from rebalancer.model.decisions.ports import Clock
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.recordings.recording import Recording
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.runner.job import Job, run_job
 from rebalancer.store import DayJournal

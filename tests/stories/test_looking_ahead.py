@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rebalancer.bootstrap.contexts import planning_context
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.commands.contexts import planning_context
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.forecasting.loop import MAX_HISTORY_GAP_SECONDS, RETRIGGER_SECONDS, STALE_AFTER_RUNS
-from rebalancer.model.plan import Trigger
+from rebalancer.model.decisions.plan import Trigger
 from tests.stories.test_ahead_of_the_peak import HOUR, MIDNIGHT, a_night
 
 EVERY = 1800.0

@@ -7,7 +7,7 @@ from typing import Any
 
 from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.log import Entry
-from rebalancer.model.steering import MAINTENANCE
+from rebalancer.model.cluster.steering import MAINTENANCE
 from tests.stories.readers import GENEROUS, Watch, annotate, chains, cordoned, cordons, moved_once, pods_by_node
 from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, evicted, ours_on, service
 

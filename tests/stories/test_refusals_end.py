@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap.database import open_ledger
+from rebalancer.bootstrap.wiring.database import open_ledger
 from rebalancer.cycle.run import run_cycle
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.faults import Webhook
 from rebalancer.lab.scenarios.build import set_ready
+from rebalancer.model.decisions.limits import Scope
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.limits import Scope
 from tests.stories.scenarios.stage import (
     NO_COOLDOWNS,
     TURN_SECONDS,

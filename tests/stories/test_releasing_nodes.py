@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.lab import Lab, Scenario, workload
-from rebalancer.model.quantity import parse_quantity
+from rebalancer.model.notation.quantity import parse_quantity
 from tests.stories.readers import GENEROUS, cordons, moved_once
 from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, codes, evicted, moves, service
 

@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 
 from bench.day_run import MIDNIGHT, daemon_of, policy_of
-from rebalancer.bootstrap.journal import recording_from_journal, stored_usage
-from rebalancer.bootstrap.recording import read_recording
-from rebalancer.bootstrap.replay import policy_run
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.recordings.journal import recording_from_journal, stored_usage
+from rebalancer.bootstrap.recordings.recording import read_recording
+from rebalancer.bootstrap.recordings.replay import policy_run
 from rebalancer.cycle.context import NullProgress
-from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.run import run_cycle
+from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.daemon.journaling import JournalWriter
 from rebalancer.lab import CpuModel, Lab, NodeSpec, PdbSpec, Scenario, WorkloadSpec, node, workload
 from rebalancer.lab.scenarios.steps import RollOut
-from rebalancer.model.alerts import AlertEpisode
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.plan import Trigger
-from rebalancer.model.recording import Recording
-from rebalancer.model.replay import ReplayRun
+from rebalancer.model.decisions.alerts import AlertEpisode
+from rebalancer.model.decisions.plan import Trigger
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.recordings.recording import Recording
+from rebalancer.model.recordings.replay import ReplayRun
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.cycles.run import high_millicores, measured
 from rebalancer.replay.runner.job import Job, Mode, run_job

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import yaml
 
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.recording import read_recording
-from rebalancer.bootstrap.replay import policy_run
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.commands.contexts import acting_context
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.recordings.recording import read_recording
+from rebalancer.bootstrap.recordings.replay import policy_run
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.lab import Lab, Scenario
-from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS
-from rebalancer.model.recording import Recording
-from rebalancer.model.replay import ReplayRun
+from rebalancer.model.measured.history import DAY_SECONDS, STEP_SECONDS
+from rebalancer.model.recordings.recording import Recording
+from rebalancer.model.recordings.replay import ReplayRun
 from rebalancer.replay.comparison.variants import Variants, cheapest, read_goal, variants
 from rebalancer.replay.runner.job import Job
 from rebalancer.replay.runner.jobs import Runner

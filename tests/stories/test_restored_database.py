@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.restore import accept_restore
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.commands.contexts import acting_context
+from rebalancer.bootstrap.commands.restore import accept_restore
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import NullProgress
 from rebalancer.lab import Lab
 from rebalancer.model.errors import ConfigError, UnsafeDataError

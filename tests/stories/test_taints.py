@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer.lab import Scenario
-from rebalancer.model.steering import HOT, NO_ROOM, SOFT_TAINT
+from rebalancer.model.cluster.steering import HOT, NO_ROOM, SOFT_TAINT
 from tests.stories.scenarios.stage import (
     TOLERATES_ALL,
     TURN_SECONDS,

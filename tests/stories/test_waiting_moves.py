@@ -4,14 +4,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.cycle.run import run_cycle
+from rebalancer.cycle.triggers.request import CycleRequest, RequestScope
 from rebalancer.lab import Scenario
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.plan import CycleReport
+from rebalancer.model.decisions.ports import ClusterReader
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.plan import CycleReport
-from rebalancer.model.ports import ClusterReader
-from rebalancer.model.snapshot import ClusterSnapshot
 from tests.stories.scenarios.stage import Stage, a_machine, a_scenario, a_stage, burner, moves, service
 
 PODS = 6

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.commands.contexts import acting_context
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import NullProgress
 from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.controlplane.owned import terminate
 from rebalancer.lab.faults import Webhook
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.limits import EVERY_NODE, EvictionBackoff
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.limits import EVERY_NODE, EvictionBackoff
 from rebalancer.policy import RebalancerPolicy
 from tests.stories.scenarios.stage import (
     HIGH,

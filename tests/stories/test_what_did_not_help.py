@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.run import run_cycle
+from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.evaluation.loop import EvaluationLoop
-from rebalancer.model.effect import Outcome, Step
-from rebalancer.model.plan import Trigger
+from rebalancer.model.decisions.plan import Trigger
+from rebalancer.model.records.effect import Outcome, Step
 from rebalancer.policy import RebalancerPolicy
 from tests.stories.oracles.effect import Rules
 from tests.stories.scenarios.effect import SETTLE_SECONDS, Daemon, an_effect_stage, heat, machines, services

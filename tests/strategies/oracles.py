@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from rebalancer.model.plan import Finding
-from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.decisions.plan import Finding
 from rebalancer.placement.filters import StaticFilter, leaving
 from rebalancer.placement.nodes import NodeTable
 from rebalancer.strategies import StrategyView
-from rebalancer.strategies.remove_duplicates import PINNED_KINDS
-from rebalancer.strategies.selection import Places
+from rebalancer.strategies.constraints.remove_duplicates import PINNED_KINDS
+from rebalancer.strategies.interface.selection import Places
 
 
 class Found(NamedTuple):

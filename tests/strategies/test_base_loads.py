@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.peaks import Peaks
-from rebalancer.model.plan import PEAK, Loads
+from rebalancer.model.decisions.plan import PEAK, Loads
+from rebalancer.model.measured.peaks import Peaks
 from rebalancer.strategies import strategy_for
 from tests.builders import NOW, ANode, APod, a_node, a_pod, a_policy, cluster, usage_of, view_of
 

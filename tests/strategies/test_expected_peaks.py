@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.alerts import ThresholdOverride
-from rebalancer.model.peaks import Peaks
-from rebalancer.model.plan import PEAK
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.alerts import ThresholdOverride
+from rebalancer.model.decisions.plan import PEAK
+from rebalancer.model.measured.peaks import Peaks
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.strategies import Findings
-from rebalancer.strategies.low_node_utilization import find
+from rebalancer.strategies.utilization.low_node_utilization import find
 from tests.builders import NOW, ANode, a_node, a_pod, a_policy, cluster, usage_of, view_of
 
 NAN = float("nan")

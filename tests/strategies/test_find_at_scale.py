@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import strategies as bench
-from rebalancer.model.objects import Taint
-from rebalancer.model.snapshot import PENDING, RUNNING, SUCCEEDED, PodTemplateTable
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.snapshot import PENDING, RUNNING, SUCCEEDED, PodTemplateTable
 from rebalancer.placement.board import Board
 from rebalancer.strategies import StrategyView, strategy_for
-from rebalancer.strategies.selection import by_names, by_node, cheapest_first, one_pod
+from rebalancer.strategies.interface.selection import by_names, by_node, cheapest_first, one_pod
 from tests.builders import ANode, APod, a_node, a_pod, cluster, usage_of, view_of
 from tests.strategies import oracles
 from tests.strategies.builders.finding import strategy_policy

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.objects import Taint
-from rebalancer.model.plan import PEAK, Goal
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED
+from rebalancer.model.cluster.steering import DRAINING, MAINTENANCE
+from rebalancer.model.decisions.plan import PEAK, Goal
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import FAILED, SUCCEEDED
-from rebalancer.model.steering import DRAINING, MAINTENANCE
 from tests.builders import NOW, ANode, APod, a_node, a_pod, an_eviction, replicas
 from tests.strategies.builders.emptied import Found, found_in_view, pods_on
 

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.objects import Taint
-from rebalancer.model.plan import Goal
-from rebalancer.model.snapshot import PENDING
-from rebalancer.model.usage import ResourceUsage
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.snapshot import PENDING
+from rebalancer.model.decisions.plan import Goal
+from rebalancer.model.measured.usage import ResourceUsage
 from tests.builders import ANode, APod, a_node, a_pod
 from tests.strategies.builders.emptied import DAY, Found, found_in_view, hoarders
 from tests.strategies.builders.finding import strategy_policy

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rebalancer.model.history import SLOTS, Grid
-from rebalancer.model.peaks import Peaks
-from rebalancer.model.plan import PEAK, WEEK
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.strategies.high_node_utilization import find
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.plan import PEAK, WEEK
+from rebalancer.model.measured.history import SLOTS, Grid
+from rebalancer.model.measured.peaks import Peaks
+from rebalancer.strategies.utilization.high_node_utilization import find
 from tests.builders import APod, a_node, a_pod, a_policy, cluster, replicas, usage_of, view_of
 from tests.forecast.builders import expect, history, look
 from tests.strategies.builders.emptied import Plan

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.model.objects import Taint
-from rebalancer.model.plan import Goal
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.snapshot import PENDING, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.decisions.plan import Goal
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import PENDING, SUCCEEDED, ClusterSnapshot
 from rebalancer.strategies import Findings
-from rebalancer.strategies.inter_pod_anti_affinity import SUBSTITUTES_AT_MOST
+from rebalancer.strategies.constraints.inter_pod_anti_affinity import SUBSTITUTES_AT_MOST
 from tests.builders import ANode, APod, a_node, a_pod, replicas
 from tests.strategies.builders.finding import found_by, names_of, strategy_policy
 from tests.strategies.scenarios import planner_of, shuffled, until_nothing_moves

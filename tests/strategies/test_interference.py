@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.objects import Taint
-from rebalancer.model.plan import Goal
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.plan import Goal
+from rebalancer.model.measured.usage import Contention
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Contention
 from rebalancer.strategies import Findings
-from rebalancer.strategies.interference import BUSIEST_LANDING, WORTH
+from rebalancer.strategies.utilization.interference import BUSIEST_LANDING, WORTH
 from tests.builders import NOW, ANode, APod, a_node, a_pod, an_eviction, cluster, found_in, usage_of
 from tests.strategies.builders.finding import names_of, strategy_policy
 

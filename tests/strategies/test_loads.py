@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.eviction import Eviction, TargetNode
-from rebalancer.model.snapshot import FAILED, PENDING, Owner, Service
-from rebalancer.strategies.loads import CpuLoads, effective_cpu, gone, requested
+from rebalancer.model.cluster.snapshot import FAILED, PENDING, Owner, Service
+from rebalancer.model.decisions.eviction import Eviction, TargetNode
+from rebalancer.strategies.interface.loads import CpuLoads, effective_cpu, gone, requested
 from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, an_eviction, cluster, replicas, usage_of
 
 NAN = float("nan")

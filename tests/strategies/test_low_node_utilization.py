@@ -9,11 +9,11 @@ import pytest
 
 from rebalancer import strategies
 from rebalancer.constraints.admission import LedgerState
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.limits import EvictionBackoff
+from rebalancer.model.decisions.plan import Loads
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.limits import EvictionBackoff
-from rebalancer.model.objects import Taint
-from rebalancer.model.plan import Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.pools import NodePools, cpu_thresholds
 from rebalancer.policy.schema.policy import Thresholds
@@ -469,7 +469,9 @@ def test_what_is_hot_by_requests_is_hot_by_no_measured_resource() -> None:
 
 
 def test_the_registry_knows_each_strategy_that_a_policy_may_name() -> None:
-    assert {each.MODULE for each in BUILT_IN} <= {module.name for module in pkgutil.iter_modules(strategies.__path__)}
+    prefix = f"{strategies.__name__}."
+    modules = {module.name.removeprefix(prefix) for module in pkgutil.walk_packages(strategies.__path__, prefix)}
+    assert {each.MODULE for each in BUILT_IN} <= modules
     for each in BUILT_IN:
         assert callable(strategy_for(each.model_construct(name=each.__name__)))
 

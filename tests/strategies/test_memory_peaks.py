@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.history import MIB
-from rebalancer.model.peaks import Peaks
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import MEMORY, ResourceUsage
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import MIB
+from rebalancer.model.measured.peaks import Peaks
+from rebalancer.model.measured.usage import MEMORY, ResourceUsage
 from rebalancer.strategies import Findings
-from rebalancer.strategies.low_node_utilization import find
-from rebalancer.strategies.resources import expected_by_resource, memory_reserve
+from rebalancer.strategies.interface.resources import expected_by_resource, memory_reserve
+from rebalancer.strategies.utilization.low_node_utilization import find
 from tests.builders import (
     GIB,
     NOW,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rebalancer.strategies.node_affinity import PREFERRED, REQUIRED
+from rebalancer.strategies.constraints.node_affinity import PREFERRED, REQUIRED
 from tests.builders import ANode, APod, a_node, a_pod, plan_all, replicas
 from tests.strategies.builders.finding import found_by, names_of, pods_found, strategy_policy
 

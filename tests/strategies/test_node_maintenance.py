@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.model.plan import Goal
-from rebalancer.model.snapshot import SUCCEEDED
-from rebalancer.model.steering import DRAINING, MAINTENANCE
+from rebalancer.model.cluster.snapshot import SUCCEEDED
+from rebalancer.model.cluster.steering import DRAINING, MAINTENANCE
+from rebalancer.model.decisions.plan import Goal
 from tests.builders import ANode, APod, a_budget, a_node, a_pod, replicas
 from tests.strategies.builders.emptied import Found, Plan, found_in_view
 from tests.strategies.builders.finding import strategy_policy

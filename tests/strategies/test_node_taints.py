@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.objects import Taint
-from rebalancer.model.plan import Goal
-from rebalancer.model.steering import SOFT_TAINT
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.steering import SOFT_TAINT
+from rebalancer.model.decisions.plan import Goal
 from rebalancer.strategies import Findings
 from tests.builders import a_node, a_pod, plan_all, replicas
 from tests.strategies.builders.finding import found_by, names_of, pods_found, strategy_policy

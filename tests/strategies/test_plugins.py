@@ -18,15 +18,16 @@ import yaml
 
 from rebalancer.cli.common import parse_policy
 from rebalancer.constraints.admission import LedgerState
-from rebalancer.cycle import plugin_limit
-from rebalancer.cycle.observation import Observation, find
+from rebalancer.cycle.observe import plugin_limit
+from rebalancer.cycle.observe.observation import Observation, find
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.plan import Evenness, Finding, Goal, LandingRule, Loads
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.plan import Evenness, Finding, Goal, LandingRule, Loads
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.schema.strategies import Need
-from rebalancer.strategies import Findings, StrategyView, low_node_utilization, may_cordon, needs, strategy_for
-from rebalancer.strategies.plugins import plugin
+from rebalancer.strategies import Findings, StrategyView, may_cordon, needs, strategy_for
+from rebalancer.strategies.external.plugins import plugin
+from rebalancer.strategies.utilization import low_node_utilization
 from tests.builders import (
     NOW,
     a_budget,

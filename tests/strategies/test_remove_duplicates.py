@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.model.objects import Taint
-from rebalancer.model.plan import Finding, Goal
-from rebalancer.model.snapshot import PENDING, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.snapshot import PENDING, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.decisions.plan import Finding, Goal
 from tests.builders import ANode, APod, a_node, a_pod, replicas
 from tests.strategies.builders.finding import found_by, names_of, pods_found, strategy_policy
 from tests.strategies.scenarios import planner_of, shuffled, until_nothing_moves

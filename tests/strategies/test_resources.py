@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.cycle.resource_notes import resource_notes
-from rebalancer.model.objects import Taint, Toleration
-from rebalancer.model.usage import ResourceUsage
+from rebalancer.cycle.observe.resource_notes import resource_notes
+from rebalancer.model.cluster.objects import Taint, Toleration
+from rebalancer.model.measured.usage import ResourceUsage
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.strategies.high_node_utilization import find as find_low
-from rebalancer.strategies.low_node_utilization import find
-from rebalancer.strategies.resources import expected_amounts
-from rebalancer.strategies.view import Findings
+from rebalancer.strategies.interface.resources import expected_amounts
+from rebalancer.strategies.interface.view import Findings
+from rebalancer.strategies.utilization.high_node_utilization import find as find_low
+from rebalancer.strategies.utilization.low_node_utilization import find
 from tests.builders import APod, Outcome, a_node, a_policy, carry_out, cluster, planner_for, replicas, usage_of, view_of
 
 NODES = ("hot", "b", "c")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.model.peaks import ServiceDayProfiles
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.peaks import ServiceDayProfiles
 from rebalancer.strategies import Findings
-from rebalancer.strategies.service_spread import find
+from rebalancer.strategies.utilization.service_spread import find
 from tests.builders import ANode, APod, a_node, a_pod, cluster, replicas, usage_of, view_of
 from tests.strategies.builders.finding import names_of, strategy_policy
 

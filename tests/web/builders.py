@@ -6,14 +6,23 @@ from dataclasses import replace
 from typing import Any
 
 from rebalancer.effect.report import AccuracyLine, Report, make_report
-from rebalancer.model.cycles import CycleSummary, RecordedFinding, RefusalExample, RefusalGroup
-from rebalancer.model.document import Dimension
-from rebalancer.model.effect import Assessment, ChangeBreakdown, DayRow, HotEpisode, Outcome, PodBefore, PoolHour, Step
-from rebalancer.model.eviction import Eviction, TargetNode
-from rebalancer.model.eviction import Outcome as EvictionOutcome
+from rebalancer.model.decisions.eviction import Eviction, TargetNode
+from rebalancer.model.decisions.eviction import Outcome as EvictionOutcome
+from rebalancer.model.notation.document import Dimension
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
-from rebalancer.web import views
-from rebalancer.web.views import NodeLine, NodeSelection, NodeState
+from rebalancer.model.records.cycles import CycleSummary, RecordedFinding, RefusalExample, RefusalGroup
+from rebalancer.model.records.effect import (
+    Assessment,
+    ChangeBreakdown,
+    DayRow,
+    HotEpisode,
+    Outcome,
+    PodBefore,
+    PoolHour,
+    Step,
+)
+from rebalancer.web.pages import views
+from rebalancer.web.pages.views import NodeLine, NodeSelection, NodeState
 from tests.builders import an_eviction
 
 NOW = 1_790_082_000.0

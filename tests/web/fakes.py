@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.model.alerts import Alert, Received
+from rebalancer.model.decisions.alerts import Alert, Received
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.web import Auth, Metrics, WebPorts, make_app
 from rebalancer.web.app import BODY_SECONDS, MAX_BODY_BYTES, ReadyCheck

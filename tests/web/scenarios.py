@@ -5,21 +5,22 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.model.cycles import (
+from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.decisions.eviction import Eviction, TargetNode
+from rebalancer.model.decisions.limits import EvictionBackoff, LimitLine, Pause, Scope
+from rebalancer.model.errors import RebalancerError
+from rebalancer.model.notation.document import Dimension
+from rebalancer.model.records.cycles import (
     CycleNode,
     CycleRecord,
     CycleSummary,
     RefusalGroup,
     ServiceEvictions,
 )
-from rebalancer.model.document import Dimension
-from rebalancer.model.effect import Assessment
-from rebalancer.model.errors import RebalancerError
-from rebalancer.model.eviction import Eviction, TargetNode
-from rebalancer.model.limits import EvictionBackoff, LimitLine, Pause, Scope
-from rebalancer.model.snapshot import Service
-from rebalancer.web import Auth, WebPorts, make_app, views
-from rebalancer.web.views import NodeLine, NodeSelection
+from rebalancer.model.records.effect import Assessment
+from rebalancer.web import Auth, WebPorts, make_app
+from rebalancer.web.pages import views
+from rebalancer.web.pages.views import NodeLine, NodeSelection
 from tests.web.builders import (
     DAY,
     HIGH,
@@ -41,7 +42,7 @@ from tests.web.fakes import Daemon
 
 @dataclass
 class HandMade:
-    """Implements `web.views.Views`, and writes down its calls."""
+    """Implements `web.pages.views.Views`, and writes down its calls."""
 
     nodes: list[NodeLine] = field(default_factory=lambda: [a_node("node-1", 0.912), a_node("node-2", 0.4)])
     pages: dict[str, views.NodePage] = field(default_factory=dict)

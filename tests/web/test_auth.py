@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.web.auth import LOOK_SECONDS, Auth, Denial
+from rebalancer.web.http.auth import LOOK_SECONDS, Auth, Denial
 
 
 class Watch:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rebalancer.web import charts
-from rebalancer.web.charts import Column, Mark
-from rebalancer.web.render import static
-from rebalancer.web.views import Curve
+from rebalancer.web.pages import charts
+from rebalancer.web.pages.charts import Column, Mark
+from rebalancer.web.pages.render import static
+from rebalancer.web.pages.views import Curve
 from tests.web.builders import ACCOUNT, DAY, HOUR, NOW, a_node
 from tests.web.readers import Element, faults, read_page
 

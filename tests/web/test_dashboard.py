@@ -8,11 +8,11 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from rebalancer.model.cycles import RefusalExample
-from rebalancer.model.effect import Outcome
+from rebalancer.model.decisions.limits import Pause, Scope
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.limits import Pause, Scope
-from rebalancer.web.views import MOST_TILES, NodeSelection, NodeState, ResourceNow
+from rebalancer.model.records.cycles import RefusalExample
+from rebalancer.model.records.effect import Outcome
+from rebalancer.web.pages.views import MOST_TILES, NodeSelection, NodeState, ResourceNow
 from tests.web.builders import (
     CYCLE,
     DAY,

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.web import Auth, WebServer, app, connections, files, make_health_app, server
+from rebalancer.web import Auth, WebServer, app, make_health_app
+from rebalancer.web.http import connections, files, server
 from tests.web.fakes import JSON, Daemon, a_payload
 from tests.web.test_server import PATIENCE, Serve, certificate, until
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rebalancer.model.alerts import Alert
+from rebalancer.model.decisions.alerts import Alert
 from tests.web.fakes import Clients, Daemon, a_payload, an_alert
 
 EXAMPLES, MUTANTS = 400, 18

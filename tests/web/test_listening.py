@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rebalancer.web import listening as listening_module
-from rebalancer.web.listening import RESERVES, ReservedSocket
+from rebalancer.web.http import listening as listening_module
+from rebalancer.web.http.listening import RESERVES, ReservedSocket
 
 
 @contextmanager

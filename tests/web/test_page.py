@@ -6,8 +6,9 @@ from typing import Any
 
 import yaml
 
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.web import alerts, app, connections
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.web import alerts, app
+from rebalancer.web.http import connections
 from tests.builders import a_policy
 
 PAGE = (Path(__file__).parents[2] / "docs" / "webhook.md").read_text()

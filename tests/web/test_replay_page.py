@@ -12,8 +12,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from rebalancer.model.replay import Replay, ReplayRun
-from rebalancer.web.replay_page import render_replay
+from rebalancer.model.recordings.replay import Replay, ReplayRun
+from rebalancer.web.pages.replay_page import render_replay
 from tests.cli.builders import DAY, HOUR, START, a_replay, a_run
 from tests.web.readers import Element, faults, read_page
 

@@ -1,7 +1,7 @@
 """The newest replay on the dashboard."""
 
 from rebalancer.web import Auth
-from rebalancer.web.replay_page import render_replay
+from rebalancer.web.pages.replay_page import render_replay
 from tests.cli.builders import START, a_replay
 from tests.web.fakes import Clients, Daemon
 from tests.web.readers import links, read_page

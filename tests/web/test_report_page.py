@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.effect.report import Report, ResourceLine, make_report
-from rebalancer.model.document import DIMENSIONS
-from rebalancer.model.effect import Rate
-from rebalancer.web.report_page import render_report
+from rebalancer.model.notation.document import DIMENSIONS
+from rebalancer.model.records.effect import Rate
+from rebalancer.web.pages.report_page import render_report
 from tests.web.builders import DAY, NOW, a_report
 from tests.web.readers import read_page
 

@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.web import Auth, WebServer, connections, server
-from rebalancer.web.server import parse_listen
+from rebalancer.web import Auth, WebServer
+from rebalancer.web.http import connections, server
+from rebalancer.web.http.server import parse_listen
 from tests.web.fakes import JSON, Daemon, a_payload
 
 ALERTS = "/api/v1/alerts"

@@ -94,7 +94,7 @@ def backtest_command(
         return
     used: dict[str, Any]
     if policy is not None:
-        from rebalancer.bootstrap.backtest import backtest_history
+        from rebalancer.bootstrap.commands.backtest import backtest_history
         from rebalancer.cli.output.progress import TerminalProgress
 
         loaded, settings = read_policy(policy), invocation.settings

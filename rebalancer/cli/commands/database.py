@@ -20,7 +20,7 @@ app = typer.Typer(help="Manage the database of cycles, evictions and outcomes.",
 @options("database")
 def upgrade(invocation: Invocation) -> None:
     """Create the tables, or migrate them to this version. No records are lost."""
-    from rebalancer.bootstrap.database import database_shown, database_upgrade
+    from rebalancer.bootstrap.wiring.database import database_shown, database_upgrade
 
     revision = database_upgrade(invocation.settings)
     say(f"{database_shown(invocation.settings)}: at revision {revision}")
@@ -48,7 +48,7 @@ def prune(
     kept. Daily counts are kept for good, evictions and pool hours for 400 days, forecasts and their
     outcomes for 90 days.
     """
-    from rebalancer.bootstrap.database import database_prune, database_shown
+    from rebalancer.bootstrap.wiring.database import database_prune, database_shown
     from rebalancer.cli.output.formats import Shown
     from rebalancer.cli.output.json import pick
     from rebalancer.cli.output.times import moment
@@ -85,7 +85,7 @@ def accept_restore(invocation: Invocation) -> None:
     again where Events of the cluster or replacements show them. While others are missing, which no limit counts,
     evictions in the cluster are paused for the longest limit window; `rebalancer resume` ends the pause.
     """
-    from rebalancer.bootstrap.restore import accept_restore
+    from rebalancer.bootstrap.commands.restore import accept_restore
     from rebalancer.cli.output.times import ahead
 
     accepted = accept_restore(invocation.policy, invocation.settings)
@@ -109,11 +109,11 @@ def status(invocation: Invocation) -> None:
 
     Without a database in this folder, the database of the last demo is shown.
     """
-    from rebalancer.bootstrap.database import database_exists, database_status
+    from rebalancer.bootstrap.wiring.database import database_exists, database_status
     from rebalancer.cli.output.formats import Shown
     from rebalancer.cli.output.json import pick
     from rebalancer.cli.output.tables import plain_table, print_paragraph
-    from rebalancer.model.figures import counted
+    from rebalancer.model.notation.figures import counted
 
     settings = invocation.settings
     unnamed = "database" not in settings.model_fields_set
@@ -142,7 +142,7 @@ def status(invocation: Invocation) -> None:
 def _cycle_line(columns: Mapping[str, Any]) -> str:
     """`cluster demo, manual, 5m ago (14:05 CET), 12 nodes, 3 hot, 6 evicted; note`"""
     from rebalancer.cli.output.times import ago, moment
-    from rebalancer.model.figures import counted
+    from rebalancer.model.notation.figures import counted
 
     parts = [
         f"cluster {columns['cluster']}",

@@ -16,9 +16,9 @@ from rebalancer.model.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rebalancer.bootstrap.settings import Settings
+    from rebalancer.bootstrap.process.settings import Settings
     from rebalancer.lab import Lab
-    from rebalancer.model.plan import CycleReport
+    from rebalancer.model.decisions.plan import CycleReport
     from rebalancer.policy import RebalancerPolicy
 
 CYCLES_AT_MOST = 6
@@ -37,7 +37,7 @@ def demo(
 ) -> None:
     """Cool the hot nodes of a practice cluster, with the real client over HTTP and a real database. Your own clusters
     are not contacted."""
-    from rebalancer.bootstrap.database import database_shown
+    from rebalancer.bootstrap.wiring.database import database_shown
     from rebalancer.cli.output.cycle import merged_document
     from rebalancer.cli.output.formats import Shown
     from rebalancer.cli.output.tables import Screen
@@ -78,7 +78,7 @@ def demo(
 
 def demo_policy(lab: "Lab") -> "RebalancerPolicy":
     """policies/demo.yaml with the address of the lab."""
-    from rebalancer.bootstrap.paths import shipped
+    from rebalancer.bootstrap.process.paths import shipped
     from rebalancer.cli.commands.lab import on_the_lab
     from rebalancer.policy import load_policy
 
@@ -88,10 +88,10 @@ def demo_policy(lab: "Lab") -> "RebalancerPolicy":
 
 def _cycles(lab: "Lab", policy: "RebalancerPolicy", settings: "Settings", console: "Console") -> "list[CycleReport]":
     """Cycles until the lab measures no hot node, or no eviction is possible."""
-    from rebalancer.bootstrap.contexts import acting_context
+    from rebalancer.bootstrap.commands.contexts import acting_context
     from rebalancer.cli.output.cycle import print_cycle
     from rebalancer.cli.output.progress import TerminalProgress
-    from rebalancer.cycle.remeasure import remeasure
+    from rebalancer.cycle.evict.remeasure import remeasure
     from rebalancer.cycle.run import run_cycle
 
     reports: list[CycleReport] = []
@@ -118,8 +118,8 @@ def _high(policy: "RebalancerPolicy") -> float:
 
 def _summary(console: "Console", reports: "list[CycleReport]", hot: list[str], database: str) -> None:
     from rebalancer.cli.output.cycle import merged_nodes, print_nodes
-    from rebalancer.model.eviction import Outcome
-    from rebalancer.model.figures import counted
+    from rebalancer.model.decisions.eviction import Outcome
+    from rebalancer.model.notation.figures import counted
 
     console.rule("Node CPU before the first cycle, planned in it, and measured after the last")
     print_nodes(console, merged_nodes(reports), all_nodes=True)

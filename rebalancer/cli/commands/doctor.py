@@ -9,7 +9,7 @@ from rebalancer.cli.invocation import CLUSTER, TABLES, Invocation, options
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from rebalancer.bootstrap.doctor import Check
+    from rebalancer.bootstrap.commands.doctor import Check
     from rebalancer.cli.output.tables import Screen
 
 
@@ -20,7 +20,7 @@ def doctor(invocation: Invocation) -> None:
     The exit code is that of the first failed check. A warning is not a failure.
     """
     policy, settings = invocation.policy, invocation.settings
-    from rebalancer.bootstrap.doctor import diagnose
+    from rebalancer.bootstrap.commands.doctor import diagnose
     from rebalancer.cli.output.formats import Shown
     from rebalancer.cli.output.json import pick
 

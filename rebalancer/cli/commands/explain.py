@@ -10,10 +10,10 @@ from typer.core import TyperGroup
 from rebalancer.cli.common import unknown
 from rebalancer.cli.invocation import CLUSTER, TABLES, Invocation, options
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.kinds import kind_of, plain_name
+from rebalancer.model.notation.kinds import kind_of, plain_name
 
 if TYPE_CHECKING:
-    from rebalancer.model.snapshot import ClusterSnapshot
+    from rebalancer.model.cluster.snapshot import ClusterSnapshot
     from rebalancer.planner.explain.pods import ExplainContext
 
 
@@ -42,8 +42,8 @@ def observed_cluster(invocation: Invocation) -> "Iterator[ExplainContext]":
     """The cluster and the result of a dry cycle. Writes nothing."""
     policy = invocation.policy
     with invocation.planning() as cycle_context:
-        from rebalancer.cycle.observation import find
-        from rebalancer.cycle.planning import new_admission
+        from rebalancer.cycle.observe.observation import find
+        from rebalancer.cycle.plan.planning import new_admission
         from rebalancer.cycle.run import run_cycle
         from rebalancer.planner.explain.pods import ExplainContext
 

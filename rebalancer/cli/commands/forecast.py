@@ -8,7 +8,7 @@ import typer
 from rebalancer.cli.common import unknown
 from rebalancer.cli.invocation import CLUSTER, WATCHED, Invocation, SelectorOption, options, selected
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.kinds import plain_name
+from rebalancer.model.notation.kinds import plain_name
 
 if TYPE_CHECKING:
     from rebalancer.cli.output.formats import Shown
@@ -53,13 +53,13 @@ def forecast(
 
 def _forecasts(invocation: Invocation, node: list[str], selector: str | None, *, explain: bool) -> "Shown":
     policy, settings = invocation.policy, invocation.settings
-    from rebalancer.bootstrap.contexts import planning_context
-    from rebalancer.bootstrap.history import history_keepers, kept_outcomes
+    from rebalancer.bootstrap.commands.contexts import planning_context
+    from rebalancer.bootstrap.wiring.history import history_keepers, kept_outcomes
     from rebalancer.cli.output.forecasts import forecast_document, print_forecasts
     from rebalancer.cli.output.formats import Shown
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.cycle.isolation import isolated
-    from rebalancer.forecast.leaks import find_leaks
+    from rebalancer.forecast.memory.leaks import find_leaks
     from rebalancer.forecasting.node_forecasts import pooled_forecasts
     from rebalancer.forecasting.resources import resource_of
 

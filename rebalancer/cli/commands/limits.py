@@ -26,15 +26,15 @@ def limits(invocation: Invocation) -> None:
 
 def _limits(invocation: Invocation) -> "Shown":
     policy, settings = invocation.policy, invocation.settings
-    from rebalancer.bootstrap.ledger_view import ledger_view
+    from rebalancer.bootstrap.commands.ledger_view import ledger_view
     from rebalancer.cli.output.formats import Shown
     from rebalancer.cli.output.json import pick
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.cli.output.tables import plain_table
     from rebalancer.cli.output.times import ahead
-    from rebalancer.cycle.ledger_state import load_ledger_state
-    from rebalancer.cycle.limits_overview import limit_lines
-    from rebalancer.model.figures import size
+    from rebalancer.cycle.observe.ledger_state import load_ledger_state
+    from rebalancer.cycle.report.limits_overview import limit_lines
+    from rebalancer.model.notation.figures import size
 
     with ledger_view(policy, settings) as view, TerminalProgress() as progress:
         snapshot = view.snapshot(progress)
@@ -88,14 +88,14 @@ def windows(
     from rebalancer.cli.output.json import pick
     from rebalancer.cli.output.tables import UNKNOWN, plain_table
     from rebalancer.cli.output.times import ahead
-    from rebalancer.constraints.windows import ChangeWindows
-    from rebalancer.cycle.limits_overview import service_windows, window_lines
+    from rebalancer.constraints.moves.windows import ChangeWindows
+    from rebalancer.cycle.report.limits_overview import service_windows, window_lines
 
     now = time.time()
     book = ChangeWindows.of_policy(policy)
     lines = window_lines(book, now=now)
     if services:
-        from rebalancer.bootstrap.contexts import read_cluster
+        from rebalancer.bootstrap.commands.contexts import read_cluster
         from rebalancer.cli.output.progress import TerminalProgress
 
         with TerminalProgress() as progress:

@@ -8,13 +8,13 @@ import typer
 
 from rebalancer.cli.common import say, unknown
 from rebalancer.cli.invocation import CLUSTER, LEDGER, WATCHED, Invocation, options
+from rebalancer.model.decisions.limits import SCOPE_SYNTAX, Scope
 from rebalancer.model.errors import ConfigError, RebalancerError
-from rebalancer.model.limits import SCOPE_SYNTAX, Scope
 
 if TYPE_CHECKING:
-    from rebalancer.bootstrap.ledger_view import LedgerView
+    from rebalancer.bootstrap.commands.ledger_view import LedgerView
     from rebalancer.cli.output.formats import Shown
-    from rebalancer.model.eviction import Eviction
+    from rebalancer.model.decisions.eviction import Eviction
     from rebalancer.policy import RebalancerPolicy
 
 ScopeArgument = Annotated[str, typer.Argument(help=f"{SCOPE_SYNTAX}.")]
@@ -42,7 +42,7 @@ def pause(
     }
     if at.name not in known.get(at.kind, [at.name]):
         raise unknown(at.kind, at.name, known[at.kind])
-    from rebalancer.bootstrap.database import open_ledger
+    from rebalancer.bootstrap.wiring.database import open_ledger
     from rebalancer.policy.schema.types import format_duration, parse_duration
 
     try:
@@ -59,8 +59,8 @@ def pause(
 def resume(invocation: Invocation, scope: ScopeArgument) -> None:
     """End the pauses of a scope."""
     at = parse_scope(scope, invocation.policy.cluster)
-    from rebalancer.bootstrap.database import open_ledger
-    from rebalancer.model.figures import counted
+    from rebalancer.bootstrap.wiring.database import open_ledger
+    from rebalancer.model.notation.figures import counted
 
     with open_ledger(invocation.policy, invocation.settings) as ledger:
         ended = ledger.resume(at)
@@ -86,7 +86,7 @@ def resolve_eviction(
 
     The replacement is no longer waited for. The eviction stays counted in limits of evictions per time.
     """
-    from rebalancer.bootstrap.database import open_ledger
+    from rebalancer.bootstrap.wiring.database import open_ledger
 
     with open_ledger(invocation.policy, invocation.settings) as ledger:
         found = next((each for each in ledger.open_evictions() if each.record == record), None)
@@ -104,7 +104,7 @@ def status(invocation: Invocation) -> None:
 
 
 def _status(invocation: Invocation) -> "Shown":
-    from rebalancer.bootstrap.ledger_view import ledger_view
+    from rebalancer.bootstrap.commands.ledger_view import ledger_view
     from rebalancer.cli.output.operator_state import shown_state
 
     with ledger_view(invocation.policy, invocation.settings) as view:
@@ -120,7 +120,7 @@ def _in_flight(view: "LedgerView", policy: "RebalancerPolicy") -> "tuple[Sequenc
     if view.ledger is None or not recorded:
         return (), []
     from rebalancer.cli.output.progress import TerminalProgress
-    from rebalancer.cycle.ledger_state import evictions_in_flight
+    from rebalancer.cycle.observe.ledger_state import evictions_in_flight
 
     try:
         with TerminalProgress() as progress:

@@ -18,7 +18,7 @@ from rebalancer.cli.invocation import (
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rebalancer.model.plan import CycleReport
+    from rebalancer.model.decisions.plan import CycleReport
 
 
 @options(*CLUSTER, *TABLES)
@@ -52,7 +52,7 @@ def plan(
     with invocation.planning(steer=wait) as context:
         from rebalancer.cli.output.cycle import of_nodes
         from rebalancer.cycle.run import run_cycle
-        from rebalancer.model.eviction import Outcome
+        from rebalancer.model.decisions.eviction import Outcome
 
         cycle = run_cycle(context, invocation.policy, dry_run=True, server_dry_run=server_dry_run)
         report, snapshot = cycle.report, cycle.observation.snapshot

@@ -95,7 +95,7 @@ def init(
     """
     if file is not None and file.exists():
         raise ConfigError(f"--file {file}: exists already: expected a new file")
-    from rebalancer.bootstrap.proposal import propose
+    from rebalancer.bootstrap.commands.proposal import propose
 
     found = _found_server(invocation) if prometheus is None else None
     url = found.url if found is not None else str(prometheus)
@@ -119,7 +119,7 @@ def init(
 
 def _found_server(invocation: Invocation) -> "FoundServer":
     """The likeliest server of the Prometheus API in the cluster; says which. Raises ConfigError for none."""
-    from rebalancer.bootstrap.proposal import prometheus_servers
+    from rebalancer.bootstrap.commands.proposal import prometheus_servers
 
     what = "type its URL: rebalancer policy init --prometheus http://HOST:PORT"
     try:
@@ -139,7 +139,7 @@ def example(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the example.")] = None,
 ) -> None:
     """Print a policy that ships with the program, or list all."""
-    from rebalancer.bootstrap.paths import shipped
+    from rebalancer.bootstrap.process.paths import shipped
     from rebalancer.cli.output.tables import Screen, print_paragraph
 
     there = {path.stem: path for path in sorted(shipped("policies").glob("*.yaml"))}

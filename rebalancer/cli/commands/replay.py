@@ -31,7 +31,7 @@ from rebalancer.cli.invocation import Invocation, options
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rebalancer.model.replay import Replay
+    from rebalancer.model.recordings.replay import Replay
     from rebalancer.policy import RebalancerPolicy
     from rebalancer.replay.comparison.variants import Variant
 
@@ -108,11 +108,11 @@ def replay(
     end = min(now if until is None else parse_moment("--until", until, now), now)
     if start >= end:
         raise ConfigError(f"--since {since}: expected a time before {'now' if end == now else f'--until {until}'}")
-    from rebalancer.bootstrap import replay as replays
-    from rebalancer.bootstrap.paths import newest_replay
+    from rebalancer.bootstrap.process.paths import newest_replay
+    from rebalancer.bootstrap.recordings import replay as replays
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.replay.comparison.variants import read_goal
-    from rebalancer.web.replay_page import render_replay
+    from rebalancer.web.pages.replay_page import render_replay
 
     policy, settings = invocation.policy, invocation.settings
     origin = None if source is None else replays.Source(source.value)
@@ -147,7 +147,7 @@ def _candidates(
     """The policies, with labels of their own, and notes on combinations of a sweep that are no policy."""
     from rebalancer.policy.source import policy_in
     from rebalancer.replay.comparison.variants import Variant, variants
-    from rebalancer.strategies.plugins import args_of
+    from rebalancer.strategies.external.plugins import args_of
 
     others = [read_policy(each) for each in against]
     names = [shown_path(each) for each in (path, *against)]

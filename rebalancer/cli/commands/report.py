@@ -9,8 +9,8 @@ import typer
 
 from rebalancer.cli.common import PAGE_TABLES, PageOutput, parse_moment, write_file
 from rebalancer.cli.invocation import LEDGER, Invocation, options
-from rebalancer.model.document import DIMENSIONS, Dimension
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.notation.document import DIMENSIONS, Dimension
 
 if TYPE_CHECKING:
     from rebalancer.effect.report import Report
@@ -49,7 +49,7 @@ def report(
         raise ConfigError(f"--since {since}: expected a time before {'now' if end == now else f'--until {until}'}")
     if file is not None and output in PAGE_TABLES:
         raise ConfigError("--file: expected with -o json, yaml, csv or html")
-    from rebalancer.bootstrap.database import database_shown, kept_records
+    from rebalancer.bootstrap.wiring.database import database_shown, kept_records
     from rebalancer.evaluation.reporting import gather, sources_of
 
     with kept_records(invocation.policy, invocation.settings) as records:
@@ -74,7 +74,7 @@ def report(
 
 def _text(report: "Report", output: PageOutput, clusters: list[str], now: float) -> str:
     if output is PageOutput.HTML:
-        from rebalancer.web.report_page import render_report
+        from rebalancer.web.pages.report_page import render_report
 
         return render_report(report, cluster=", ".join(clusters), now=now)
     from rebalancer.cli.output.formats import yaml_text

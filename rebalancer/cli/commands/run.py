@@ -16,7 +16,7 @@ from rebalancer.cli.invocation import CLUSTER, TABLES, AllNodesOption, Invocatio
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rebalancer.bootstrap.settings import Settings
+    from rebalancer.bootstrap.process.settings import Settings
     from rebalancer.cli.state import LabFiles
     from rebalancer.policy import RebalancerPolicy
 
@@ -64,9 +64,9 @@ def run(
     if on_lab is not None:
         raise ConfigError("run: --lab is for the daemon; for one cycle on a practice cluster use `rebalancer demo`")
     policy = invocation.policy
-    from rebalancer.bootstrap.contexts import acting_context
+    from rebalancer.bootstrap.commands.contexts import acting_context
     from rebalancer.cli.output.progress import TerminalProgress
-    from rebalancer.cycle.remeasure import remeasure
+    from rebalancer.cycle.evict.remeasure import remeasure
     from rebalancer.cycle.run import begin_report, execute_cycle
 
     with (

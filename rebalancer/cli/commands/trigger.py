@@ -8,7 +8,7 @@ import typer
 
 from rebalancer.cli.common import read_file, say
 from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError, UnsafeDataError
-from rebalancer.model.kinds import plain_name
+from rebalancer.model.notation.kinds import plain_name
 
 if TYPE_CHECKING:
     import urllib3

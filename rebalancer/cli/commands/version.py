@@ -12,7 +12,7 @@ SHOWN = 12
 
 def version_line() -> str:
     """`rebalancer 0.1.0 (commit 0123456789ab, Python 3.11.7)`."""
-    from rebalancer.bootstrap.build import commit
+    from rebalancer.bootstrap.process.build import commit
 
     built_from, dash, dirty = commit().partition("-")
     shown = f"{built_from[:SHOWN]}{dash}{dirty}"

@@ -6,16 +6,16 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rebalancer.bootstrap.database import kept_records
+from rebalancer.bootstrap.wiring.database import kept_records
 from rebalancer.cli.invocation import Invocation
 from rebalancer.cli.output.formats import Shown
 from rebalancer.cli.output.json import at
 from rebalancer.cli.output.tables import UNKNOWN, number, plain_table
 from rebalancer.cli.output.times import local
-from rebalancer.forecast.accuracy import LEAST, LOOKS_BACK_SECONDS, Accuracy, Scores, accuracy
+from rebalancer.forecast.evaluation.accuracy import LEAST, LOOKS_BACK_SECONDS, Accuracy, Scores, accuracy
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.figures import percent
-from rebalancer.model.forecasts import Verdict
+from rebalancer.model.notation.figures import percent
+from rebalancer.model.records.forecasts import Verdict
 from rebalancer.policy.schema.types import parse_duration
 
 ALL = "(all)"

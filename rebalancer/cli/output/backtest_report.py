@@ -11,9 +11,9 @@ from rebalancer.cli.output.tables import UNKNOWN, number, plain_table, print_not
 from rebalancer.forecast.backtest.backtest import Backtest, bar
 from rebalancer.forecast.backtest.day_weights import Proposal, as_policy, written
 from rebalancer.forecast.backtest.scores import Comparison, Errors, Score
-from rebalancer.forecast.percentiles import P95
-from rebalancer.forecast.resource import OF_CPU, ForecastResource
-from rebalancer.model.figures import percent
+from rebalancer.forecast.series.percentiles import P95
+from rebalancer.forecast.series.resource import OF_CPU, ForecastResource
+from rebalancer.model.notation.figures import percent
 from rebalancer.policy.schema.forecast import Forecast
 
 MORE_LOSS, COVERAGE_SLACK, RECALL = 0.05, 0.03, 0.90

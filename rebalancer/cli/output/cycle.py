@@ -23,11 +23,11 @@ from rich.text import Text
 
 from rebalancer.cli.output.json import SCHEMA_VERSION, at, pick
 from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph, refusal_text
-from rebalancer.model.eviction import COLUMNS, DID_NOT_HAPPEN, DOCUMENT_FIELDS, Eviction, Outcome
-from rebalancer.model.figures import age, counted, millicores, percent
-from rebalancer.model.plan import CycleReport, Finding, Goal, NodeLine
+from rebalancer.model.decisions.eviction import COLUMNS, DID_NOT_HAPPEN, DOCUMENT_FIELDS, Eviction, Outcome
+from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, NodeLine
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.figures import age, counted, millicores, percent
 from rebalancer.model.reason import Reason, particulars
-from rebalancer.model.usage import CPU
 from rebalancer.policy.schema.strategies import LowNodeUtilization
 
 MOST_FINDINGS = 30

@@ -8,7 +8,7 @@ from rich.text import Text
 from rebalancer.cli.output.cycle import target_nodes, target_text
 from rebalancer.cli.output.json import pick
 from rebalancer.cli.output.tables import FIGURES, UNKNOWN, plain_table, print_paragraph, refusal_text
-from rebalancer.model.figures import counted, millicores, percent, size
+from rebalancer.model.notation.figures import counted, millicores, percent, size
 from rebalancer.model.reason import Refusal
 from rebalancer.planner.explain.nodes import NodeExplanation
 from rebalancer.planner.explain.pods import PodExplanation, ScoredNode

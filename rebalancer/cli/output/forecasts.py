@@ -11,10 +11,10 @@ from rebalancer.cli.output.json import at
 from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes
 from rebalancer.cli.output.times import local, moment, until, zone
 from rebalancer.forecast import Forecasts
-from rebalancer.forecast.leaks import MemoryLeak
+from rebalancer.forecast.memory.leaks import MemoryLeak
 from rebalancer.forecasting.node_forecasts import PooledForecast
-from rebalancer.model.figures import millicores, percent
-from rebalancer.model.usage import MEMORY
+from rebalancer.model.measured.usage import MEMORY
+from rebalancer.model.notation.figures import millicores, percent
 
 OfResources = Mapping[str, tuple[Sequence[PooledForecast], Forecasts]]
 """Forecasts of each resource besides CPU."""

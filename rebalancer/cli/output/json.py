@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from rebalancer.model.document import Day, Instant, Shown
-from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.notation.document import Day, Instant, Shown
 
 SCHEMA_VERSION: Final = "2"
 

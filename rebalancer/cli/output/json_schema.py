@@ -1,4 +1,4 @@
-"""JSON Schema from dataclasses: their types, the metadata of `model.document`, and their docstrings."""
+"""JSON Schema from dataclasses: their types, the metadata of `model.notation.document`, and their docstrings."""
 
 import ast
 import inspect

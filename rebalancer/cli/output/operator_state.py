@@ -6,8 +6,8 @@ from rebalancer.cli.output.formats import Shown
 from rebalancer.cli.output.json import pick
 from rebalancer.cli.output.tables import Screen, Table, plain_table, print_notes
 from rebalancer.cli.output.times import ago, ahead
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.limits import EvictionBackoff, Pause
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.limits import EvictionBackoff, Pause
 
 
 def shown_state(

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 
 class TerminalProgress:
-    """`model.ports.Progress` with a bar for each label, and a line for each event."""
+    """`model.decisions.ports.Progress` with a bar for each label, and a line for each event."""
 
     def __init__(self) -> None:
         self._bars = Progress(

@@ -10,7 +10,7 @@ from rebalancer.cli.output.json import SCHEMA_VERSION, encode
 from rebalancer.cli.output.json_schema import schema_of
 from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph
 from rebalancer.cli.output.times import local, moment
-from rebalancer.model.figures import counted, percent
+from rebalancer.model.notation.figures import counted, percent
 from rebalancer.replay.comparison.messages import error_sentence, gap_sentence, goal_sentence, hours, sentences
 from rebalancer.replay.comparison.summary import BlockedLine, PoolLine, ReplaySummary, RunLine, ServiceLine
 

@@ -10,8 +10,8 @@ from rebalancer.cli.output.json import SCHEMA_VERSION, as_text, document_fields,
 from rebalancer.cli.output.json_schema import schema_of
 from rebalancer.effect.rates import RateLine
 from rebalancer.effect.report import Report
-from rebalancer.model.document import INLINE
-from rebalancer.model.effect import Counts, Rate
+from rebalancer.model.notation.document import INLINE
+from rebalancer.model.records.effect import Counts, Rate
 
 SCHEMA_ID = f"https://rebalancer.dev/schemas/report/v{SCHEMA_VERSION}.json"
 

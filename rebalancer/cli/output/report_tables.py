@@ -12,10 +12,10 @@ from rebalancer.effect.cluster import PoolSummary
 from rebalancer.effect.messages import shown
 from rebalancer.effect.rates import RateLine
 from rebalancer.effect.report import NodeRow, Report
-from rebalancer.model.effect import ChangeBreakdown
-from rebalancer.model.eviction import COUNTED
-from rebalancer.model.figures import NOTHING, counted, millicores, percent
-from rebalancer.model.usage import CPU
+from rebalancer.model.decisions.eviction import COUNTED
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.figures import NOTHING, counted, millicores, percent
+from rebalancer.model.records.effect import ChangeBreakdown
 
 ALL = "(all)"
 NONE = "(none)"

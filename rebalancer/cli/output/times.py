@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
-from rebalancer.model.figures import TIMES, age, seconds_of
+from rebalancer.model.notation.figures import TIMES, age, seconds_of
 
 UNKNOWN: Final = "-"
 

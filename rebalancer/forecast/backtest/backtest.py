@@ -14,19 +14,19 @@ from rebalancer.forecast.backtest.day_weights import Losses, Proposal, WeightSea
 from rebalancer.forecast.backtest.rolling_origin import LearnedForecasts, RollingOrigin
 from rebalancer.forecast.backtest.scores import Comparison, NodeDays, PredictedDays, Score, compare
 from rebalancer.forecast.backtest.traces import POOLS, TraceCluster, cluster_of_traces
-from rebalancer.forecast.compose import compose
-from rebalancer.forecast.membership import Ints
-from rebalancer.forecast.new_services import KnownUsage, known_usage
-from rebalancer.forecast.node_levels import PoolNodes
-from rebalancer.forecast.peak_time import peak_slots
-from rebalancer.forecast.percentiles import day_weights, quantile
-from rebalancer.forecast.prediction_interval import outcome_of
+from rebalancer.forecast.learning.new_services import KnownUsage, known_usage
+from rebalancer.forecast.learning.node_levels import PoolNodes
+from rebalancer.forecast.learning.prediction_interval import outcome_of
+from rebalancer.forecast.peaks.peak_time import peak_slots
 from rebalancer.forecast.predictors import COMBINED, own_predictor, predictors
 from rebalancer.forecast.predictors.base import Past
-from rebalancer.forecast.resource import OF_CPU, ForecastResource
-from rebalancer.forecast.window import Window
+from rebalancer.forecast.series.compose import compose
+from rebalancer.forecast.series.membership import Ints
+from rebalancer.forecast.series.percentiles import day_weights, quantile
+from rebalancer.forecast.series.resource import OF_CPU, ForecastResource
+from rebalancer.forecast.series.window import Window
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid
 from rebalancer.policy.schema.forecast import DayWeights, Forecast
 
 Floats = NDArray[np.float64]

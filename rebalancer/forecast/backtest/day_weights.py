@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.backtest.rolling_origin import RollingOrigin
-from rebalancer.forecast.percentiles import day_weights
-from rebalancer.forecast.prediction_interval import outcome_of, pinball
+from rebalancer.forecast.learning.prediction_interval import outcome_of, pinball
 from rebalancer.forecast.predictors.base import Past, Predictor
-from rebalancer.forecast.resource import USUAL_LOSS_AT
-from rebalancer.model.figures import percent
+from rebalancer.forecast.series.percentiles import day_weights
+from rebalancer.forecast.series.resource import USUAL_LOSS_AT
+from rebalancer.model.notation.figures import percent
 from rebalancer.policy.schema.forecast import DayWeights, Forecast
 from rebalancer.policy.schema.types import format_duration
 

@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.backtest.backtest import FIRST_PREDICTION, SLOW, Backtest, Group, Run, compared, summary
-from rebalancer.forecast.compose import compose
-from rebalancer.forecast.events import uplift
-from rebalancer.forecast.membership import Ints, Members, members_of
-from rebalancer.forecast.percentiles import P95, quantile
-from rebalancer.forecast.resource import OF_CPU, ForecastResource
-from rebalancer.forecast.window import Window
+from rebalancer.forecast.series.compose import compose
+from rebalancer.forecast.series.events import uplift
+from rebalancer.forecast.series.membership import Ints, Members, members_of
+from rebalancer.forecast.series.percentiles import P95, quantile
+from rebalancer.forecast.series.resource import OF_CPU, ForecastResource
+from rebalancer.forecast.series.window import Window
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, Grid, History, date_of
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock, Grid, History, date_of
 from rebalancer.policy.schema.forecast import Forecast
 
 Bools = NDArray[np.bool_]

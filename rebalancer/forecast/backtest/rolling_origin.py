@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.new_services import KnownUsage
-from rebalancer.forecast.node_levels import PoolNodes
-from rebalancer.forecast.prediction_interval import Margin, Outcome, learn
+from rebalancer.forecast.learning.new_services import KnownUsage
+from rebalancer.forecast.learning.node_levels import PoolNodes
+from rebalancer.forecast.learning.prediction_interval import Margin, Outcome, learn
 from rebalancer.forecast.predictors.base import Past, Prediction
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.outcomes import ForecastOutcomes
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.measured.outcomes import ForecastOutcomes
 
 Floats = NDArray[np.float64]
 

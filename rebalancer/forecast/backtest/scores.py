@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.prediction_interval import pinball
+from rebalancer.forecast.learning.prediction_interval import pinball
 from rebalancer.forecast.predictors import predictors
-from rebalancer.forecast.resource import USUAL_LOSS_AT
-from rebalancer.model.forecasts import TOLERANCE
+from rebalancer.forecast.series.resource import USUAL_LOSS_AT
+from rebalancer.model.records.forecasts import TOLERANCE
 
 Floats = NDArray[np.float64]
 

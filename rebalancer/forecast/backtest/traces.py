@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.membership import Members
-from rebalancer.forecast.percentiles import P95
-from rebalancer.model.history import SLOTS, DayBlock, Grid
+from rebalancer.forecast.series.membership import Members
+from rebalancer.forecast.series.percentiles import P95
+from rebalancer.model.measured.history import SLOTS, DayBlock, Grid
 
 Floats = NDArray[np.float64]
 POOLS = ("small", "large")

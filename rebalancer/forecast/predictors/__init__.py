@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.percentiles import last_known, quantile, slot_profile, weighted_mean
 from rebalancer.forecast.predictors.base import Past, Prediction, Predictor
+from rebalancer.forecast.series.percentiles import last_known, quantile, slot_profile, weighted_mean
 
 Floats = NDArray[np.float64]
 HISTOGRAM_HALF_LIFE_DAYS = 1.0

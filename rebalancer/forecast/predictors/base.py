@@ -7,8 +7,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.percentiles import P95, last_known, quantile
-from rebalancer.model.history import SLOTS, Grid
+from rebalancer.forecast.series.percentiles import P95, last_known, quantile
+from rebalancer.model.measured.history import SLOTS, Grid
 
 Floats = NDArray[np.float64]
 RECENT_STEPS = SLOTS // 4

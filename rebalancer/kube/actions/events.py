@@ -15,10 +15,10 @@ from rebalancer.kube.actions.eviction_events import EVENTS, eviction_annotation
 from rebalancer.kube.client.client import ApiClient, Timeouts, status_of
 from rebalancer.kube.snapshot.owners import KNOWN_GROUPS
 from rebalancer.kube.snapshot.times import rfc3339_micro
+from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.ports import Clock
-from rebalancer.model.snapshot import Owner
 
 ACTION = "Rebalance"
 NODE_NAMESPACE = "default"
@@ -45,7 +45,7 @@ class EventStats:
 
 
 class KubeEvents:
-    """Implements `model.ports.EventSink`. Each call takes two seconds at most.
+    """Implements `model.decisions.ports.EventSink`. Each call takes two seconds at most.
 
     No more than 5 a second after a burst of 25. When the server refuses (403) none is sent for ten minutes, when it
     doesn't answer or is ill for half a minute.

@@ -25,9 +25,9 @@ from rebalancer.kube.client.client import (
 )
 from rebalancer.kube.snapshot.records import Pod
 from rebalancer.kube.snapshot.snapshot import PODS
-from rebalancer.model.annotations import EVICTION_IN_PROGRESS, REQUEST_EVICT_ONLY
+from rebalancer.model.cluster.annotations import EVICTION_IN_PROGRESS, REQUEST_EVICT_ONLY
+from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.eviction import Answer, Eviction, Outcome
 from rebalancer.model.reason import Reason, Refusal
 
 DISRUPTION_BUDGET = "DisruptionBudget"
@@ -53,7 +53,7 @@ class _LeaseLostError(NotSentError):
 
 
 class KubeEvictor:
-    """Implements `model.ports.Evictor`.
+    """Implements `model.decisions.ports.Evictor`.
 
     `term` returns the lease's term, which is sent in the User-Agent: the API server's audit log shows which leader
     evicted. `may_send` is checked right before the call leaves: the re-read and a credential plugin take time, in which

@@ -8,8 +8,8 @@ import msgspec
 from rebalancer.kube.client.client import ApiClient, Resource
 from rebalancer.kube.snapshot.lists import read_list
 from rebalancer.kube.snapshot.times import epoch_seconds
-from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome, PodAmount, TargetNode
-from rebalancer.model.snapshot import Service
+from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome, PodAmount, TargetNode
 
 EVENTS = Resource(group="events.k8s.io", version="v1", plural="events")
 EVICTION_ANNOTATION = "rebalancer.dev/eviction"

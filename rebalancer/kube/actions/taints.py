@@ -18,9 +18,9 @@ from rebalancer.kube.client.permissions import Permission, can_i
 from rebalancer.kube.snapshot.records import TaintedNode
 from rebalancer.kube.snapshot.snapshot import NODES
 from rebalancer.kube.snapshot.times import rfc3339
+from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
+from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
-from rebalancer.model.ports import Clock
-from rebalancer.model.steering import CORDONS, SOFT_TAINT
 
 EFFECT = "PreferNoSchedule"
 MERGE_PATCH = "application/merge-patch+json"
@@ -52,7 +52,8 @@ class _State(NamedTuple):
 
 
 class KubeNodeTaints:
-    """Implements `model.ports.NodeTaints`. `clock` dates the taint; `pause` waits between attempts, in real time.
+    """Implements `model.decisions.ports.NodeTaints`. `clock` dates the taint; `pause` waits between attempts, in real
+    time.
 
     After a lost answer the node may have changed: that counts as failed, and the next snapshot shows it.
     """

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import structlog
 
+from rebalancer.model.decisions.ports import Lease
 from rebalancer.model.errors import LeaseHeldError, RebalancerError
-from rebalancer.model.ports import Lease
 
 LOG = structlog.get_logger("rebalancer")
 
@@ -43,7 +43,7 @@ class Lock(Lease, Protocol):
 
 
 class Leadership:
-    """Implements `model.ports.Lease`: without the lock it holds nothing."""
+    """Implements `model.decisions.ports.Lease`: without the lock it holds nothing."""
 
     def __init__(self, *, make_lock: Callable[[], Lock], fence: Callable[[int], None]) -> None:
         """`make_lock` makes a new lock for each attempt, and may raise RebalancerError; `fence` records a new term in

@@ -66,7 +66,7 @@ class Sighting:
 
 
 class LeaseLock:
-    """The lease of one cluster, held by one process. Implements `model.ports.Lease`.
+    """The lease of one cluster, held by one process. Implements `model.decisions.ports.Lease`.
 
     As a context manager it is held for the block: acquired or UnsafeDataError, renewed by a thread, released at the
     end. `cluster` is the name under which the ledger has this cluster's evictions. `last_term` is the highest term in

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from rebalancer.kube.snapshot.owners import known_kind
 from rebalancer.kube.snapshot.records import Condition, Meta, Wire
 from rebalancer.kube.snapshot.times import epoch_seconds
-from rebalancer.model.autoscaling import DEFAULT_TOLERANCE, HorizontalAutoscaler, ScalingMetric
-from rebalancer.model.quantity import parse_quantity
+from rebalancer.model.cluster.autoscaling import DEFAULT_TOLERANCE, HorizontalAutoscaler, ScalingMetric
+from rebalancer.model.notation.quantity import parse_quantity
 
 NEEDED = ("AbleToScale", "ScalingActive")
 """Conditions that are not False while it scales."""

@@ -16,8 +16,8 @@ from rebalancer.kube.snapshot.records import Condition, Node, OwnerReference, Po
 from rebalancer.kube.snapshot.records import PodStatus as WireStatus
 from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, scheduling_of, status_of
 from rebalancer.kube.snapshot.times import epoch_column, epoch_seconds
-from rebalancer.model.quantity import parse_quantity
-from rebalancer.model.snapshot import PHASES, UNKNOWN, Bools, Floats, Ints, NodeImages, Nodes, Pods, PodStatus
+from rebalancer.model.cluster.snapshot import PHASES, UNKNOWN, Bools, Floats, Ints, NodeImages, Nodes, Pods, PodStatus
+from rebalancer.model.notation.quantity import parse_quantity
 
 PLAIN_RESOURCES = frozenset({"cpu", "memory", "pods"})
 ADDRESS_TYPES = frozenset({"InternalIP", "Hostname", "InternalDNS"})

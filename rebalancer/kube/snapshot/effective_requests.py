@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rebalancer.kube.snapshot.records import Container, Resources
-from rebalancer.model.quantity import parse_quantity
-from rebalancer.model.snapshot import SCORED_DEFAULT_CPU_MILLICORES, SCORED_DEFAULT_MEMORY_BYTES
+from rebalancer.model.cluster.snapshot import SCORED_DEFAULT_CPU_MILLICORES, SCORED_DEFAULT_MEMORY_BYTES
+from rebalancer.model.notation.quantity import parse_quantity
 
 Amounts = dict[str, float]
 _SCORED_DEFAULTS = {"cpu": SCORED_DEFAULT_CPU_MILLICORES / 1000.0, "memory": SCORED_DEFAULT_MEMORY_BYTES}

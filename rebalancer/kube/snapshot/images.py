@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.kube.snapshot.records import ContainerImage
-from rebalancer.model.snapshot import NodeImages
+from rebalancer.model.cluster.snapshot import NodeImages
 
 _decode = msgspec.json.Decoder(ContainerImage).decode
 

@@ -20,8 +20,8 @@ import tenacity
 from rebalancer.kube.client.background import in_background
 from rebalancer.kube.client.client import JSON, RETRIED_STATUSES, AnswerLostError, ApiClient, NotSentError, Resource
 from rebalancer.kube.snapshot.records import Page
+from rebalancer.model.decisions.ports import Progress
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.ports import Progress
 
 PAGE_SIZE = 500
 MAX_RESTARTS = 3

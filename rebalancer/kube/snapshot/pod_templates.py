@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from rebalancer.kube.snapshot.effective_requests import Requests, effective_requests, memory_limits
 from rebalancer.kube.snapshot.records import Container, Pod, Template, VolumeSource
-from rebalancer.model.annotations import is_kept
-from rebalancer.model.objects import PodTemplate, Volume
-from rebalancer.model.snapshot import Floats, PodTemplateTable
-from rebalancer.model.template_index import PodTemplateOutline
+from rebalancer.model.cluster.annotations import is_kept
+from rebalancer.model.cluster.objects import PodTemplate, Volume
+from rebalancer.model.cluster.snapshot import Floats, PodTemplateTable
+from rebalancer.model.cluster.template_index import PodTemplateOutline
 
 DEFAULT_GRACE_SECONDS = 30.0
 ANY_IP = "0.0.0.0"

@@ -1,8 +1,8 @@
 """ResourceQuotas as the snapshot has them."""
 
 from rebalancer.kube.snapshot.records import Quota
-from rebalancer.model.quantity import parse_quantity
-from rebalancer.model.quota import CPU_QUOTAS, QuotaScope, ResourceQuota
+from rebalancer.model.cluster.quota import CPU_QUOTAS, QuotaScope, ResourceQuota
+from rebalancer.model.notation.quantity import parse_quantity
 
 
 def quota_of(quota: Quota) -> ResourceQuota:

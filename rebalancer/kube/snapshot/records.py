@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from rebalancer.model.objects import Affinity, LabelSelector, NodeSelector, SpreadConstraint, Taint, Toleration
+from rebalancer.model.cluster.objects import Affinity, LabelSelector, NodeSelector, SpreadConstraint, Taint, Toleration
 
 T = TypeVar("T")
 

@@ -34,12 +34,20 @@ from rebalancer.kube.snapshot.records import (
 )
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.kube.snapshot.volumes import BoundClaims, volume_limits
-from rebalancer.model.annotations import EVICTION_IN_PROGRESS
-from rebalancer.model.autoscaling import HorizontalAutoscaler
+from rebalancer.model.cluster.annotations import EVICTION_IN_PROGRESS
+from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
+from rebalancer.model.cluster.quota import ResourceQuota
+from rebalancer.model.cluster.snapshot import (
+    ClusterSnapshot,
+    DisruptionBudget,
+    Nodes,
+    Owner,
+    Pods,
+    PodStatus,
+    PodTemplateTable,
+)
+from rebalancer.model.decisions.ports import Clock, Progress
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.ports import Clock, Progress
-from rebalancer.model.quota import ResourceQuota
-from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget, Nodes, Owner, Pods, PodStatus, PodTemplateTable
 
 NODES = Resource(group="", version="v1", plural="nodes")
 PODS = Resource(group="", version="v1", plural="pods")
@@ -107,7 +115,7 @@ def _ready_since(pod: SinglePod) -> float:
 
 
 class KubeCluster:
-    """Reads the cluster through the Kubernetes API. Implements `model.ports.ClusterReader`."""
+    """Reads the cluster through the Kubernetes API. Implements `model.decisions.ports.ClusterReader`."""
 
     def __init__(self, *, client: ApiClient, clock: Clock, progress: Progress | None = None) -> None:
         self._client = client

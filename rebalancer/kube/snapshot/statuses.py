@@ -4,7 +4,7 @@ ended."""
 from collections.abc import Sequence
 
 from rebalancer.kube.snapshot import records
-from rebalancer.model.snapshot import PodStatus
+from rebalancer.model.cluster.snapshot import PodStatus
 
 RESIZING = "PodResizeInProgress"
 """Condition of a pod; PodResizePending isn't read: such a pod waits for room, and leaving its node gives it some."""
@@ -21,7 +21,7 @@ Kubernetes v1.36, plugins volumebinding and volumerestrictions."""
 
 
 def scheduling_of(pod: records.Pod) -> tuple[bool, bool]:
-    """(gated, unschedulable) of a pod that is not bound, as in `model.snapshot.Pods`."""
+    """(gated, unschedulable) of a pod that is not bound, as in `model.cluster.snapshot.Pods`."""
     refused = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
     if refused is None or refused.status != "False":
         return bool(pod.spec.scheduling_gates), False

@@ -47,11 +47,11 @@ from rebalancer.kube.snapshot.volumes import BoundClaims
 from rebalancer.kube.watch.rows import PodRows, PodsTaken
 from rebalancer.kube.watch.stores import NodeRecords, Records
 from rebalancer.kube.watch.watch import STOP_SECONDS, Reflector, WatchStats
-from rebalancer.model.autoscaling import HorizontalAutoscaler
+from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
+from rebalancer.model.cluster.quota import ResourceQuota
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
+from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.ports import Clock
-from rebalancer.model.quota import ResourceQuota
-from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class _OwnersTaken:
 
 
 class WatchedCluster:
-    """Implements `model.ports.ClusterReader` from memory. Call `start`, and `stop` at the end.
+    """Implements `model.decisions.ports.ClusterReader` from memory. Call `start`, and `stop` at the end.
 
     Some kinds are watched only when needed: PersistentVolumes and CSINodes, when a pod uses a claim, and whole
     ReplicaSets in place of their metadata, when one without a controller owns pods. Until they are read there is no

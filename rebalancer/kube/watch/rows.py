@@ -20,7 +20,7 @@ from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, sc
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.kube.watch.pod_order import Key, PodOrder
 from rebalancer.kube.watch.watch import Change
-from rebalancer.model.snapshot import PHASES, UNKNOWN, Pods, PodStatus, PodTemplateTable
+from rebalancer.model.cluster.snapshot import PHASES, UNKNOWN, Pods, PodStatus, PodTemplateTable
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -9,7 +9,7 @@ from rebalancer.kube.snapshot.columns import node_columns, with_rows, without_bu
 from rebalancer.kube.snapshot.images import ImageNumbers
 from rebalancer.kube.snapshot.records import Node
 from rebalancer.kube.watch.watch import Change
-from rebalancer.model.snapshot import Nodes
+from rebalancer.model.cluster.snapshot import Nodes
 
 
 class _Named(Protocol):

@@ -11,7 +11,7 @@ from rebalancer.lab.log import Entry
 from rebalancer.lab.objects.disruption import check_eviction, update_statuses
 from rebalancer.lab.objects.errors import ApiError, bad_request
 from rebalancer.lab.serving import ServedLab
-from rebalancer.model.annotations import EVICTION_IN_PROGRESS
+from rebalancer.model.cluster.annotations import EVICTION_IN_PROGRESS
 
 EVACUATES = "Eviction triggered evacuation"
 REASONS = {400: "BadRequest", 403: "Forbidden", 429: "TooManyRequests"}

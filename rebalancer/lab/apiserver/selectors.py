@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rebalancer.lab.objects.errors import bad_request
-from rebalancer.model.match import requirement_matches
-from rebalancer.model.objects import Requirement
+from rebalancer.model.cluster.match import requirement_matches
+from rebalancer.model.cluster.objects import Requirement
 
 Obj = dict[str, Any]
 Predicate = Callable[[Obj], bool]

@@ -7,7 +7,7 @@ from rebalancer.lab.controlplane.pod_templates import template_of
 from rebalancer.lab.loads.cpu import Breaks, behaviour_of
 from rebalancer.lab.loads.history import started_at
 from rebalancer.lab.scenarios.build import set_ready
-from rebalancer.model.history import HOUR_SECONDS
+from rebalancer.model.measured.history import HOUR_SECONDS
 
 Obj = dict[str, Any]
 

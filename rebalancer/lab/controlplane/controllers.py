@@ -14,8 +14,8 @@ from rebalancer.lab.controlplane.stateful_sets import run_stateful_set
 from rebalancer.lab.log import EventLog
 from rebalancer.lab.objects.disruption import is_finished, is_ready, is_terminating
 from rebalancer.lab.objects.store import Change, Store
-from rebalancer.model.match import labels_match, node_selector_matches, untolerated_taint
-from rebalancer.model.objects import NodeAffinity, Taint, Toleration
+from rebalancer.model.cluster.match import labels_match, node_selector_matches, untolerated_taint
+from rebalancer.model.cluster.objects import NodeAffinity, Taint, Toleration
 
 Obj = dict[str, Any]
 

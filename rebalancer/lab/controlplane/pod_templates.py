@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.model.objects import Affinity, PodTemplate, SpreadConstraint, Toleration, Volume
-from rebalancer.model.quantity import parse_quantity
-from rebalancer.model.snapshot import SCORED_DEFAULT_CPU_MILLICORES, SCORED_DEFAULT_MEMORY_BYTES
+from rebalancer.model.cluster.objects import Affinity, PodTemplate, SpreadConstraint, Toleration, Volume
+from rebalancer.model.cluster.snapshot import SCORED_DEFAULT_CPU_MILLICORES, SCORED_DEFAULT_MEMORY_BYTES
+from rebalancer.model.notation.quantity import parse_quantity
 
 Obj = dict[str, Any]
 Amounts = dict[str, float]

@@ -15,9 +15,9 @@ from rebalancer.lab.clock import seconds_of
 from rebalancer.lab.controlplane.owned import controller_of
 from rebalancer.lab.controlplane.pod_templates import template_of
 from rebalancer.lab.objects.disruption import is_ready, is_terminating
-from rebalancer.model.objects import NodeSelector, PodTemplate, Taint
-from rebalancer.model.quantity import parse_quantity
-from rebalancer.model.snapshot import PHASES, ClusterSnapshot, NodeImages, Nodes, Owner, Pods, PodTemplateTable
+from rebalancer.model.cluster.objects import NodeSelector, PodTemplate, Taint
+from rebalancer.model.cluster.snapshot import PHASES, ClusterSnapshot, NodeImages, Nodes, Owner, Pods, PodTemplateTable
+from rebalancer.model.notation.quantity import parse_quantity
 from rebalancer.placement.scores import normalised
 
 Obj = dict[str, Any]

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.snapshot import Floats
+from rebalancer.model.cluster.snapshot import Floats
+from rebalancer.model.measured.history import DAY_SECONDS
 
 WOBBLE_PERIODS_SECONDS = (7919.0, 2477.0, 607.0)
 WOBBLE_WEIGHTS = (0.5, 0.3, 0.2)

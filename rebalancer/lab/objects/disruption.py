@@ -13,8 +13,8 @@ from rebalancer.lab.clock import seconds_of, timestamp
 from rebalancer.lab.objects.errors import ApiError, conflict
 from rebalancer.lab.objects.kinds import by_plural
 from rebalancer.lab.objects.store import Store
-from rebalancer.model.match import selector_matches
-from rebalancer.model.objects import LabelSelector
+from rebalancer.model.cluster.match import selector_matches
+from rebalancer.model.cluster.objects import LabelSelector
 
 Obj = dict[str, Any]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rebalancer.lab.clock import LabClock, seconds_of
 from rebalancer.lab.objects.disruption import is_ready
 from rebalancer.lab.objects.store import Change
-from rebalancer.model.quantity import parse_quantity
+from rebalancer.model.notation.quantity import parse_quantity
 
 Obj = dict[str, Any]
 _OWNED = ("replicasets", "jobs")

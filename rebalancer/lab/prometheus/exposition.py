@@ -27,7 +27,7 @@ from rebalancer.lab.prometheus.rates import (
 )
 from rebalancer.lab.prometheus.row import node_labels
 from rebalancer.lab.prometheus.series import CONTAINER_COUNTER, MODES, NODE_COUNTER, cores_of
-from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.measured.history import DAY_SECONDS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

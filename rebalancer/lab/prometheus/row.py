@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rebalancer.model.snapshot import Bools, Floats
+from rebalancer.model.cluster.snapshot import Bools, Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import yaml
 from rebalancer.lab.loads.cpu import CpuModel, MemoryModel
 from rebalancer.lab.scenarios.specs import NodeSpec, Spec, WorkloadSpec
 from rebalancer.lab.scenarios.steps import Step
-from rebalancer.model.quantity import parse_quantity
+from rebalancer.model.notation.quantity import parse_quantity
 
 T = TypeVar("T")
 

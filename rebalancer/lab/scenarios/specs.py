@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from rebalancer.lab.loads.cpu import Breaks, CpuModel, MemoryModel
-from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.measured.history import DAY_SECONDS
 
 WorkloadKind = Literal[
     "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod", "Mirror", "ReplicationController"

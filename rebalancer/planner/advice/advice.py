@@ -10,11 +10,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from rebalancer.model.figures import counted, size
-from rebalancer.model.scheduler import (
+from rebalancer.model.cluster.scheduler import (
     SchedulerConfig,
 )
-from rebalancer.model.snapshot import PENDING, ClusterSnapshot
+from rebalancer.model.cluster.snapshot import PENDING, ClusterSnapshot
+from rebalancer.model.notation.figures import counted, size
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.filters import LEAVING_TAINTS
 from rebalancer.planner.advice.profiles import (

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rebalancer.model.scheduler import (
+from rebalancer.model.cluster.scheduler import (
     DEFAULT_SCHEDULER,
     DEFAULT_WEIGHTS,
     FitStrategy,

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.plan import Loads, is_predicted
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.plan import Loads, is_predicted
+from rebalancer.model.measured.usage import Usage
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
 from rebalancer.planner.explain.pods import ExplainContext, hot_enough
 from rebalancer.planner.explain.skew import PlacementSkew, placement_skew_of
 

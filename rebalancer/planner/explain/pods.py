@@ -9,22 +9,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission
-from rebalancer.constraints.budgets import BudgetRoom
-from rebalancer.forecast.leaks import MemoryLeak
-from rebalancer.forecast.pod_cpu import SOURCES, CpuSource, PodCpu
-from rebalancer.model.autoscaling import HorizontalAutoscaler
-from rebalancer.model.eviction import Eviction, TargetNode
-from rebalancer.model.figures import counted, millicores
-from rebalancer.model.plan import CycleReport, Finding, Goal, PodRefusal
+from rebalancer.constraints.moves.budgets import BudgetRoom
+from rebalancer.forecast.memory.leaks import MemoryLeak
+from rebalancer.forecast.series.pod_cpu import SOURCES, CpuSource, PodCpu
+from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
+from rebalancer.model.cluster.scheduler import SchedulerConfig
+from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
+from rebalancer.model.decisions.eviction import Eviction, TargetNode
+from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, PodRefusal
+from rebalancer.model.measured.usage import Usage
+from rebalancer.model.notation.figures import counted, millicores
 from rebalancer.model.reason import LIFTED_BY, BlockedReason, Code, Reason, Refusal
-from rebalancer.model.scheduler import SchedulerConfig
-from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
-from rebalancer.model.usage import Usage
 from rebalancer.placement.engine import Verdict
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.placement.pending import ENOUGH
 from rebalancer.placement.sampling import winners
-from rebalancer.strategies.view import Findings
+from rebalancer.strategies.interface.view import Findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

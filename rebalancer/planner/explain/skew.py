@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod, Service
 from rebalancer.model.reason import Refusal
-from rebalancer.model.snapshot import ClusterSnapshot, Pod, Service
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.pending import ENOUGH
 from rebalancer.placement.sampling import winners

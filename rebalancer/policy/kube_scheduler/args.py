@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rebalancer.model.scheduler import FitStrategy
+from rebalancer.model.cluster.scheduler import FitStrategy
 from rebalancer.policy.schema.types import AsTuple, FieldError, NonEmpty, Section
 
 Percentage = Annotated[int, Field(ge=0, le=100)]

@@ -12,15 +12,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field
 
-from rebalancer.model.errors import ConfigError
-from rebalancer.model.objects import NodeAffinity, SpreadConstraint
-from rebalancer.model.scheduler import (
+from rebalancer.model.cluster.objects import NodeAffinity, SpreadConstraint
+from rebalancer.model.cluster.scheduler import (
     DEFAULT_SCHEDULER,
     DEFAULT_WEIGHTS,
     FILTERS,
     SchedulerConfig,
     SchedulerProfile,
 )
+from rebalancer.model.errors import ConfigError
 from rebalancer.policy.document import Document
 from rebalancer.policy.kube_scheduler.args import (
     ARGS,

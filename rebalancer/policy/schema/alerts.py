@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rebalancer.model.alerts import Alert
-from rebalancer.model.usage import CPU
+from rebalancer.model.decisions.alerts import Alert
+from rebalancer.model.measured.usage import CPU
 from rebalancer.policy.schema.types import AsTuple, Duration, FieldError, NonEmpty, Percent, Section, at_least
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 
-from rebalancer.model.annotations import OWN_PREFIX
+from rebalancer.model.cluster.annotations import OWN_PREFIX
 from rebalancer.policy.schema.limits import ScopeLimits
 from rebalancer.policy.schema.lists import ServiceGlobs
 from rebalancer.policy.schema.types import AsTuple, FieldError, Format, NonEmpty, Section

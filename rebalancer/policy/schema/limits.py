@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
-from rebalancer.model.figures import BYTE_UNITS
-from rebalancer.model.quantity import memory_bytes
+from rebalancer.model.notation.figures import BYTE_UNITS
+from rebalancer.model.notation.quantity import memory_bytes
 from rebalancer.policy.schema.types import AsTuple, CorrectableError, Count, Duration, FieldError, Section
 
 _PERCENT = re.compile(r"([1-9]\d?|100)%")

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from rebalancer.model.notifications import Event
+from rebalancer.model.records.notifications import Event
 from rebalancer.policy.schema.types import AsTuple, FieldError, NonEmpty, Section
 from rebalancer.policy.schema.usage import BasicAuth
 

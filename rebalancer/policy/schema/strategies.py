@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from rebalancer.model.usage import CPU
+from rebalancer.model.measured.usage import CPU
 from rebalancer.policy.schema.types import AsTuple, Duration, FieldError, NonEmpty, Percent, Section, Selector, at_least
 
 Globs = Annotated[tuple[str, ...], AsTuple]
@@ -286,7 +286,7 @@ class StrategyBase(Section):
 class LowNodeUtilization(StrategyBase):
     """Cools nodes above `high` to `target`, while other nodes are below `low`."""
 
-    MODULE = "low_node_utilization"
+    MODULE = "utilization.low_node_utilization"
     BALANCE = "Spread"
 
     name: Literal["LowNodeUtilization"]
@@ -306,7 +306,7 @@ class LowNodeUtilization(StrategyBase):
 class HighNodeUtilization(StrategyBase):
     """Drains low nodes so that an autoscaler can remove them, or releases requests on nodes that are full but idle."""
 
-    MODULE = "high_node_utilization"
+    MODULE = "utilization.high_node_utilization"
     CORDONS = True
     BALANCE = "Pack"
 
@@ -330,7 +330,7 @@ class HighNodeUtilization(StrategyBase):
 class RemoveDuplicates(StrategyBase):
     """Evicts pods of one owner that share a node while other nodes have fewer of them."""
 
-    MODULE = "remove_duplicates"
+    MODULE = "constraints.remove_duplicates"
 
     name: Literal["RemoveDuplicates"]
     """Name of the strategy."""
@@ -341,7 +341,7 @@ class RemoveDuplicates(StrategyBase):
 class RemovePodsViolatingInterPodAntiAffinity(StrategyBase):
     """Evicts pods that share a topology domain against the required anti-affinity of one of them."""
 
-    MODULE = "inter_pod_anti_affinity"
+    MODULE = "constraints.inter_pod_anti_affinity"
 
     name: Literal["RemovePodsViolatingInterPodAntiAffinity"]
     """Name of the strategy."""
@@ -352,7 +352,7 @@ class RemovePodsViolatingInterPodAntiAffinity(StrategyBase):
 class RemovePodsViolatingNodeAffinity(StrategyBase):
     """Evicts pods from nodes that no longer match their node affinity or node selector."""
 
-    MODULE = "node_affinity"
+    MODULE = "constraints.node_affinity"
 
     name: Literal["RemovePodsViolatingNodeAffinity"]
     """Name of the strategy."""
@@ -363,7 +363,7 @@ class RemovePodsViolatingNodeAffinity(StrategyBase):
 class RemovePodsViolatingNodeTaints(StrategyBase):
     """Evicts pods from nodes with a taint that they do not tolerate."""
 
-    MODULE = "node_taints"
+    MODULE = "constraints.node_taints"
 
     name: Literal["RemovePodsViolatingNodeTaints"]
     """Name of the strategy."""
@@ -374,7 +374,7 @@ class RemovePodsViolatingNodeTaints(StrategyBase):
 class RemovePodsViolatingTopologySpreadConstraint(StrategyBase):
     """Evicts pods from topology domains that exceed the maximum skew of their spread constraint."""
 
-    MODULE = "topology_spread"
+    MODULE = "constraints.topology_spread"
 
     name: Literal["RemovePodsViolatingTopologySpreadConstraint"]
     """Name of the strategy."""
@@ -385,7 +385,7 @@ class RemovePodsViolatingTopologySpreadConstraint(StrategyBase):
 class RemovePodsHavingTooManyRestarts(StrategyBase):
     """Evicts pods whose containers restart too often."""
 
-    MODULE = "too_many_restarts"
+    MODULE = "lifecycle.too_many_restarts"
 
     name: Literal["RemovePodsHavingTooManyRestarts"]
     """Name of the strategy."""
@@ -396,7 +396,7 @@ class RemovePodsHavingTooManyRestarts(StrategyBase):
 class PodLifeTime(StrategyBase):
     """Evicts pods that exceed a maximum age."""
 
-    MODULE = "pod_life_time"
+    MODULE = "lifecycle.pod_life_time"
 
     name: Literal["PodLifeTime"]
     """Name of the strategy."""
@@ -407,7 +407,7 @@ class PodLifeTime(StrategyBase):
 class RemoveFailedPods(StrategyBase):
     """Evicts failed pods."""
 
-    MODULE = "failed_pods"
+    MODULE = "lifecycle.failed_pods"
 
     name: Literal["RemoveFailedPods"]
     """Name of the strategy."""
@@ -418,7 +418,7 @@ class RemoveFailedPods(StrategyBase):
 class NodeMaintenance(StrategyBase):
     """Drains selected nodes in waves and keeps them cordoned until they are no longer selected."""
 
-    MODULE = "node_maintenance"
+    MODULE = "lifecycle.node_maintenance"
     CORDONS = True
 
     name: Literal["NodeMaintenance"]
@@ -430,7 +430,7 @@ class NodeMaintenance(StrategyBase):
 class Interference(StrategyBase):
     """Evicts a noisy neighbour: a pod that makes others wait for CPU although the node is not hot."""
 
-    MODULE = "interference"
+    MODULE = "utilization.interference"
     NEEDS = frozenset({Need.CONTENTION})
 
     name: Literal["Interference"]
@@ -442,7 +442,7 @@ class Interference(StrategyBase):
 class ServiceSpread(StrategyBase):
     """Evicts pods of services that share a node and peak together, or share a value of `feature`."""
 
-    MODULE = "service_spread"
+    MODULE = "utilization.service_spread"
     NEEDS = frozenset({Need.DAYS})
 
     name: Literal["ServiceSpread"]

@@ -21,7 +21,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from rebalancer.model.objects import LabelSelector, Requirement
+from rebalancer.model.cluster.objects import LabelSelector, Requirement
 
 
 class CorrectableError(ValueError):

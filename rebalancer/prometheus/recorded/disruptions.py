@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rebalancer.model.figures import counted
-from rebalancer.model.history import STEP_SECONDS, Grid
-from rebalancer.model.recording import Gap, RecordedAlert, RecordedBudget, RecordedTaint
-from rebalancer.model.snapshot import DisruptionBudget
+from rebalancer.model.cluster.snapshot import DisruptionBudget
+from rebalancer.model.measured.history import STEP_SECONDS, Grid
+from rebalancer.model.notation.figures import counted
+from rebalancer.model.recordings.recording import Gap, RecordedAlert, RecordedBudget, RecordedTaint
 from rebalancer.prometheus.recorded.kube_state import MINUTE, Labels
 from rebalancer.prometheus.recorded.nodes import RecordedNodes
 from rebalancer.prometheus.recorded.pods import RecordedPodTable

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.history import STEP_SECONDS, Grid
-from rebalancer.model.snapshot import Bools
-from rebalancer.model.steering import CORDONS, SOFT_TAINT
-from rebalancer.prometheus import decode
-from rebalancer.prometheus.chunks import any_of
-from rebalancer.prometheus.queries import CLUSTER_LABEL, NODE_INFO
+from rebalancer.model.cluster.snapshot import Bools
+from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.measured.history import STEP_SECONDS, Grid
+from rebalancer.prometheus.promql import decode
+from rebalancer.prometheus.promql.chunks import any_of
+from rebalancer.prometheus.promql.queries import CLUSTER_LABEL, NODE_INFO
 from rebalancer.prometheus.recorded.windows import Window, WindowReader
 
 Labels = Mapping[str, str]

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rebalancer.model.figures import counted
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.objects import Taint
-from rebalancer.model.recording import CAME_BACK, Gap, is_passing
-from rebalancer.model.snapshot import Bools, Floats, Nodes
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.snapshot import Bools, Floats, Nodes
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.notation.figures import counted
+from rebalancer.model.recordings.recording import CAME_BACK, Gap, is_passing
 from rebalancer.prometheus.recorded.kube_state import NodeHistory
 
 _HOSTNAME = "kubernetes.io/hostname"

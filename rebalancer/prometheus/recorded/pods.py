@@ -9,10 +9,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.objects import PodTemplate
-from rebalancer.model.recording import Gap, RecordedPods
-from rebalancer.model.snapshot import (
+from rebalancer.model.cluster.objects import PodTemplate
+from rebalancer.model.cluster.snapshot import (
     FAILED,
     SCORED_DEFAULT_CPU_MILLICORES,
     SCORED_DEFAULT_MEMORY_BYTES,
@@ -21,6 +19,8 @@ from rebalancer.model.snapshot import (
     Owner,
     PodTemplateTable,
 )
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.recordings.recording import Gap, RecordedPods
 from rebalancer.prometheus.recorded.kube_state import PodHistory, PodKey
 
 Parents = Mapping[tuple[str, str, str], tuple[str, str]]

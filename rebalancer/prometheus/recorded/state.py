@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rebalancer.model.cluster.snapshot import Bools, ClusterSnapshot, Nodes
+from rebalancer.model.decisions.ports import Progress
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.figures import clock_time
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.ports import Progress
-from rebalancer.model.recording import Gap, RecordedAlert, RecordedBudget, RecordedTaint
-from rebalancer.model.snapshot import Bools, ClusterSnapshot, Nodes
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.notation.figures import clock_time
+from rebalancer.model.recordings.recording import Gap, RecordedAlert, RecordedBudget, RecordedTaint
 from rebalancer.policy.schema.usage import Prometheus
-from rebalancer.prometheus.chunks import any_of
-from rebalancer.prometheus.pool import ClientPool
-from rebalancer.prometheus.queries import CLUSTER_LABEL, NODE_INFO
+from rebalancer.prometheus.connection.pool import ClientPool
+from rebalancer.prometheus.promql.chunks import any_of
+from rebalancer.prometheus.promql.queries import CLUSTER_LABEL, NODE_INFO
 from rebalancer.prometheus.recorded.disruptions import (
     alert_gaps,
     attributed,

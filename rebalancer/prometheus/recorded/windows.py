@@ -12,13 +12,13 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from rebalancer.model.decisions.ports import Progress
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.history import Grid
-from rebalancer.model.ports import Progress
-from rebalancer.prometheus import decode
-from rebalancer.prometheus.client import PrometheusClient, TooMuchError
-from rebalancer.prometheus.pool import AT_ONCE, ClientPool
-from rebalancer.prometheus.queries import Query
+from rebalancer.model.measured.history import Grid
+from rebalancer.prometheus.connection.client import PrometheusClient, TooMuchError
+from rebalancer.prometheus.connection.pool import AT_ONCE, ClientPool
+from rebalancer.prometheus.promql import decode
+from rebalancer.prometheus.promql.queries import Query
 
 FIELD = "history of kube-state-metrics"
 """Errors in these queries are reported under this name: they can't be configured."""

@@ -7,9 +7,9 @@ it off. The same rule counts what was measured and what was simulated.
 
 import numpy as np
 
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.replay import Grid32
-from rebalancer.model.snapshot import Floats
+from rebalancer.model.cluster.snapshot import Floats
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.recordings.replay import Grid32
 
 MINUTES = round(STEP_SECONDS / 60.0)
 

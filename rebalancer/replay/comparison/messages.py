@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from rebalancer.model.figures import counted
+from rebalancer.model.notation.figures import counted
 from rebalancer.replay.comparison.summary import GapLine, ReplaySummary, RunLine
 
 MOST_SERVICES = 5

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.document import Amount, Count, Instant
-from rebalancer.model.history import STEP_SECONDS
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.notation.document import Amount, Count, Instant
 from rebalancer.model.reason import Reason
-from rebalancer.model.replay import HOUR_MINUTES, Grid32, Replay, ReplayedCycle, ReplayRun
+from rebalancer.model.recordings.replay import HOUR_MINUTES, Grid32, Replay, ReplayedCycle, ReplayRun
 from rebalancer.replay.comparison.variants import cheapest, frontier, read_goal
 
 HOUR_STEPS = round(3600 / STEP_SECONDS)

@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.replay import HOUR_MINUTES, ReplayRun
+from rebalancer.model.recordings.replay import HOUR_MINUTES, ReplayRun
 from rebalancer.policy.document import Document
 from rebalancer.policy.loader import checked_policy
 from rebalancer.policy.schema.policy import RebalancerPolicy

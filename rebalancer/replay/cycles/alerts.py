@@ -6,17 +6,17 @@ has cooled changes nothing.
 
 from collections.abc import Sequence
 
-from rebalancer.cycle.alert_requests import (
+from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.triggers.alert_requests import (
     ActionableEpisode,
     AlertedNodes,
     excess_since,
     resolve_episode,
     with_alerts,
 )
-from rebalancer.cycle.context import CycleContext
-from rebalancer.cycle.request import CycleRequest
-from rebalancer.model.alerts import Alert, AlertEpisode
-from rebalancer.model.recording import RecordedAlert
+from rebalancer.cycle.triggers.request import CycleRequest
+from rebalancer.model.decisions.alerts import Alert, AlertEpisode
+from rebalancer.model.recordings.recording import RecordedAlert
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 

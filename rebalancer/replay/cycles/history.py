@@ -7,10 +7,19 @@ from functools import partial
 import numpy as np
 
 from rebalancer.forecasting.history import HistoryKeeper
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid, StoredDay, block_units, slot_of
-from rebalancer.model.ports import Clock
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import CPU
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.ports import Clock
+from rebalancer.model.measured.history import (
+    DAY_SECONDS,
+    SLOTS,
+    STEP_SECONDS,
+    DayBlock,
+    Grid,
+    StoredDay,
+    block_units,
+    slot_of,
+)
+from rebalancer.model.measured.usage import CPU
 from rebalancer.replay.simulation.cluster import SimulatedCluster
 from rebalancer.replay.simulation.loads import Wide
 
@@ -108,7 +117,7 @@ class _Pull:
 
 
 class ReplayedHistory:
-    """`model.history.HistorySource` of one resource."""
+    """`model.measured.history.HistorySource` of one resource."""
 
     identity = "replay"
 
@@ -127,7 +136,7 @@ class ReplayedHistory:
 
 
 class DaysInMemory:
-    """`model.history.DayStore`."""
+    """`model.measured.history.DayStore`."""
 
     def __init__(self, days: Sequence[DayBlock]) -> None:
         self._days = {each.day: each for each in days}

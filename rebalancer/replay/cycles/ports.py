@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.eviction import Answer, Eviction, Outcome
-from rebalancer.model.ports import PodState
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.steering import CORDONS
+from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome
+from rebalancer.model.decisions.ports import PodState
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.steering import CORDONS
 from rebalancer.replay.simulation.cluster import SimulatedCluster
 from rebalancer.replay.simulation.pods import NEVER
 
 
 class ReplayClock:
-    """`model.ports.Clock`: time passes in `sleep` only."""
+    """`model.decisions.ports.Clock`: time passes in `sleep` only."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
@@ -31,7 +31,7 @@ class ReplayClock:
 
 
 class ReplayLease:
-    """`model.ports.Lease` that is never lost."""
+    """`model.decisions.ports.Lease` that is never lost."""
 
     term = 1
 
@@ -42,7 +42,7 @@ class ReplayLease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedPod:
-    """`model.ports.PodState`."""
+    """`model.decisions.ports.PodState`."""
 
     uid: str
     terminating: bool
@@ -53,7 +53,7 @@ class ReplayedPod:
 
 
 class ReplayedCluster:
-    """`model.ports.ClusterReader`."""
+    """`model.decisions.ports.ClusterReader`."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
@@ -90,7 +90,7 @@ class ReplayedCluster:
 
 
 class ReplayedEvictor:
-    """`model.ports.Evictor`: the Eviction API with its PodDisruptionBudgets."""
+    """`model.decisions.ports.Evictor`: the Eviction API with its PodDisruptionBudgets."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
@@ -131,7 +131,7 @@ class ReplayedEvictor:
 
 
 class ReplayedTaints:
-    """`model.ports.NodeTaints`."""
+    """`model.decisions.ports.NodeTaints`."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._state, self._nodes = cluster.state, cluster.state.nodes

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.recording import RecordedReadings, Recording
-from rebalancer.model.snapshot import Floats, Ints
+from rebalancer.model.cluster.snapshot import Floats, Ints
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.recordings.recording import RecordedReadings, Recording
 from rebalancer.replay.simulation.cluster import SimulatedCluster
 from rebalancer.replay.simulation.loads import Loads, Values, Wide
 from rebalancer.replay.simulation.pods import NEVER

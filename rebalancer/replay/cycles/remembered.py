@@ -7,8 +7,8 @@ written by the replay itself, and an empty answer stays empty while time passes.
 from collections.abc import Callable
 from typing import Any
 
-from rebalancer.model.plan import CycleReport
-from rebalancer.model.ports import Ledger, Records
+from rebalancer.model.decisions.plan import CycleReport
+from rebalancer.model.decisions.ports import Ledger, Records
 
 SAME = frozenset({"open_evictions", "pauses", "nodes_elsewhere", "start_ups", "start_ups_by_service"})
 """Reads that have the same answer until something is written."""

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rebalancer.cycle.context import CycleContext
-from rebalancer.cycle.request import WHOLE_CLUSTER, CycleRequest, RequestScope
 from rebalancer.cycle.run import run_cycle
+from rebalancer.cycle.triggers.request import WHOLE_CLUSTER, CycleRequest, RequestScope
 from rebalancer.forecasting.loop import ForecastLoop
+from rebalancer.model.cluster.snapshot import Floats, Service
+from rebalancer.model.decisions.eviction import Eviction, Outcome
+from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.eviction import Eviction, Outcome
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.plan import CycleReport, Trigger
-from rebalancer.model.recording import Recording
-from rebalancer.model.replay import Blocked, Grid32, ReplayedCycle
-from rebalancer.model.snapshot import Floats, Service
-from rebalancer.model.usage import CPU
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.recordings.recording import Recording
+from rebalancer.model.recordings.replay import Blocked, Grid32, ReplayedCycle
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.replay.comparison.hot_minutes import hot_minutes

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from rebalancer.model.snapshot import ClusterSnapshot, Floats
-from rebalancer.model.usage import MEMORY, ResourceUsage, Usage
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Floats
+from rebalancer.model.measured.usage import MEMORY, ResourceUsage, Usage
 from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.replay.cycles.readings import Errors
 from rebalancer.replay.simulation.cluster import SimulatedCluster
@@ -15,7 +15,7 @@ SOURCE = "replay"
 
 
 class ReplayedUsage:
-    """Implements `model.ports.UsageReader`."""
+    """Implements `model.decisions.ports.UsageReader`."""
 
     def __init__(self, cluster: SimulatedCluster, policy: UsageSource, errors: Errors | None = None) -> None:
         """`errors`: of the steps, where the recording has readings of cycles."""

@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.recording import Recording
-from rebalancer.model.replay import ReplayedCycle, ReplayRun
-from rebalancer.model.scheduler import SchedulerConfig
+from rebalancer.model.cluster.scheduler import SchedulerConfig
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.recordings.recording import Recording
+from rebalancer.model.recordings.replay import ReplayedCycle, ReplayRun
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.comparison.hot_minutes import hot_minutes
 from rebalancer.replay.cycles.readings import Errors, errors_of

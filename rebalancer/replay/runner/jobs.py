@@ -11,9 +11,9 @@ from typing import get_args
 import numpy as np
 
 from rebalancer.cycle.context import NullProgress
-from rebalancer.model.ports import Progress
-from rebalancer.model.recording import Recording
-from rebalancer.model.replay import ReplayRun
+from rebalancer.model.decisions.ports import Progress
+from rebalancer.model.recordings.recording import Recording
+from rebalancer.model.recordings.replay import ReplayRun
 from rebalancer.replay.runner.job import Compose, Job, Mode
 from rebalancer.replay.runner.merge import exceeded, merge
 from rebalancer.replay.runner.split import Part, split

@@ -7,11 +7,11 @@ from itertools import chain, groupby, pairwise
 
 import numpy as np
 
-from rebalancer.constraints.scopes import RULE_OF
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.recording import Recording
-from rebalancer.model.replay import ReplayedCycle, ReplayRun
+from rebalancer.constraints.moves.scopes import RULE_OF
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.recordings.recording import Recording
+from rebalancer.model.recordings.replay import ReplayedCycle, ReplayRun
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.limits import ScopeLimits
 from rebalancer.replay.runner.split import Part

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.recording import Recording
+from rebalancer.model.recordings.recording import Recording
 from rebalancer.replay.runner.workers import Channel, Workers
 
 _ALIGNED = 64

@@ -6,12 +6,12 @@ from dataclasses import replace as dataclass_replace
 import numpy as np
 
 from rebalancer.cycle.context import NullProgress
+from rebalancer.model.cluster.scheduler import SchedulerConfig
+from rebalancer.model.decisions.ports import Progress
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.ports import Progress
-from rebalancer.model.recording import Gap, Recording
-from rebalancer.model.replay import Replay, ReplayRun
-from rebalancer.model.scheduler import SchedulerConfig
-from rebalancer.model.usage import CPU
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.recordings.recording import Gap, Recording
+from rebalancer.model.recordings.replay import Replay, ReplayRun
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, fixed_high
 from rebalancer.replay.comparison.hot_minutes import hot_minutes

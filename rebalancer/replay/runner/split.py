@@ -13,11 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.model.history import DayBlock
-from rebalancer.model.match import labels_match, node_selector_matches, pairs_of, selector_matches, untolerated_taint
-from rebalancer.model.objects import LabelSelector, PodAffinity, PodTemplate
-from rebalancer.model.recording import RecordedPods, RecordedUsage, Recording, is_passing
-from rebalancer.model.snapshot import Bools, Ints, Nodes, Owner
+from rebalancer.model.cluster.match import (
+    labels_match,
+    node_selector_matches,
+    pairs_of,
+    selector_matches,
+    untolerated_taint,
+)
+from rebalancer.model.cluster.objects import LabelSelector, PodAffinity, PodTemplate
+from rebalancer.model.cluster.snapshot import Bools, Ints, Nodes, Owner
+from rebalancer.model.measured.history import DayBlock
+from rebalancer.model.recordings.recording import RecordedPods, RecordedUsage, Recording, is_passing
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.replay.simulation.loads import FIXED_KINDS, top_owners

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.recording import Recording
-from rebalancer.model.replay import ReplayRun
+from rebalancer.model.recordings.recording import Recording
+from rebalancer.model.recordings.replay import ReplayRun
 from rebalancer.replay.runner.job import Compose, Job, run_job
 
 POLL_SECONDS = 0.2

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.recording import Recording
-from rebalancer.model.replay import Grid32
-from rebalancer.model.scheduler import SchedulerConfig
+from rebalancer.model.cluster.scheduler import SchedulerConfig
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.recordings.recording import Recording
+from rebalancer.model.recordings.replay import Grid32
 from rebalancer.placement.pending import MADE_AFTERWARDS
 from rebalancer.replay.simulation.counters import TICK_SECONDS, Counters
 from rebalancer.replay.simulation.demand import Demand

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.snapshot import Floats
+from rebalancer.model.cluster.snapshot import Floats
+from rebalancer.model.measured.history import STEP_SECONDS
 
 TICK_SECONDS = 60.0
 """Between two samples."""

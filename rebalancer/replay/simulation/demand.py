@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rebalancer.model.snapshot import Floats
-from rebalancer.model.usage import CPU
+from rebalancer.model.cluster.snapshot import Floats
+from rebalancer.model.measured.usage import CPU
 from rebalancer.replay.simulation.loads import Wide, top_owners
 from rebalancer.replay.simulation.pods import NEVER
 from rebalancer.replay.simulation.state import ClusterState

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.recording import RecordedUsage, Recording
-from rebalancer.model.snapshot import Floats, Ints, Owner
+from rebalancer.model.cluster.snapshot import Floats, Ints, Owner
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.recordings.recording import RecordedUsage, Recording
 
 FIXED_KINDS = ("DaemonSet", "Node")
 """Owners whose pods stay on their node: those of DaemonSets, and static pods."""

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rebalancer.model.recording import RecordedTaint, Recording
-from rebalancer.model.snapshot import Bools
+from rebalancer.model.cluster.snapshot import Bools
+from rebalancer.model.recordings.recording import RecordedTaint, Recording
 
 STEERED = "recorded"
 """Value of a soft taint of the recording."""

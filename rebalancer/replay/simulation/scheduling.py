@@ -10,8 +10,8 @@ from collections.abc import Collection
 
 import numpy as np
 
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.scheduler import SchedulerConfig
+from rebalancer.model.cluster.scheduler import SchedulerConfig
+from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.placement.board import Board, Kind
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.nodes import Floats, Rows

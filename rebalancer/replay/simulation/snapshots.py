@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.match import selector_matches
-from rebalancer.model.objects import Taint
-from rebalancer.model.recording import Recording, is_passing
-from rebalancer.model.snapshot import (
+from rebalancer.model.cluster.match import selector_matches
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.snapshot import (
     PENDING,
     RUNNING,
     ClusterSnapshot,
@@ -21,7 +20,8 @@ from rebalancer.model.snapshot import (
     Pods,
     PodStatus,
 )
-from rebalancer.model.steering import SOFT_TAINT
+from rebalancer.model.cluster.steering import SOFT_TAINT
+from rebalancer.model.recordings.recording import Recording, is_passing
 from rebalancer.replay.simulation.loads import Loads, Wide
 from rebalancer.replay.simulation.state import ClusterState
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.recording import Recording
-from rebalancer.model.snapshot import Floats
-from rebalancer.model.usage import CPU
+from rebalancer.model.cluster.snapshot import Floats
+from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.recordings.recording import Recording
 from rebalancer.replay.simulation.loads import Loads, Wide
 from rebalancer.replay.simulation.nodes import NodeTable
 from rebalancer.replay.simulation.pods import NEVER, PodTable

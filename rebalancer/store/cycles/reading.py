@@ -10,7 +10,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, Select, exists, func, select
 
-from rebalancer.model.cycles import (
+from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
+from rebalancer.model.records.cycles import (
     CycleNode,
     CycleRecord,
     CycleSummary,
@@ -20,10 +21,9 @@ from rebalancer.model.cycles import (
     RefusalGroup,
     ServiceEvictions,
 )
-from rebalancer.model.effect import Outcome as Effect
-from rebalancer.model.effect import Step
-from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
-from rebalancer.model.forecasts import ForecastKind
+from rebalancer.model.records.effect import Outcome as Effect
+from rebalancer.model.records.effect import Step
+from rebalancer.model.records.forecasts import ForecastKind
 from rebalancer.store.db.effect_tables import ASSESSMENTS
 from rebalancer.store.db.engine import read
 from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, EVICTIONS, FINDINGS, FORECASTS, REFUSALS

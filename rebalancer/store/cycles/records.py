@@ -1,4 +1,4 @@
-"""The records of one cluster's cycles: the adapter behind `model.ports.Records`.
+"""The records of one cluster's cycles: the adapter behind `model.decisions.ports.Records`.
 
 What makes a crash harmless is the order: `planned` has committed before the eviction is called, `outcome` is written
 after. A row that a dead process left as planned counts as "may have happened" until it is reconciled.
@@ -15,11 +15,11 @@ from sqlalchemy import Connection, Engine, delete, false, func, insert, or_, sel
 from sqlalchemy.exc import IntegrityError
 
 from rebalancer import __version__
-from rebalancer.model.drains import DrainedNode
+from rebalancer.model.decisions.drains import DrainedNode
+from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
+from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, PodRefusal
+from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
-from rebalancer.model.plan import CycleReport, Finding, Goal, PodRefusal
-from rebalancer.model.ports import Clock
 from rebalancer.store.cycles.reading import SqlReading
 from rebalancer.store.db.effect_tables import EFFECT_STATE, NODE_MEASUREMENTS, pack_node_measurements
 from rebalancer.store.db.engine import last_write_problem, open_engine, read, shown_url, write

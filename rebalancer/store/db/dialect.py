@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Dialect, func, select, type_coerce
 from sqlalchemy.dialects import postgresql, sqlite
 
-from rebalancer.model.ports import Clock
+from rebalancer.model.decisions.ports import Clock
 from rebalancer.store.db.tables import Instant
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from rebalancer.model.plan import NodeLine
+from rebalancer.model.decisions.plan import NodeLine
 from rebalancer.store.db.tables import CYCLES, METADATA, Instant, Measure, RowId, Words
 
 

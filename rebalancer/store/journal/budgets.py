@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.recording import RecordedBudget
-from rebalancer.model.snapshot import Ints
+from rebalancer.model.cluster.snapshot import Ints
+from rebalancer.model.recordings.recording import RecordedBudget
 from rebalancer.store.journal.entries import BudgetEntry, Entry
 
 

@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.alerts import AlertEpisode
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.journal import ReadUsage
-from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, DisruptionBudget, Ints, Nodes, Owner
+from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, DisruptionBudget, Ints, Nodes, Owner
+from rebalancer.model.decisions.alerts import AlertEpisode
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.recordings.journal import ReadUsage
 from rebalancer.store.journal.entries import (
     FIELDS,
     FINISHED,

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.objects import LabelSelector, Taint
+from rebalancer.model.cluster.objects import LabelSelector, Taint
 
 MAGIC = b"RBJ\x01"
 """The last byte is the version."""

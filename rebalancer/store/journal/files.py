@@ -10,13 +10,13 @@ from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
-from rebalancer.model.alerts import AlertEpisode
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.alerts import AlertEpisode
+from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.figures import percent
-from rebalancer.model.history import date_of, slot_of
-from rebalancer.model.journal import ReadUsage
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import date_of, slot_of
+from rebalancer.model.notation.figures import percent
+from rebalancer.model.recordings.journal import ReadUsage
 from rebalancer.store.journal.changes import Changes
 from rebalancer.store.journal.entries import Entry, Read, decoded, encoded
 
@@ -40,7 +40,7 @@ _RESERVE_BYTES = 200
 
 
 class DayJournal:
-    """Writes the journal of one cluster; implements `model.journal.Journal`. Not for several threads at once."""
+    """Writes the journal of one cluster; implements `model.recordings.journal.Journal`. Not thread-safe."""
 
     def __init__(self, directory: Path, *, cluster: str, max_day_bytes: int = MAX_DAY_BYTES) -> None:
         self._folder = directory / cluster

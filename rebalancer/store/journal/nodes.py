@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from rebalancer.model.recording import is_passing
-from rebalancer.model.snapshot import Floats, NodeImages, Nodes
-from rebalancer.model.steering import CORDONS, SOFT_TAINT
+from rebalancer.model.cluster.snapshot import Floats, NodeImages, Nodes
+from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
+from rebalancer.model.recordings.recording import is_passing
 from rebalancer.store.journal.entries import ImagesEntry, NodeEntry, from_ints
 
 _CORDON_TAINT = "node.kubernetes.io/unschedulable"

@@ -11,13 +11,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.cluster.objects import PodTemplate
+from rebalancer.model.cluster.snapshot import Bools, ClusterSnapshot, Ints, Owner, PodTemplateTable
+from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.figures import clock_time, counted
-from rebalancer.model.history import STEP_SECONDS, DayBlock, date_of, slot_of
-from rebalancer.model.objects import PodTemplate
-from rebalancer.model.recorded_usage import days_before, recorded_usage
-from rebalancer.model.recording import (
+from rebalancer.model.measured.history import STEP_SECONDS, DayBlock, date_of, slot_of
+from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.figures import clock_time, counted
+from rebalancer.model.recordings.recorded_usage import days_before, recorded_usage
+from rebalancer.model.recordings.recording import (
     CAME_BACK,
     Gap,
     RecordedAlert,
@@ -26,8 +28,6 @@ from rebalancer.model.recording import (
     RecordedUsage,
     Recording,
 )
-from rebalancer.model.snapshot import Bools, ClusterSnapshot, Ints, Owner, PodTemplateTable
-from rebalancer.model.usage import CPU
 from rebalancer.store.journal.budgets import Budgets
 from rebalancer.store.journal.entries import (
     FIELDS,

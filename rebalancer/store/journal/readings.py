@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.journal import ReadUsage
-from rebalancer.model.recording import RecordedReadings
-from rebalancer.model.snapshot import Bools, Floats, Ints
+from rebalancer.model.cluster.snapshot import Bools, Floats, Ints
+from rebalancer.model.recordings.journal import ReadUsage
+from rebalancer.model.recordings.recording import RecordedReadings
 from rebalancer.store.journal.entries import ReadingEntry
 
 MOST_PODS = 5_000

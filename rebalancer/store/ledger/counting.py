@@ -29,10 +29,10 @@ from sqlalchemy import (
     update,
 )
 
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.limits import Check, Denied, Pause, Scope
+from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import UnsafeDataError, ledger_behind, ledger_of_another
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.limits import Check, Denied, Pause, Scope
-from rebalancer.model.ports import Clock
 from rebalancer.store.db.dialect import as_seconds, database_now, upsert
 from rebalancer.store.db.tables import ENTRIES, EVICTIONS, PAUSES, SCOPES
 

@@ -30,8 +30,8 @@ from sqlalchemy import (
     update,
 )
 
-from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome
-from rebalancer.model.limits import (
+from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome
+from rebalancer.model.decisions.limits import (
     EVERY_NODE,
     Check,
     Denied,
@@ -39,8 +39,8 @@ from rebalancer.model.limits import (
     ReplacementLineage,
     Scope,
 )
-from rebalancer.model.plan import CycleReport
-from rebalancer.model.ports import Clock, ClusterReader
+from rebalancer.model.decisions.plan import CycleReport
+from rebalancer.model.decisions.ports import Clock, ClusterReader
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CYCLES, ENTRIES, EVICTIONS, SCOPES
 from rebalancer.store.ledger.counting import (

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sqlalchemy import ColumnElement, Connection, Engine, case, delete, func, insert, or_, select, update
 
-from rebalancer.model.limits import SCOPE_KINDS, EvictionBackoff, Pause, RemoteReadiness, Scope
-from rebalancer.model.ports import Clock
+from rebalancer.model.decisions.limits import SCOPE_KINDS, EvictionBackoff, Pause, RemoteReadiness, Scope
+from rebalancer.model.decisions.ports import Clock
 from rebalancer.store.db.dialect import read_clock, upsert
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CLUSTER_LIMITS, EVICTION_BACKOFFS, PAUSES, READY_REPORTS

@@ -4,8 +4,8 @@ The process died around the call, or the call timed out. An evicted pod is gone,
 name. Until it is reconciled such an eviction counts; a pod that is alive refunds it.
 """
 
-from rebalancer.model.eviction import Eviction, Outcome
-from rebalancer.model.ports import PodState
+from rebalancer.model.decisions.eviction import Eviction, Outcome
+from rebalancer.model.decisions.ports import PodState
 
 CALL_GRACE_SECONDS = 60.0
 """An eviction call may be in progress for so long after it was recorded."""

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, false, insert, select, update
 
 from rebalancer import __version__
-from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
-from rebalancer.model.plan import CycleReport
+from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
+from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.store.db.tables import CYCLES, EVICTIONS
 from rebalancer.store.ledger.counting import add_entries
 from rebalancer.store.ledger.rows import add_eviction

@@ -24,8 +24,8 @@ from sqlalchemy import Connection, TypeDecorator
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
 
-from rebalancer.model.limits import Check, Scope
-from rebalancer.model.plan import CycleReport
+from rebalancer.model.decisions.limits import Check, Scope
+from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.store.db.tables import EVICTIONS, Instant
 from rebalancer.store.ledger.counting import Reserved, Wanted, scopes_of
 from rebalancer.store.ledger.rows import planned_row

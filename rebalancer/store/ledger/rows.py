@@ -11,10 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, RowMapping, Select, and_, false, insert, update
 
+from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.decisions.eviction import DID_NOT_HAPPEN, Eviction, Outcome, PodAmount, TargetNode
+from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.eviction import DID_NOT_HAPPEN, Eviction, Outcome, PodAmount, TargetNode
-from rebalancer.model.plan import CycleReport
-from rebalancer.model.snapshot import Service
 from rebalancer.store.db.engine import read, shown_url
 from rebalancer.store.db.tables import ENTRIES, EVICTIONS
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, exists, false, or_, select, true, union
 
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.store.db.dialect import upsert
 from rebalancer.store.db.effect_tables import (
     ASSESSMENTS,

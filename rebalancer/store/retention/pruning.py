@@ -25,11 +25,11 @@ from sqlalchemy import (
     update,
 )
 
-from rebalancer.model.alerts import EpisodeState
+from rebalancer.model.decisions.alerts import EpisodeState
+from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.outcomes import KEPT_DAYS
-from rebalancer.model.ports import Clock
+from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.measured.outcomes import KEPT_DAYS
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.store.db.dialect import read_clock
 from rebalancer.store.db.effect_tables import NODE_MEASUREMENTS

@@ -14,8 +14,8 @@ from typing import Any
 
 from sqlalchemy import make_url
 
-from rebalancer.bootstrap.adapters import make_context
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.wiring.adapters import make_context
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.kube.leader.leadership import Leadership
@@ -270,7 +270,7 @@ class Cluster:
 
 @dataclass(slots=True, kw_only=True)
 class Fleet:
-    """All clusters, their time, and the database's faults. Implements `model.ports.Clock`, for the ledger."""
+    """All clusters, their time, and the database's faults. Implements `model.decisions.ports.Clock`, for the ledger."""
 
     url: str
     proxy: CommitProxy | None

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rebalancer.cycle.calls import MAX_CALLS
+from rebalancer.cycle.evict.calls import MAX_CALLS
 from rebalancer.cycle.run import begin_report, execute_cycle
 from rebalancer.lab import Scenario
+from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome
+from rebalancer.model.decisions.ports import Evictor
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.eviction import Answer, Eviction, Outcome
-from rebalancer.model.ports import Evictor
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.store import SqlLedger
 from tests.stories.scenarios.stage import TURN_SECONDS, a_machine, a_scenario, a_stage, burner, evicted, service

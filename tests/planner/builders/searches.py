@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import LedgerState
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget
-from rebalancer.model.usage import Usage
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.measured.usage import Usage
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner import Planner
 from rebalancer.planner.choice import Choice

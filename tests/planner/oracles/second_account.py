@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.plan import PodRefusal
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.plan import PodRefusal
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.strategies import Findings
 from tests.builders import cluster, found_in, planner_for, usage_of
 from tests.planner.scenarios.described_clusters import LOCAL_CLAIMS, WINDOW, World

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from rebalancer.model.eviction import Eviction
+from rebalancer.model.decisions.eviction import Eviction
 from tests.planner.builders.searches import Searched
 
 SLACK = 1 + 1e-6

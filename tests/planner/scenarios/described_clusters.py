@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.snapshot import FAILED, PENDING, SUCCEEDED, DisruptionBudget, Owner
+from rebalancer.model.cluster.snapshot import FAILED, PENDING, SUCCEEDED, DisruptionBudget, Owner
+from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import NOW, ANode, APod, a_policy, some_limits
 

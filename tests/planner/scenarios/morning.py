@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
-from rebalancer.constraints.windows import CHANGE_WINDOW
-from rebalancer.model.history import SLOTS, STEP_SECONDS
-from rebalancer.model.peaks import Peaks
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.constraints.moves.windows import CHANGE_WINDOW
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import SLOTS, STEP_SECONDS
+from rebalancer.model.measured.peaks import Peaks
 from rebalancer.planner.ahead import PredictedHotNode, predicted_hot_nodes
 from rebalancer.policy.pools import NodePools
 from tests.builders import ANode, APod, a_node, a_policy, cluster, replicas

@@ -4,8 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rebalancer.model.objects import Taint
-from rebalancer.model.snapshot import FAILED, SUCCEEDED, DisruptionBudget, Owner
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, DisruptionBudget, Owner
 from tests.builders import GIB, NOW, ANode, APod, a_budget, an_eviction
 from tests.planner.scenarios.described_clusters import LIMITS, POD_QUIRKS, SERVICE_QUIRKS, THRESHOLDS, World, key_of
 

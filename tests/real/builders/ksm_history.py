@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from rebalancer.model.steering import SOFT_TAINT
+from rebalancer.model.cluster.steering import SOFT_TAINT
 from tests.real.builders.prometheus_days import Floats, LongSeries
 
 JOB = {"job": "kube-state-metrics", "instance": "10.42.0.9:8080"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.measured.history import DAY_SECONDS
 
 Floats = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rebalancer.model.scheduler import SchedulerConfig
+from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.sampling import winners

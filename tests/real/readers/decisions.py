@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from rebalancer.kube.snapshot.snapshot import KubeCluster
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from tests.kube.builders import Cluster
 from tests.kube.fakes.api import FakeClock, serving
 from tests.real.builders.random_cluster import NAMESPACES, RUNTIME_CLASS, RandomCluster

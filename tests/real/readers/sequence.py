@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rebalancer.kube.snapshot.snapshot import KubeCluster
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from tests.kube.builders import Cluster
 from tests.kube.fakes.api import FakeClock, serving
 from tests.real.servers.api_server import ApiServer, api_server

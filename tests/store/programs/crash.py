@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 from sqlalchemy import event
 
-from rebalancer.model.eviction import Outcome
+from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.store import SqlLedger, SqlRecords, open_engine
 from tests.store.builders import (
     CLUSTER,

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-from rebalancer.model.eviction import Outcome
-from rebalancer.model.limits import Check, Denied, Scope
+from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.limits import Check, Denied, Scope
 from rebalancer.store import SqlLedger, SqlRecords, open_engine
 from tests.store.builders import GLOBAL, SteppingClock, build_eviction, build_report
 

@@ -1,6 +1,6 @@
 """One cluster's side of a ledger, as its daemon uses it."""
 
-from rebalancer.model.limits import Denied
+from rebalancer.model.decisions.limits import Denied
 from rebalancer.store import SqlLedger, SqlRecords
 from tests.store.builders import CLUSTER, SteppingClock, build_eviction, build_report
 

@@ -14,7 +14,7 @@ from rebalancer.lab import Lab
 from rebalancer.lab.loads.history import Stay
 from rebalancer.lab.loads.truth import SAMPLE_SECONDS, Episode
 from rebalancer.lab.log import Entry
-from rebalancer.model.quantity import parse_quantity
+from rebalancer.model.notation.quantity import parse_quantity
 
 STEP_SECONDS = 60.0
 """So often it is asked whether a node is hot."""

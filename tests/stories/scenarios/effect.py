@@ -12,21 +12,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.commands.contexts import acting_context
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import CycleContext, NullProgress
-from rebalancer.cycle.observation import Observation, observe
-from rebalancer.cycle.request import CycleRequest, RequestScope
+from rebalancer.cycle.observe.observation import Observation, observe
 from rebalancer.cycle.run import run_cycle
+from rebalancer.cycle.triggers.request import CycleRequest, RequestScope
 from rebalancer.evaluation.assessments import run_due_assessments
 from rebalancer.evaluation.hot_nodes import LAG_SECONDS, evaluate_slo
 from rebalancer.lab import CpuModel, Lab, NodeSpec, Scenario, workload
-from rebalancer.model import limits
-from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, Step
-from rebalancer.model.forecasts import ForecastRecords
-from rebalancer.model.plan import Trigger
+from rebalancer.model.decisions import limits
+from rebalancer.model.decisions.plan import Trigger
+from rebalancer.model.records.effect import Assessment, DayRow, EffectRecords, HotEpisode, Step
+from rebalancer.model.records.forecasts import ForecastRecords
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.prometheus.slo import PrometheusSlo
+from rebalancer.prometheus.history.slo import PrometheusSlo
 from rebalancer.store import open_records, upgrade
 from tests.stories.oracles.effect import Book, Case, Rules, Standard
 from tests.stories.scenarios.stage import NO_COOLDOWNS, START, a_machine, a_scenario, service, stories_policy

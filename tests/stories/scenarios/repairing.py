@@ -11,7 +11,7 @@ from typing import Any
 
 from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.log import Entry
-from rebalancer.model.eviction import Eviction, Outcome
+from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.reason import Reason
 from tests.stories.oracles.violations import is_ready, running, service_name, uids
 from tests.stories.scenarios.stage import TURN_SECONDS, Moved, Stage, a_stage, codes, evicted, moves

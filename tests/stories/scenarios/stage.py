@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.commands.contexts import acting_context
+from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.lab import Lab, NodeSpec, Scenario, node, workload
 from rebalancer.lab.log import Entry
-from rebalancer.model.plan import CycleReport
-from rebalancer.model.steering import SOFT_TAINT
+from rebalancer.model.cluster.steering import SOFT_TAINT
+from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.policy import RebalancerPolicy
 from tests.programs.cli import policy_for
 

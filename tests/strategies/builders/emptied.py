@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.peaks import Peaks
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.measured.peaks import Peaks
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings, strategy_for

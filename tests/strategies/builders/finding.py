@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rebalancer.model.plan import Finding
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.plan import Finding
 from rebalancer.strategies import Findings
 from tests.builders import ANode, APod, a_policy, cluster, found_in, usage_of
 

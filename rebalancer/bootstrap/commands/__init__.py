@@ -1,0 +1,1 @@
+"""What commands other than the daemon need."""

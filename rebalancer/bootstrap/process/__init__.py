@@ -1,0 +1,1 @@
+"""Settings, paths and the build of the process."""

@@ -1,0 +1,1 @@
+"""Adapters from settings and a policy."""

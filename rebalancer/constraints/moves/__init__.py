@@ -1,0 +1,1 @@
+"""Rules about moves: how many, how fast and when."""

@@ -1,0 +1,80 @@
+"""PodDisruptionBudgets, counted as the API server does, with this plan's evictions.
+
+Source: Kubernetes v1.36, pkg/registry/core/pod/storage/eviction.go. Budgets ignore pending and finished pods. A pod
+that is not Ready takes no disruption, and may be evicted if its budget has enough healthy pods or always evicts
+unhealthy ones.
+"""
+
+from rebalancer.model.cluster.match import selector_matches
+from rebalancer.model.cluster.snapshot import FAILED, PENDING, SUCCEEDED, ClusterSnapshot, DisruptionBudget, Pod
+from rebalancer.model.reason import Reason, Refusal
+
+
+class BudgetRoom:
+    """Disruptions left in every budget of a snapshot."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self._snapshot, self._budgets = snapshot, snapshot.budgets
+        self._taken = [0] * len(snapshot.budgets)
+        self._matching: dict[tuple[str, int], tuple[int, ...]] = {}
+
+    def _of(self, pod: Pod) -> tuple[int, ...]:
+        key = (pod.namespace, int(self._snapshot.pods.template[pod.index]))
+        found = self._matching.get(key)
+        if found is None:
+            labels, near = pod.template.labels, self._snapshot.budgets_near
+            matching = [
+                index
+                for pair in (None, *labels.items())
+                for index in near.get((pod.namespace, pair), ())
+                if selector_matches(self._budgets[index].selector, labels)
+            ]
+            found = self._matching[key] = tuple(sorted(matching))
+        return found
+
+    def shared(self, pod: Pod, other: Pod) -> bool:
+        """Whether a budget selects both."""
+        return not set(self._of(pod)).isdisjoint(self._of(other))
+
+    def refuses(self, pod: Pod, *, alone: bool = False) -> Refusal | None:
+        """Why the pod's budget forbids its eviction now; `alone`: without this plan's other evictions."""
+        found = self._of(pod)
+        if not found or pod.phase in (PENDING, SUCCEEDED, FAILED):
+            return None
+        if len(found) > 1:
+            return Refusal.of(Reason.SEVERAL_BUDGETS, ", ".join(sorted(self._budgets[index].name for index in found)))
+        budget, taken = self._budgets[found[0]], 0 if alone else self._taken[found[0]]
+        if not budget.up_to_date:
+            return Refusal.of(Reason.BUDGET_OUTDATED, budget.name)
+        if not pod.ready and _lets_unhealthy_go(budget, taken):
+            return None
+        if budget.disruptions_allowed - taken <= 0:
+            mine = f", {taken} of them taken by this plan" if taken else ""
+            return Refusal.of(
+                Reason.BUDGET_EXHAUSTED, f"{budget.name} allows {budget.disruptions_allowed} disruptions{mine}"
+            )
+        return None
+
+    def take(self, pod: Pod) -> None:
+        """Count an eviction."""
+        if pod.phase in (PENDING, SUCCEEDED, FAILED):
+            return
+        for index in self._of(pod):
+            if pod.ready or not _lets_unhealthy_go(self._budgets[index], self._taken[index]):
+                self._taken[index] += 1
+
+    def give_back(self, pod: Pod) -> None:
+        """Count an eviction as replaced: the budget has recovered."""
+        if pod.phase not in (PENDING, SUCCEEDED, FAILED):
+            for index in self._of(pod):
+                self._taken[index] = max(self._taken[index] - 1, 0)
+
+    def close(self, pod: Pod) -> None:
+        """Close the pod's budget for this plan, after a refusal by the API server."""
+        for index in self._of(pod):
+            self._taken[index] = max(self._taken[index], self._budgets[index].disruptions_allowed)
+
+
+def _lets_unhealthy_go(budget: DisruptionBudget, taken: int) -> bool:
+    healthy = budget.current_healthy - taken
+    return budget.evicts_unhealthy or healthy >= budget.desired_healthy > 0

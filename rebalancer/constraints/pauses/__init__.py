@@ -1,0 +1,1 @@
+"""Pauses: backoff, cooldowns and pools that scale up."""

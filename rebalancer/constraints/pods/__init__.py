@@ -1,0 +1,1 @@
+"""Rules about a pod, whatever the plan: guards, lists, service levels."""

@@ -1,0 +1,97 @@
+"""Reservations of evictions: in the plan, and in the ledger before the calls."""
+
+import math
+from collections.abc import Sequence
+
+from rebalancer.constraints.admission import EvictionAdmission
+from rebalancer.constraints.moves.in_flight import typical_start_up
+from rebalancer.constraints.moves.limits import refusal_for
+from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.observe.observation import Observation
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.decisions.eviction import Eviction, PodAmount
+from rebalancer.model.decisions.limits import Denied
+from rebalancer.model.decisions.plan import CycleReport
+from rebalancer.model.decisions.ports import Ledger
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.policy import RebalancerPolicy
+
+LEASE_MARGIN_SECONDS = 5.0
+"""No eviction begins with less left of the lease, which bounds the call."""
+
+
+def admit(
+    context: CycleContext, report: CycleReport, seen: Observation, admission: EvictionAdmission, eviction: Eviction
+) -> Refusal | None:
+    """Count the eviction in this plan, or why not. In a dry run it is recorded.
+
+    In a real run minimum spacing is waited for, up to the policy's `safety.maxWait`.
+    """
+    due = admission.due(eviction)
+    if isinstance(due, Refusal):
+        return due
+    admission.reserve(eviction)
+    expect_replacement(eviction, seen.snapshot)
+    eviction.amounts = amounts_of(eviction, seen)
+    if report.dry_run:
+        eviction.not_before = due if due > seen.now else None
+        eviction.record = context.records.planned(report, eviction)
+        return None
+    wait = due - context.clock.now()
+    if wait > 0:
+        context.clock.sleep(wait)
+    return None
+
+
+def reserve(
+    context: CycleContext,
+    report: CycleReport,
+    admission: EvictionAdmission,
+    evictions: Sequence[Eviction],
+    policy: RebalancerPolicy,
+) -> list[Refusal | None]:
+    """Reserve admitted evictions in the ledger, whose rows are written before the calls; of each why not, or None."""
+    if report.dry_run:
+        return [None] * len(evictions)
+    assert context.ledger is not None
+    if context.stopping():
+        return [Refusal.of(Reason.STOPPING)] * len(evictions)
+    if context.lease is None or not context.lease.holds(LEASE_MARGIN_SECONDS):
+        return [Refusal.of(Reason.LEASE_LOST)] * len(evictions)
+    now = context.ledger.now()
+    for each in evictions:
+        each.deadline_at = replacement_deadline(each, policy, context.ledger, now=now)
+    wanted = [(each, admission.checks(each)) for each in evictions]
+    answers = context.ledger.reserve_all(report, wanted, term=context.lease.term)
+    refusals: list[Refusal | None] = []
+    for eviction, answer in zip(evictions, answers, strict=True):
+        if isinstance(answer, Denied):
+            refusals.append(refusal_for(answer))
+        else:
+            eviction.record = answer
+            refusals.append(None)
+    return refusals
+
+
+def expect_replacement(eviction: Eviction, snapshot: ClusterSnapshot) -> None:
+    """Fill in what the service has now: its replacement has landed once that is reached again."""
+    eviction.desired_before, eviction.ready_before = snapshot.replicas(int(snapshot.pods.owner[eviction.pod_index]))
+    eviction.grace_seconds = snapshot.pod(eviction.pod_index).template.grace_seconds
+
+
+def amounts_of(eviction: Eviction, seen: Observation) -> dict[str, PodAmount]:
+    """Resource besides CPU -> what the pod uses of it, where that is measured."""
+    out = {}
+    for name, used in seen.usage.resources.items():
+        amount, capacity = float(used.pod[eviction.pod_index]), float(used.capacity[eviction.node_index])
+        if math.isfinite(amount):
+            relief = float(used.relieved[eviction.pod_index])
+            out[name] = PodAmount(amount, relief / capacity if capacity > 0 else math.nan)
+    return out
+
+
+def replacement_deadline(eviction: Eviction, policy: RebalancerPolicy, ledger: Ledger, *, now: float) -> float:
+    """When the replacement is late: after the grace period and the usual start-up time of the service's pods."""
+    in_flight = policy.safety.in_flight
+    start_up = typical_start_up(ledger.start_ups(str(eviction.service)), otherwise=in_flight.start_up)
+    return now + eviction.grace_seconds + start_up + in_flight.margin

@@ -1,0 +1,1 @@
+"""The input of a cycle, and whether it is safe to use."""

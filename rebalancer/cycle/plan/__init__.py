@@ -1,0 +1,1 @@
+"""Planners of a cycle, and the simulation that chooses soft taints and cordons."""

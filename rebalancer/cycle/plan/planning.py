@@ -1,0 +1,145 @@
+"""Planners of one cycle: one placement model, one time limit, one source of constraints."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.constraints.admission import EvictionAdmission, KnownStays
+from rebalancer.cycle.context import MAX_PLANNING_SECONDS, CycleContext
+from rebalancer.cycle.observe.observation import Observation
+from rebalancer.cycle.plan.cordons import mask
+from rebalancer.placement.landing import PlacementModel
+from rebalancer.planner import Planner
+from rebalancer.planner.choice import Begun, Choice
+from rebalancer.planner.soft_taints import SoftTaintBudget
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.strategies import Findings
+
+Bools = NDArray[np.bool_]
+
+
+class TimeLimit:
+    """A limit on planning time, by the machine's monotonic clock. Calling it returns whether the time is spent."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def __call__(self) -> bool:
+        return self._left() < 0
+
+    def share(self, parts: int) -> Callable[[], bool]:
+        """Returns whether one of so many equal parts of the time that is left now is spent."""
+        others = self._left() * (1 - 1 / parts)
+        return lambda: self._left() < others
+
+    def half(self) -> "TimeLimit":
+        """A limit of half of the time that is left now."""
+        return TimeLimit(self._left() / 2)
+
+    def _left(self) -> float:
+        return self._end - time.monotonic()
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Time inside doesn't count: waiting for a limit, calls to the API server."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._end += time.monotonic() - began
+
+
+def new_admission(
+    context: CycleContext, seen: Observation, policy: RebalancerPolicy, known: KnownStays | None = None
+) -> EvictionAdmission:
+    """The constraints of a cycle, with no move counted. `known` as in `EvictionAdmission`."""
+    return EvictionAdmission(
+        policy=policy,
+        snapshot=seen.snapshot,
+        pool_of=seen.pool_of,
+        ledger_state=seen.ledger_state,
+        now=seen.now,
+        own_pod=context.own_pod,
+        known=known,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class PlanningSession:
+    """What the simulation and the plan of one cycle have in common."""
+
+    context: CycleContext
+    observation: Observation
+    found: list[Findings]
+    policy: RebalancerPolicy
+    limit: TimeLimit = field(default_factory=lambda: TimeLimit(MAX_PLANNING_SECONDS))
+    _placement: PlacementModel | None = None
+    _known: KnownStays = field(default_factory=dict)
+
+    def planner(
+        self,
+        *,
+        soft_tainted: Bools,
+        cordoned: Bools,
+        steering: SoftTaintBudget | None = None,
+        limit: TimeLimit | None = None,
+        choice: Choice | None = None,
+        begun: Begun | None = None,
+        admission: EvictionAdmission | None = None,
+    ) -> Planner:
+        """A planner over all findings, with nothing counted yet; what earlier planners of the session counted is
+        undone. `soft_tainted`, `cordoned` (nodes,): soft taints and cordons while the plan runs. `steering` makes it a
+        simulation. `choice` is the order of the candidates. `begun`: what is done already, and counted in
+        `admission`."""
+        seen, limit = self.observation, limit or self.limit
+        return Planner(
+            snapshot=seen.snapshot,
+            placement=self._start_over(soft_tainted, cordoned, limit),
+            found=self.found,
+            admission=admission or new_admission(self.context, seen, self.policy, self._known),
+            cpu_millicores=seen.usage.pod_cpu_millicores,
+            pools=seen.node_pools.names,
+            base=seen.base,
+            reserve=seen.reserve,
+            steering=steering,
+            out_of_time=limit,
+            share_of_time=limit.share,
+            patience=self.patience,
+            urgent=self._urgent(),
+            choice=choice,
+            begun=begun,
+        )
+
+    @property
+    def patience(self) -> float:
+        """How long the cycle may wait for its replacements, in seconds."""
+        # a process that doesn't wait for its replacements can't remove a soft taint either
+        return 0.0 if self.context.soft_taint_controller.remove_only else self.policy.planner.patience
+
+    def _urgent(self) -> Bools:
+        """(nodes,) that don't wait."""
+        seen = self.observation
+        share = seen.usage.node_cpu_millicores / seen.snapshot.nodes.cpu_capacity_millicores
+        out: Bools = np.nan_to_num(share) * 100 >= self.policy.planner.urgent
+        return out
+
+    def _start_over(self, soft_tainted: Bools, cordoned: Bools, limit: TimeLimit) -> PlacementModel:
+        seen = self.observation
+        closed = mask(seen, self.context.soft_taint_controller.uncertain)
+        if self._placement is None:
+            self._placement = PlacementModel(
+                seen.snapshot,
+                config=self.context.scheduler,
+                soft_tainted=soft_tainted,
+                cordoned=cordoned,
+                closed=closed,
+                out_of_time=limit,
+                young_seconds=self.policy.safety.cooldowns.new_node,
+            )
+        else:
+            self._placement.start_over(soft_tainted=soft_tainted, cordoned=cordoned, closed=closed, out_of_time=limit)
+        return self._placement

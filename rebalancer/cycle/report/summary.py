@@ -1,0 +1,102 @@
+"""A cycle's report: nodes, findings, refusals and what the limits leave."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.cycle.observe.observation import Observation
+from rebalancer.cycle.plan.simulation import AppliedTaints
+from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
+from rebalancer.model.decisions.plan import CycleReport, NodeLine, PodRefusal, ResourceShare
+from rebalancer.planner import Planner
+from rebalancer.planner.remaining import remaining_of
+from rebalancer.strategies import Findings
+
+
+def describe(
+    report: CycleReport,
+    seen: Observation,
+    found: list[Findings],
+    planner: Planner,
+    taints: AppliedTaints,
+    high: NDArray[np.float64],
+) -> None:
+    """Fill the report. `high` (nodes,): shares of CPU, from `high_thresholds`."""
+    snapshot, names = seen.snapshot, seen.snapshot.nodes.names
+    room = snapshot.nodes.cpu_capacity_millicores
+    happened = [each for each in report.evictions if each.outcome in MAY_HAVE_HAPPENED]
+    planned, high_planned = planner.outcome.planned_cpu(seen.usage.node_cpu_millicores, happened)
+    hot = np.zeros(len(names), dtype=bool)
+    hot_by: dict[int, dict[str, None]] = {}
+    for findings in found:
+        if findings.loads is not None:
+            hot |= findings.loads.hot
+            for node in np.flatnonzero(findings.loads.hot).tolist():
+                hot_by.setdefault(node, {}).update(dict.fromkeys(findings.loads.hot_by(node)))
+        report.findings += [(finding, names[finding.node]) for finding in findings.findings]
+        report.notes += findings.notes
+        for state, count in findings.progress.items():
+            report.progress[state] = report.progress.get(state, 0) + count
+        report.refusals += [
+            PodRefusal(node=names[node], namespace="", name="", code=refusal.code, message=refusal.message)
+            for node, refusal in sorted(findings.skipped.items())
+        ]
+    refused = taints.refusals(planner.refusals())
+    report.refusals += refused
+    resources = _resource_shares(planner, seen, happened)
+    over = dict(reversed(planner.outcome.still_hot()))
+    shares = [
+        (
+            names[node],
+            seen.node_pools.names[node],
+            resource if resource in resources else "cpu",
+            float(resources[resource][1][node] if resource in resources else planned[node] / room[node]),
+        )
+        for node, resource in reversed(over.items())
+    ]
+    report.remaining = remaining_of(shares, refused)
+    for check in planner.admission.rules.every_check(()):
+        if check.kind in ("rate", "inFlight"):
+            left = max(check.at_most - planner.admission.view.used(check), 0)
+            report.limits_left[check.scope.kind] = min(left, report.limits_left.get(check.scope.kind, left))
+    uncertain = high_planned != planned
+    for index in sorted(range(len(names)), key=lambda node: names[node]):
+        report.nodes.append(
+            NodeLine(
+                name=names[index],
+                pool=seen.node_pools.names[index],
+                cpu_before=_share(seen.usage.node_cpu_millicores[index], room[index]),
+                cpu_planned=_share(planned[index], room[index]),
+                cpu_planned_p99=_share(high_planned[index], room[index]) if uncertain[index] else None,
+                hot=bool(hot[index]),
+                hot_by=tuple(hot_by.get(index, ())),
+                high=float(high[index]) if np.isfinite(high[index]) else None,
+                resources=tuple(
+                    ResourceShare(
+                        resource=name,
+                        before=_share(before[index], 1.0),
+                        planned=_share(after[index], 1.0),
+                    )
+                    for name, (before, after) in resources.items()
+                ),
+            )
+        )
+
+
+def _share(millicores: float, room: float) -> float | None:
+    return float(millicores / room) if np.isfinite(millicores) and room > 0 else None
+
+
+def _resource_shares(
+    planner: Planner, seen: Observation, moves: Sequence[Eviction]
+) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Resource besides CPU that pools have thresholds of -> shares (nodes,) before and with these moves."""
+    out = {}
+    for name in seen.node_pools.resources:
+        used = seen.usage.resources.get(name)
+        if used is not None:
+            coming = seen.loads.pod[:, seen.loads.resources.index(name)]
+            planned = planner.outcome.planned_amount(used.node, used.pod, coming, moves)
+            out[name] = used.node / used.capacity, planned / used.capacity
+    return out

@@ -1,0 +1,1 @@
+"""What starts a cycle: requests, and open alerts."""

@@ -1,0 +1,1 @@
+"""Actuals of forecasts, and their accuracy."""

@@ -1,0 +1,1 @@
+"""Memory since the last restart, its growth, and leaks."""

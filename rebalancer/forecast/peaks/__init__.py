@@ -1,0 +1,1 @@
+"""Forecasts of the peaks of nodes."""

@@ -1,0 +1,1 @@
+"""From the history of pods to the series of nodes."""

@@ -1,0 +1,1 @@
+"""The cluster at one moment: objects, selectors, templates and the snapshot as columns."""

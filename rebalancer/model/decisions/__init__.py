@@ -1,0 +1,1 @@
+"""Decisions of a cycle, and the ports through which it reads and acts."""

@@ -1,0 +1,1 @@
+"""Measured usage: now, over the last days, and as expected."""

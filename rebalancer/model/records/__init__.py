@@ -1,0 +1,1 @@
+"""Records of what happened, as the database, reports and messages have them."""

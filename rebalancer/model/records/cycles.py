@@ -1,0 +1,137 @@
+"""Records of cycles as the database returns them and the dashboard shows them.
+
+Shares are used cores / capacity, times are seconds since the epoch, None is what is not known.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.reason import Reason
+
+_SENTENCES = {code.value: code.sentence for code in Reason}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleSummary:
+    """One cycle in a list."""
+
+    id: str
+    trigger: str
+    dry_run: bool
+    started_at: float
+    finished_at: float | None
+    """None: still running, or its process died."""
+    version: str = ""
+    """Of rebalancer."""
+    nodes: int | None
+    hot_nodes: int | None
+    findings: int | None
+    refusals: int | None
+    outcomes: Mapping[str, int]
+    """Outcome -> evictions."""
+    stopped: str
+    """Why nothing was decided; empty for a cycle that was not stopped."""
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedFinding:
+    """A node that a strategy wanted relieved."""
+
+    at: float
+    """Start of the cycle."""
+    cycle: str
+    node: str
+    strategy: str
+    share: float | None
+    high: float | None
+    target: float | None
+    reason: str
+    resource: str = "cpu"
+    """Of the three shares."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalExample:
+    """One refused pod or node."""
+
+    pod: str
+    """`namespace/name`; empty for the node itself."""
+    message: str
+    cpu_millicores: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalGroup:
+    """Refusals of a node and its pods with one code."""
+
+    node: str
+    code: str
+    count: int
+    """Pods, in this cycle."""
+    examples: tuple[RefusalExample, ...]
+    cycle: str
+    at: float
+    """Start of the cycle."""
+    cycles: int = 1
+    """Cycles that refused for it, this one being the newest."""
+
+    @property
+    def sentence(self) -> str:
+        """The code's sentence; the code itself where another version wrote it."""
+        return _SENTENCES.get(self.code, self.code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleNode:
+    """A node in one cycle."""
+
+    node: str
+    pool: str
+    cpu_before: float | None
+    cpu_planned: float | None
+    cpu_after: float | None
+    high: float | None
+    hot: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleRecord:
+    """All records of one cycle."""
+
+    summary: CycleSummary
+    findings: tuple[RecordedFinding, ...]
+    evictions: tuple[Eviction, ...]
+    refusals: tuple[RefusalGroup, ...]
+    """By node, the largest groups first."""
+    nodes: tuple[CycleNode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceEvictions:
+    """Evictions of one service over some time, by trigger, strategy, target node and effect."""
+
+    service: str
+    kind: str
+    evictions: int
+    last_at: float
+    triggers: Mapping[str, int]
+    strategies: Mapping[str, int]
+    target_nodes: Mapping[str, int]
+    """Node -> replacements, most first: where they are, or are expected."""
+    effects: Mapping[str, int]
+    """Assessment outcomes of the nodes that they left -> how often."""
+    returned: int
+    """Replacements that landed on the node that their predecessor left."""
+    late: int
+
+
+class ExpectedPeak(NamedTuple):
+    """The newest daily forecast of a node."""
+
+    node: str
+    peak_millicores: float | None
+    peak_at: float
+    made_at: float

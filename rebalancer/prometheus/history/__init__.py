@@ -1,0 +1,1 @@
+"""Usage of past days, and the hot-node SLO."""

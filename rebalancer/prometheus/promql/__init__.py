@@ -1,0 +1,1 @@
+"""Queries, their units and chunks, and the columns of their answers."""

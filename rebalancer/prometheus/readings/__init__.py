@@ -1,0 +1,1 @@
+"""Usage of nodes and pods, as a cycle reads it."""

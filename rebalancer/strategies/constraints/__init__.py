@@ -1,0 +1,1 @@
+"""Strategies that restore constraints of the scheduler."""

@@ -1,0 +1,1 @@
+"""Strategies that act on the age and state of pods and nodes."""

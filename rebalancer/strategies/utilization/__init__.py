@@ -1,0 +1,1 @@
+"""Strategies that act on utilization and contention."""

@@ -1,0 +1,1 @@
+"""The HTTP server, its connections, and what a request must bring."""

@@ -1,0 +1,1 @@
+"""Pages of the dashboard, reports and replays, with their charts."""
