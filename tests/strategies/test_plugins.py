@@ -43,7 +43,7 @@ from tests.builders import (
 )
 from tests.planner.builders.plans import ANY_REPLICAS, heavy, single
 
-PAGE = Path(__file__).parents[2] / "docs" / "add-a-strategy.md"
+PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "add-a-strategy.md"
 QUIET = "example.com/quiet"
 
 Install = Callable[..., None]
