@@ -28,12 +28,13 @@ else
   echo "release.sh: helm is not installed: no chart" >&2
 fi
 
-version=$(basename "$target"/rebalancer-*-py3-none-any.whl -py3-none-any.whl)
-version=${version#rebalancer-}
+wheel=$(basename "$target"/kube_rebalancer-*-py3-none-any.whl)
+version=${wheel#kube_rebalancer-}
+version=${version%-py3-none-any.whl}
 plugin=$target/kubectl-rebalancer-v$version.tar.gz
 mkdir "$work/plugin"
 cp "$top/LICENSE" "$top/deploy/krew/kubectl-rebalancer" "$top/deploy/requirements-runtime.lock" \
-  "$target/rebalancer-$version-py3-none-any.whl" "$work/plugin"
+  "$target/$wheel" "$work/plugin"
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$work/plugin" -cf - . |
   gzip -n >"$plugin"
 sum=$(sha256sum "$plugin" | cut -d ' ' -f 1)

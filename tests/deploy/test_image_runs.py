@@ -158,7 +158,7 @@ def test_the_images_steps_install_the_program_with_its_license_and_commit(image:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert {path.relative_to(packages) for path in (packages / "rebalancer").rglob("*")} >= wanted
-    assert (packages / f"rebalancer-{rebalancer.__version__}.dist-info" / "licenses" / "LICENSE").is_file()
+    assert (packages / f"kube_rebalancer-{rebalancer.__version__}.dist-info" / "licenses" / "LICENSE").is_file()
     there = {each.name.lower() for each in packages.iterdir()}
     assert there.isdisjoint({"pip", "setuptools", "wheel", "pytest", "mypy", "ruff", "hatchling"})
     assert not (image.root / "opt" / "rebalancer" / "bin" / "pip").exists()

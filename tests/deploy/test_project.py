@@ -191,7 +191,7 @@ def test_the_kubectl_plugin_is_the_wheel_with_its_locks_and_the_manifest_names_i
     assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
     with tarfile.open(archive) as files:
         files.extractall(tmp_path / "plugin", filter="data")
-    wheel = f"rebalancer-{rebalancer.__version__}-py3-none-any.whl"
+    wheel = f"kube_rebalancer-{rebalancer.__version__}-py3-none-any.whl"
     assert {path.name for path in (tmp_path / "plugin").iterdir()} == {
         "LICENSE",
         platform["bin"],
@@ -224,6 +224,16 @@ def test_a_release_has_the_chart_and_the_changelogs_section(release: Path) -> No
     sums = (release / "SHA256SUMS").read_text()
     for name in (".whl", ".tgz", ".tar.gz", ".cdx.json"):
         assert name in sums
+
+
+def test_the_distribution_is_kube_rebalancer_wherever_it_is_installed() -> None:
+    """On the package index `rebalancer` is another project's."""
+    assert PROJECT["name"] == "kube-rebalancer"
+    tracked = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True).stdout
+    foreign = re.compile(rb"pip3? install\s+(?:-\S+\s+)*['\"]?rebalancer(?![-./\w])")
+    assert foreign.search(b"pip install --upgrade 'rebalancer[distributed]'")
+    files = [ROOT / name for name in tracked.split("\0") if name and (ROOT / name).is_file()]
+    assert [str(path) for path in files if foreign.search(path.read_bytes())] == []
 
 
 def test_the_version_is_one_everywhere() -> None:

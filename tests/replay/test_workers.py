@@ -378,7 +378,7 @@ def test_a_scheduler_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.
 def test_without_the_extra_the_option_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
-        pytest.raises(ConfigError, match=r"run `pip install 'rebalancer\[distributed\]'`$"),
+        pytest.raises(ConfigError, match=r"run `pip install 'kube-rebalancer\[distributed\]'`$"),
         open_workers(scheduler="tcp://a:1"),
     ):
         pass

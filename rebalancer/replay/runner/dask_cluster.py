@@ -28,7 +28,7 @@ def dask_cluster(scheduler: str) -> Iterator[Workers]:
         from distributed import Client, KilledWorker
     except ModuleNotFoundError:
         raise ConfigError(
-            f"--dask {scheduler}: Dask is not installed: run `pip install 'rebalancer[distributed]'`"
+            f"--dask {scheduler}: Dask is not installed: run `pip install 'kube-rebalancer[distributed]'`"
         ) from None
     try:
         client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
