@@ -1,51 +1,31 @@
 """`python -m bench [NAME [OPTIONS]]`: all benchmarks, or one; exit code 1 when an aim is missed."""
 
 import sys
+from importlib import import_module
 from itertools import takewhile
 
-from bench import (
-    backtest,
-    churn,
-    coefficients,
-    daemon_bench,
-    daemon_cache,
-    day_bench,
-    evictions,
-    forecast,
-    history,
-    journal,
-    landing,
-    ledger_bench,
-    list_bench,
-    peer,
-    plan_bench,
-    replay,
-    report,
-    scale,
-    strategies,
-)
-
 BENCHES = {
-    "backtest": backtest.main,
-    "churn": churn.main,
-    "coefficients": coefficients.main,
-    "list": list_bench.main,
-    "ledger": ledger_bench.main,
-    "landing": landing.main,
-    "peer": peer.main,
-    "plan": plan_bench.main,
-    "cache": daemon_cache.main,
-    "daemon": daemon_bench.main,
-    "day": day_bench.main,
-    "evictions": evictions.main,
-    "forecast": forecast.main,
-    "history": history.main,
-    "journal": journal.main,
-    "replay": replay.main,
-    "report": report.main,
-    "scale": scale.main,
-    "strategies": strategies.main,
+    "backtest": "forecasts.backtest",
+    "cache": "lists.cache",
+    "churn": "lists.churn",
+    "coefficients": "forecasts.coefficients",
+    "daemon": "daemon.bench",
+    "day": "day.bench",
+    "evictions": "daemon.evictions",
+    "forecast": "forecasts.forecast",
+    "history": "forecasts.history",
+    "journal": "store.journal",
+    "landing": "plan.landing",
+    "ledger": "store.ledger",
+    "list": "lists.bench",
+    "peer": "lists.peer",
+    "plan": "plan.bench",
+    "replay": "replays.bench",
+    "report": "store.report",
+    "scale": "daemon.scale",
+    "strategies": "plan.strategies",
 }
+"""Name -> module with its `main`. Only those that run are imported: some need servers of the tests."""
 
 
 def main() -> int:
@@ -58,7 +38,7 @@ def main() -> int:
     if unknown := [name for name in wanted if name not in BENCHES]:
         sys.exit(f"no benchmark {unknown[0]}: there are {', '.join(BENCHES)}")
     sys.argv[1:] = options
-    return max(BENCHES[name]() for name in wanted)
+    return max(import_module(f"bench.{BENCHES[name]}").main() for name in wanted)
 
 
 if __name__ == "__main__":

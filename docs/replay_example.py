@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.replay_cluster import CORES, make
+from bench.replays.cluster import CORES, make
 from rebalancer.bootstrap.recordings.replay import replay
 from rebalancer.cli.common import parse_policy
 from rebalancer.cli.output.progress import TerminalProgress

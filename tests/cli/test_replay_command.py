@@ -13,8 +13,8 @@ import pytest
 import typer
 import yaml
 
-from bench.replay_cluster import START as MONDAY
-from bench.replay_cluster import make
+from bench.replays.cluster import START as MONDAY
+from bench.replays.cluster import make
 from rebalancer.bootstrap.process.paths import newest_replay
 from rebalancer.bootstrap.recordings import replay as replays
 from rebalancer.cli.common import Stopped, parse_policy

@@ -10,6 +10,7 @@ import pytest
 import typer
 import yaml
 
+from bench.__main__ import BENCHES
 from rebalancer.cli.main import UsageError, app
 from tests.deploy.readers.chart_schema import violations
 from tests.deploy.readers.manifests import CHART, KUSTOMIZE, NAMESPACE, ROOT
@@ -154,7 +155,7 @@ def targets() -> set[str]:
 
 
 def benches() -> set[str]:
-    return set(re.findall(r'^    "(\w+)": \w+\.main,$', (ROOT / "bench" / "__main__.py").read_text(), re.MULTILINE))
+    return set(BENCHES)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import numpy as np
 
-from bench.list_bench import bare_loop, read_snapshot, served_cluster
+from bench.lists.bench import bare_loop, read_snapshot, served_cluster
 
 
 def test_the_benchmark_reads_what_it_rendered() -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.plan_bench import Output, options, overall_figures
-from bench.plan_bound import lower_bound, movable_pods
-from bench.plan_cluster import GRACE_SECONDS, START_UP_SECONDS, Cluster, Services, Thresholds
-from bench.plan_families import FAMILIES, NOW, deployments, machines, plain, policy_of
-from bench.plan_ports import ClusterPorts, context_over
-from bench.plan_rounds import Result, carry_out
-from bench.plan_scheduler import Machines, Request, Scheduler, nodes_to_find
+from bench.plan.bench import Output, options, overall_figures
+from bench.plan.bound import lower_bound, movable_pods
+from bench.plan.cluster import GRACE_SECONDS, START_UP_SECONDS, Cluster, Services, Thresholds
+from bench.plan.families import FAMILIES, NOW, deployments, machines, plain, policy_of
+from bench.plan.ports import ClusterPorts, context_over
+from bench.plan.rounds import Result, carry_out
+from bench.plan.scheduler import Machines, Request, Scheduler, nodes_to_find
 from rebalancer.cycle.run import run_cycle
 from rebalancer.model.reason import Refusal
 from rebalancer.placement.landing import PlacementModel

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from bench.replay_cluster import START, make
+from bench.replays.cluster import START, make
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, SpreadConstraint, Taint, Toleration
 from rebalancer.model.cluster.quota import ResourceQuota
 from rebalancer.model.cluster.snapshot import Service

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import structlog
 
-from bench.replay_cluster import make
+from bench.replays.cluster import make
 from rebalancer.bootstrap.recordings.replay import policy_run
 from rebalancer.model.cluster.scheduler import DEFAULT_SCHEDULER, SchedulerConfig, SchedulerProfile
 from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError

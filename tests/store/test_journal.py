@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.journal import ChangingCluster, day_of
+from bench.store.journal import ChangingCluster, day_of
 from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.cluster.snapshot import RUNNING, SUCCEEDED, ClusterSnapshot
 from rebalancer.model.decisions.alerts import Alert, AlertEpisode

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.day_account import Budgets, account, service_of
-from bench.day_bench import Output, codes, figures, options
-from bench.day_cluster import SMALL, make
-from bench.day_run import MIDNIGHT, Course, live, policy_of
-from bench.day_state import cluster_of, coolable_nodes, hot_nodes
-from bench.plan_cluster import Thresholds
+from bench.day.account import Budgets, account, service_of
+from bench.day.bench import Output, codes, figures, options
+from bench.day.cluster import SMALL, make
+from bench.day.run import MIDNIGHT, Course, live, policy_of
+from bench.day.state import cluster_of, coolable_nodes, hot_nodes
+from bench.plan.cluster import Thresholds
 from rebalancer.lab import Lab, PdbSpec, Scenario, node, workload
 from rebalancer.lab.controlplane.owned import terminate
 from rebalancer.lab.log import Entry

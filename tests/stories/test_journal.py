@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.day_account import MINUTE
-from bench.day_cluster import HOUR, SMALL, make
-from bench.day_run import MIDNIGHT, daemon_of, policy_of, thresholds_of
+from bench.day.account import MINUTE
+from bench.day.cluster import HOUR, SMALL, make
+from bench.day.run import MIDNIGHT, daemon_of, policy_of, thresholds_of
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.recordings.journal import journal_covers, recording_from_journal, stored_usage
 from rebalancer.bootstrap.recordings.replay import policy_run

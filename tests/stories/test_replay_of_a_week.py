@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.day_run import MIDNIGHT, daemon_of, policy_of
+from bench.day.run import MIDNIGHT, daemon_of, policy_of
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.recordings.journal import recording_from_journal, stored_usage
 from rebalancer.bootstrap.recordings.recording import read_recording

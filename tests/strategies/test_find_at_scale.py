@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench import strategies as bench
+from bench.plan import strategies as bench
 from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.cluster.snapshot import PENDING, RUNNING, SUCCEEDED, PodTemplateTable
 from rebalancer.placement.board import Board

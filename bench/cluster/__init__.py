@@ -1,0 +1,1 @@
+"""A synthetic cluster behind a server, for lists and watches."""

@@ -1,0 +1,1 @@
+"""The living cluster over a day."""

@@ -1,0 +1,1 @@
+"""Forecasts and what they are made of."""

@@ -1,0 +1,1 @@
+"""A snapshot of the cluster, once and kept current."""

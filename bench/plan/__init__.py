@@ -1,0 +1,1 @@
+"""Plans beside the fewest evictions that would do."""

@@ -1,0 +1,1 @@
+"""The database, the journal and the report."""
