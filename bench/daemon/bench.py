@@ -359,13 +359,14 @@ def main() -> int:
     """Measure and print; 1 when an aim is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--alerts", type=int, default=36)
-    parser.add_argument("--cycles", type=int, default=12, help="alerts at 5,000 nodes")
+    parser.add_argument("--cycles", type=int, default=12, help="alerts in the larger cluster")
+    parser.add_argument("--nodes", type=int, default=5_000, help="of the larger cluster; the other has a fifth")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
         serve(args.serve)
     holds = True
-    for nodes, alerts in ((1_000, args.alerts), (5_000, args.cycles)):
+    for nodes, alerts in ((args.nodes // 5, args.alerts), (args.nodes, args.cycles)):
         with daemon(pods=30 * nodes, nodes=nodes) as (running, warm):
             took = [running.alert(node) for node in warm[:alerts]]
             cycle = statistics.median(float(each["seconds"]) for each in running.said("cycle")[1:])

@@ -45,7 +45,7 @@ def _child(port: int, directory: Path, events: int) -> dict[str, float]:
     while stats.events < events:
         time.sleep(0.001)
     found["events_per_second"] = (events - first) / (time.perf_counter() - began)
-    found["event_cpu_microseconds"] = (time.process_time() - cpu) / (events - first) * 1e6
+    found["event_cpu_microseconds"] = (time.process_time() - cpu) / max(events - first, 1) * 1e6
     not_ready = int((~cluster.snapshot().pods.ready).sum())
     if not_ready != events:
         sys.exit(f"{not_ready} pods are not ready after {events} updates that say so")

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
-from bench.plan.cost import measure
+from bench.plan.cost import NODES, measure
 from bench.plan.families import FAMILIES
 from bench.plan.rounds import Result, carry_out
 
@@ -36,6 +36,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, help="seeds of each family; default: 10, three from 1,000 nodes on")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="processes; default: 2")
+    parser.add_argument("--nodes", type=int, default=NODES, help="of the cluster of `cost`")
     parser.add_argument("--verbose", action="store_true", help="hot nodes that stay, with their refusals, on stderr")
     return parser
 
@@ -56,7 +57,7 @@ def main() -> int:
     results: list[Result] = []
     try:
         if COST in names:
-            cost(output)
+            cost(output, args.nodes)
         for result in finished(jobs, workers=args.workers):
             results.append(result)
             if args.verbose:
@@ -207,14 +208,14 @@ def overall_figures(output: Output, results: Sequence[Result]) -> None:
         output.say(label, count, unit, "0", count == 0)
 
 
-def cost(output: Output) -> None:
-    """CPU of finding, steering and planning at 5,000 nodes and 150,000 pods, each plan in a process of its own."""
+def cost(output: Output, nodes: int) -> None:
+    """CPU of finding, steering and planning on so many nodes with 30 pods each, each plan in a process of its own."""
     measured, with_memory = [], []
     for _ in range(COST_ROUNDS):
         with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            measured.append(pool.submit(measure).result())
+            measured.append(pool.submit(measure, nodes).result())
         with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            with_memory.append(pool.submit(measure, with_memory=True).result())
+            with_memory.append(pool.submit(measure, nodes, with_memory=True).result())
     seconds = statistics.median(each.cpu_seconds for each in measured)
     times = statistics.median(each.cpu_seconds for each in with_memory) / seconds
     first = measured[0]

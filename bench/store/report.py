@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
+from unittest import SkipTest
 
-import pytest
 from sqlalchemy import Engine
 
 from bench.store.report_cycles import bytes_of_a_year, growth
@@ -93,7 +93,7 @@ def databases() -> Iterator[dict[str, str]]:
         urls = {"SQLite": f"sqlite:///{Path(folder) / 'report.db'}"}
         try:
             urls["PostgreSQL"] = stack.enter_context(postgres_server()).create_database("bench")
-        except pytest.skip.Exception as missing:
+        except SkipTest as missing:
             print(missing, file=sys.stderr)
         yield urls
 

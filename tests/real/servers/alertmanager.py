@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
+from unittest import SkipTest
 
 from tests.real.servers.ports import start, stop
 
@@ -32,7 +31,7 @@ def alertmanager_server(webhook: str, *, token_file: Path) -> Iterator[Alertmana
     """
     program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
     if program is None:
-        pytest.skip("needs Alertmanager: apt-get install prometheus-alertmanager")
+        raise SkipTest("needs Alertmanager: apt-get install prometheus-alertmanager")
     folder = Path(tempfile.mkdtemp(prefix="rebalancer-am-"))
     try:
         (folder / "alertmanager.yml").write_text(

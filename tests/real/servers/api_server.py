@@ -22,8 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pytest
+from unittest import SkipTest
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -72,7 +71,7 @@ def api_server(*, flags: Sequence[str] = ()) -> Iterator[ApiServer]:
     both programs."""
     assets = Path(os.environ.get("KUBEBUILDER_ASSETS", "/nonexistent"))
     if not (assets / "kube-apiserver").exists() or not (assets / "etcd").exists():
-        pytest.skip("needs KUBEBUILDER_ASSETS to name a folder with kube-apiserver and etcd")
+        raise SkipTest("needs KUBEBUILDER_ASSETS to name a folder with kube-apiserver and etcd")
     folder = Path(tempfile.mkdtemp(prefix="rebalancer-api-"))
     running: list[subprocess.Popen[bytes]] = []
     try:

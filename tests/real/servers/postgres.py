@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import SkipTest
 from urllib.parse import quote
 
 import psycopg
-import pytest
 
 USER = "rebalancer"
 # needs percent-encoding in a URL, as real ones do
@@ -59,7 +59,7 @@ def postgres_server(*, durable: bool = False) -> Iterator[PostgresServer]:
     """Start a server; skips the test where PostgreSQL is not installed. `durable`: commits wait for the disk."""
     binaries = _binaries()
     if binaries is None:
-        pytest.skip("needs PostgreSQL: apt-get install postgresql")
+        raise SkipTest("needs PostgreSQL: apt-get install postgresql")
     # not below pytest's own folder: only root may enter that, and PostgreSQL refuses to run as root
     folder = Path(tempfile.mkdtemp(prefix="rebalancer-pg-"))
     try:

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
+from unittest import SkipTest
 
 from tests.real.servers.ports import start, stop
 
@@ -216,7 +215,7 @@ def prometheus_server(
     Alerts go to `alertmanager` (host:port), with the external label `cluster`.
     """
     if not shutil.which("prometheus") or not shutil.which("promtool"):
-        pytest.skip("needs prometheus and promtool: apt-get install prometheus")
+        raise SkipTest("needs prometheus and promtool: apt-get install prometheus")
     folder = Path(tempfile.mkdtemp(prefix="rebalancer-prom-"))
     try:
         _backfill(folder, series, hours=hours, ahead=0.0 if rules else minutes_ahead * 60)

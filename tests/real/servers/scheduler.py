@@ -21,8 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import pytest
+from unittest import SkipTest
 
 from tests.real.servers.api_server import ApiServer
 
@@ -126,7 +125,7 @@ def assets_with_scheduler() -> Path:
     """The folder of the programs; skips the test where KUBEBUILDER_ASSETS names none with all three."""
     assets = Path(os.environ.get("KUBEBUILDER_ASSETS", "/nonexistent"))
     if not all((assets / name).exists() for name in ("etcd", "kube-apiserver", "kube-scheduler")):
-        pytest.skip("needs KUBEBUILDER_ASSETS to name a folder with kube-scheduler, kube-apiserver and etcd")
+        raise SkipTest("needs KUBEBUILDER_ASSETS to name a folder with kube-scheduler, kube-apiserver and etcd")
     return assets
 
 
