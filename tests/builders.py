@@ -26,8 +26,8 @@ from rebalancer.model.cluster.snapshot import (
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import Loads
 from rebalancer.model.measured.usage import Usage
-from rebalancer.placement.landing import PlacementModel
-from rebalancer.planner import Planner
+from rebalancer.placement.landing import PlacementModel, never
+from rebalancer.planner import PlanInput, Planner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.strategies import Findings, StrategyView, strategy_for
@@ -382,18 +382,16 @@ def planner_for(
     standing: LedgerState | None = None,
     **options: Any,
 ) -> Planner:
-    return Planner(
+    plan_input = PlanInput(
         snapshot=snapshot,
         found=options.pop("found") if "found" in options else found_in(snapshot, usage, policy, recent),
-        placement=placement_from(snapshot, options),
-        admission=a_door(snapshot, policy, standing),
         cpu_millicores=usage.pod_cpu_millicores,
         pools=pool_names(snapshot, policy),
-        **{
-            "reserve": a_reserve(snapshot, usage, policy),
-            **options,
-        },
+        base=options.pop("base", None),
+        reserve=options.pop("reserve") if "reserve" in options else a_reserve(snapshot, usage, policy),
     )
+    placement, admission = placement_from(snapshot, options), a_door(snapshot, policy, standing)
+    return Planner(plan_input, placement=placement, admission=admission, **options)
 
 
 def a_reserve(snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy) -> Loads | None:
@@ -410,7 +408,7 @@ def placement_from(snapshot: ClusterSnapshot, options: dict[str, Any]) -> Placem
     own = {
         name: options.pop(name) for name in ("config", "soft_tainted", "cordoned", "young_seconds") if name in options
     }
-    return PlacementModel(snapshot, **own, **{name: options[name] for name in ("out_of_time",) if name in options})
+    return PlacementModel(snapshot, out_of_time=options["time"].spent if "time" in options else never, **own)
 
 
 def pool_names(snapshot: ClusterSnapshot, policy: RebalancerPolicy) -> list[str]:
@@ -453,5 +451,5 @@ def carry_out(planner: Planner, snapshot: ClusterSnapshot) -> Outcome:
         accepted.append(move)
         planner.accept(move)
     moves = [(move.pod, move.node, move.target_node) for move in accepted]
-    refusals = {each.name: str(each.code) for each in planner.refusals()}
+    refusals = {each.name: str(each.code) for each in planner.outcome.refusals()}
     return Outcome(moves=moves, refusals=refusals, planner=planner, accepted=accepted)

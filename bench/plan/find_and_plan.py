@@ -9,7 +9,7 @@ from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.usage import MEMORY, ResourceUsage, Usage
 from rebalancer.placement.landing import PlacementModel
-from rebalancer.planner import Planner
+from rebalancer.planner import PlanInput, Planner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.strategies import StrategyView, strategy_for
@@ -119,22 +119,22 @@ def find_and_plan(snapshot: ClusterSnapshot, *, now: float, with_memory: bool = 
     )
     found = strategy_for(view.strategy)(view)
     found_at = time.process_time()
-    planner = Planner(
+    plan_input = PlanInput(
         snapshot=snapshot,
-        placement=PlacementModel(snapshot),
         found=[found],
-        admission=EvictionAdmission(
-            policy=policy, snapshot=snapshot, pool_of=node_pools.of_node, ledger_state=LedgerState(), now=now
-        ),
         cpu_millicores=usage.pod_cpu_millicores,
         pools=["all"] * len(snapshot.nodes),
         reserve=memory_reserve(snapshot, usage, expected, least=policy.guards.min_memory_available / 100, now=now),
     )
+    admission = EvictionAdmission(
+        policy=policy, snapshot=snapshot, pool_of=node_pools.of_node, ledger_state=LedgerState(), now=now
+    )
+    planner = Planner(plan_input, placement=PlacementModel(snapshot), admission=admission)
     moves = 0
     while (move := planner.next_move()) is not None:
         planner.accept(move)
         moves += 1
-    refusals = planner.refusals()
+    refusals = planner.outcome.refusals()
     return {
         "find_seconds": found_at - started,
         "plan_seconds": time.process_time() - found_at,

@@ -15,7 +15,7 @@ HOT = [a_node("hot", used=13_400.0), a_node("cold", used=2_000.0)]
 def refusals(**policy: object) -> dict[Reason, float | None]:
     pods = replicas("web", {"hot": 3}, used=3_000.0)
     outcome = plan_all(HOT, pods, a_policy(guards={"minReplicas": 1}, **policy))
-    return {each.code: each.next_at for each in outcome.planner.refusals()}
+    return {each.code: each.next_at for each in outcome.planner.outcome.refusals()}
 
 
 def test_a_closed_window_says_when_it_opens() -> None:

@@ -96,7 +96,7 @@ def planned(session: PlanningSession) -> tuple[int, set[Reason]]:
     while (move := planner.next_move()) is not None:
         planner.accept(move)
         moves += 1
-    return moves, {each.code for each in planner.refusals()}
+    return moves, {each.code for each in planner.outcome.refusals()}
 
 
 def test_the_simulation_and_the_plan_share_one_limit(clock: SteppedTime) -> None:
@@ -134,6 +134,6 @@ def test_a_candidates_guards_are_evaluated_once_for_all_plans_of_a_cycle(
         planner = session.planner(soft_tainted=no, cordoned=no)
         while (move := planner.next_move()) is not None:
             planner.accept(move)
-        refused.append(planner.refusals())
+        refused.append(planner.outcome.refusals())
     assert sorted(asked) == sorted(f"p{number}" for number in range(8))
     assert refused[0] == refused[1]

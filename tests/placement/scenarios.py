@@ -8,7 +8,7 @@ import numpy as np
 from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.model.cluster.snapshot import PENDING, RUNNING, ClusterSnapshot, DisruptionBudget, Owner
-from rebalancer.planner.soft_taints import SoftTaintBudget
+from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import GIB, ANode, APod, a_budget, a_policy, cluster
 

@@ -13,8 +13,8 @@ from rebalancer.placement.draws import Draws
 from rebalancer.placement.landing import Landing, Placed, PlacementModel
 from rebalancer.placement.nodes import Floats, Rows
 from rebalancer.planner import Planner
-from rebalancer.planner.landings import Landings
-from rebalancer.planner.targets import TargetHeadroom
+from rebalancer.planner.landings.landings import Landings
+from rebalancer.planner.landings.targets import TargetHeadroom
 from tests.builders import planner_for, usage_of
 from tests.placement.scenarios import CrowdedWorld, crowded_world
 
@@ -84,17 +84,17 @@ def decisions(planner: Planner, world: CrowdedWorld) -> tuple[list[Any], list[An
     moves: list[Any] = []
     placed: list[Any] = []
     while (move := planner.next_move()) is not None:
-        judged = planner._judged[move.pod_index]
-        landing = judged.landing
-        columns = (landing.nodes, landing.shares, landing.slots, landing.slot_shares, judged.risk)
+        checked = planner.moves.checked[move.pod_index]
+        landing = checked.landing
+        columns = (landing.nodes, landing.shares, landing.slots, landing.slot_shares, checked.risk)
         moves.append((move, *(each.tolist() for each in columns)))
         if len(moves) % EVERY == 0 or planner.admission.reserve(move) is not None:
             planner.reject(move, Refusal.of(Reason.SERVER_BUDGET))
         else:
             planner.accept(move)
-            placed.append([each.tolist() for each in planner._placed[move.pod_index][1:]])
-    loads = [planner.planned_load(each).tolist() for each in range(len(world.policy.strategies))]
-    return moves, planner.refusals(), [*placed, *loads]
+            placed.append([each.tolist() for each in planner.counted.placed[move.pod_index][1:]])
+    loads = [planner.outcome.planned_load(each).tolist() for each in range(len(world.policy.strategies))]
+    return moves, planner.outcome.refusals(), [*placed, *loads]
 
 
 def both_plans(world: CrowdedWorld, *, soft_tainted: bool) -> tuple[Any, Any]:
@@ -105,9 +105,9 @@ def both_plans(world: CrowdedWorld, *, soft_tainted: bool) -> tuple[Any, Any]:
 
     quick = planner_for(world.snapshot, usage, world.policy, **options())
     slow = planner_for(world.snapshot, usage, world.policy, **options())
-    slow._landings.__class__ = SlowLandings
+    slow.counted.landings.__class__ = SlowLandings
     forgetful: Any = Forgetful(world)
-    slow._landings.model = slow.placement = slow.outcome._placement = forgetful
+    slow.counted.landings.model = slow.placement = forgetful
     return decisions(quick, world), decisions(slow, world)
 
 

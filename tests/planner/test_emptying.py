@@ -10,6 +10,7 @@ from rebalancer.model.cluster.snapshot import FAILED
 from rebalancer.model.cluster.steering import DRAINING, SOFT_TAINT
 from rebalancer.model.decisions.plan import Finding, Goal
 from rebalancer.model.reason import Reason, Refusal
+from rebalancer.planner import PlanningTime
 from tests.builders import APod, a_budget, a_node, replicas, some_limits
 from tests.planner.builders.findings import Plan, Scene, scene
 from tests.planner.builders.plans import cold, heavy, single
@@ -226,7 +227,7 @@ def test_a_begun_node_that_can_not_be_emptied_any_more_is_let_go() -> None:
 
 def test_when_there_is_no_time_to_look_what_is_cordoned_stays_so() -> None:
     one = scene([a_node("old", **CORDONED), cold()], pods_on("old"))
-    plan = one.plan(*emptied(one), cordoned=one.mask("old"), out_of_time=lambda: True)
+    plan = one.plan(*emptied(one), cordoned=one.mask("old"), time=PlanningTime(spent=lambda: True))
     assert plan.cordoned == ["old"]
     assert set(plan.codes.values()) == {"PlanningTimeout"}
 
@@ -244,7 +245,7 @@ def test_when_the_plan_is_stopped_what_it_did_not_look_at_stays_cordoned() -> No
     planner = one.planner(*emptied(one, "a", "b"), cordoned=one.mask("a", "b"))
     planner.stop(Refusal.of(Reason.STOPPING))
     assert planner.cordoned.tolist() == [True, True, False]
-    assert {each.code for each in planner.refusals()} == {Reason.STOPPING}
+    assert {each.code for each in planner.outcome.refusals()} == {Reason.STOPPING}
     assert planner.next_move() is None
 
 

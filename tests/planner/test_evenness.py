@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rebalancer.model.decisions.plan import Evenness, Finding
 from rebalancer.placement.draws import DRAWS
 from rebalancer.placement.landing import Placed
-from rebalancer.planner.evenness import EvenGroups
+from rebalancer.planner.landings.evenness import EvenGroups
 from rebalancer.strategies import Findings
 from tests.builders import APod, a_node, replicas
 from tests.planner.builders.findings import Plan, Scene, scene

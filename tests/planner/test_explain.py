@@ -61,7 +61,7 @@ def scene_of(
         assert planner.admission.reserve(move) is None
         report.evictions.append(move)
         planner.accept(move)
-    report.refusals += planner.refusals()
+    report.refusals += planner.outcome.refusals()
     pool_of = NodePools.of(rules.pools, snapshot.nodes).of_node
     return ExplainContext(
         snapshot=snapshot,

@@ -140,7 +140,7 @@ def test_a_strategy_that_cools_but_does_not_say_by_what_moves_nothing() -> None:
     plan = one.plan(one.finding("untidy", "p0", goal=Goal.COOL))
     assert plan.codes == {"p0": "NoRelief"}
     with pytest.raises(ValueError, match="balances nothing"):
-        plan.planner.planned_load()
+        plan.planner.outcome.planned_load()
 
 
 def test_cooling_in_the_order_given_takes_the_first_that_helps_and_stops_at_the_target() -> None:

@@ -43,7 +43,7 @@ def test_a_pod_that_would_take_the_room_stops_the_moves_of_its_node_only() -> No
     other = [heavy("other", 13_000), *(single(f"q{number}", "other", used=750.0, cpu=500) for number in range(4))]
     outcome = plan_for(nodes, [*HOT, waiting, *other])
     assert outcome.pods == ["q0", "q1", "q2", "q3"]
-    (message,) = {each.message for each in outcome.planner.refusals() if each.code == "PendingTakesRoom"}
+    (message,) = {each.message for each in outcome.planner.outcome.refusals() if each.code == "PendingTakesRoom"}
     assert "shop/w (schedulerName volcano) fits nowhere else; until it is bound or deleted" in message
 
 
@@ -56,7 +56,7 @@ def test_a_node_that_would_stay_over_high_is_left_alone() -> None:
     outcome = plan_for([hot(), cold()], STAYS)
     assert outcome.pods == []
     assert outcome.refusals == {"agent-hot": "DaemonSetPod", **dict.fromkeys("abc", "HighUnreachable")}
-    (message,) = {each.message for each in outcome.planner.refusals() if each.code == "HighUnreachable"}
+    (message,) = {each.message for each in outcome.planner.outcome.refusals() if each.code == "HighUnreachable"}
     assert message.endswith("its own processes and pods that may not go use 76.2% (cpu), high is 75%")
 
 
@@ -106,7 +106,7 @@ def test_limits_are_no_reason_to_leave_it_alone(limits: dict[str, int]) -> None:
             planner.accept(move)
             moves += 1
     assert moves == min(limits.values())
-    assert "HighUnreachable" not in {each.code for each in planner.refusals()}
+    assert "HighUnreachable" not in {each.code for each in planner.outcome.refusals()}
     assert len(snapshot.pods) == 5
 
 
@@ -126,7 +126,7 @@ def test_a_refusal_in_the_middle_of_the_plan_does_not_end_the_relief_of_its_node
             continue
         accepted.append(move.pod)
         planner.accept(move)
-    codes = {each.name: each.code for each in planner.refusals()}
+    codes = {each.name: each.code for each in planner.outcome.refusals()}
     assert codes[refused] is Reason.SERVER_BUDGET
     assert len(accepted) == 2
     assert Reason.HIGH_UNREACHABLE not in codes.values()

@@ -44,7 +44,7 @@ def test_nothing_lands_where_too_little_memory_would_stay_available() -> None:
     assert planned([5, 15.9], [2]).pods == ["a"]
     outcome = planned([5, 16.5], [2])
     assert outcome.refusals == {"a": "NoNodeWithMemory"}
-    (refusal,) = outcome.planner.refusals()
+    (refusal,) = outcome.planner.outcome.refusals()
     assert "cold would keep 7.5% of its memory (1.5Gi of 20Gi), at least 10% must stay available" in refusal.message
 
 
@@ -92,7 +92,7 @@ def test_a_landing_that_is_not_certain_names_the_node_without_memory() -> None:
     nodes = [hot(), cold(), cold("full", labels={"pool": "general"})]
     pods = [single("a", used=3_000.0)]
     outcome = plan_all(nodes, pods, a_policy(**ANY_REPLICAS), usage=memory_of([5, 5, 19], [2]))
-    (refusal,) = outcome.planner.refusals()
+    (refusal,) = outcome.planner.outcome.refusals()
     assert refusal.code == Reason.TARGET_NODE_WITHOUT_MEMORY
     assert "full would keep 0% of its memory (0 of 20Gi), at least 10%" in refusal.message
 

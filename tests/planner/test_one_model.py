@@ -10,7 +10,7 @@ from rebalancer.model.cluster.snapshot import PENDING
 from rebalancer.model.reason import Reason
 from rebalancer.placement.board import Group
 from rebalancer.placement.landing import PlacementModel
-from rebalancer.planner.soft_taints import SoftTaintBudget
+from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from tests.builders import a_node, a_pod, a_policy, carry_out, cluster, planner_for, usage_of
 from tests.placement.builders import waiting
 from tests.placement.scenarios import crowded_world
@@ -120,7 +120,7 @@ def test_after_a_simulation_the_same_nodes_are_emptied_as_with_a_new_model(numbe
     again = Plan(one.planner(*found, placement=shared), one.snapshot, None)
     fresh = Plan(one.planner(*found, placement=PlacementModel(one.snapshot, **view)), one.snapshot, None)
     assert repr(again.moves) == repr(fresh.moves)
-    assert repr(again.planner.refusals()) == repr(fresh.planner.refusals())
+    assert repr(again.planner.outcome.refusals()) == repr(fresh.planner.outcome.refusals())
     assert again.cordoned == fresh.cordoned
 
 
@@ -134,7 +134,7 @@ def test_these_worlds_steer_cordon_and_hold_pending_pods() -> None:
         planner = planner_for(world.snapshot, usage, world.policy, config=world.config, steering=budget)
         decisions(planner, world)
         soft_tainted += len(budget.chosen)
-        codes |= {each.code for each in planner.refusals()}
+        codes |= {each.code for each in planner.outcome.refusals()}
     assert soft_tainted > 3
     assert Reason.PENDING_TAKES_ROOM in codes
     drained = [a_random(number) for number in range(40)]

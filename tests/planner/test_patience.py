@@ -72,7 +72,7 @@ def test_a_plan_that_gives_up_lets_the_small_ones_go() -> None:
         pods.append(move.pod)
     assert sorted(pods) == ["small0", "small1", "small2", "small3"]
     assert list(planner.waits) == []
-    assert {each.name: each.code for each in planner.refusals()}["large-0"] is Reason.LIMIT_SERVICE
+    assert {each.name: each.code for each in planner.outcome.refusals()}["large-0"] is Reason.LIMIT_SERVICE
 
 
 @pytest.mark.parametrize("used", [0.95 * 16_000, 15_900.0], ids=["urgent", "saturated"])
@@ -134,7 +134,9 @@ def test_a_cooldown_that_lasts_longer_than_the_patience_is_not_waited_for() -> N
     policy = one_at_a_time(cooldowns={"service": "5m"})
     found = one_large_and_four_small(policy=policy, standing=in_flight()).best()
     assert found.waits == {}
-    assert {each.name: each.code for each in found.plan.planner.refusals()}["large-0"] is Reason.COOLDOWN_SERVICE
+    assert {each.name: each.code for each in found.plan.planner.outcome.refusals()}[
+        "large-0"
+    ] is Reason.COOLDOWN_SERVICE
 
 
 def test_a_budget_without_any_room_is_not_waited_for() -> None:

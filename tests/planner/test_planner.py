@@ -99,7 +99,7 @@ def test_it_stops_at_the_target_and_says_so_of_the_rest() -> None:
     outcome = plan_for([hot(), cold()], pods)
     assert len(outcome.moves) == 3
     assert [code for pod, code in outcome.refusals.items() if pod.startswith("web")] == ["GoalReached"] * 3
-    assert outcome.planner.planned_load()[0, 0] == pytest.approx(10_400.0)
+    assert outcome.planner.outcome.planned_load()[0, 0] == pytest.approx(10_400.0)
 
 
 def test_one_millicore_over_the_target_takes_one_more_pod() -> None:
@@ -153,7 +153,7 @@ def test_a_move_that_is_not_accepted_counts_for_nothing() -> None:
     planner, _ = planned([hot(), cold()], [heavy("hot"), single("a", used=3_000.0)])
     first, again = planner.next_move(), planner.next_move()
     assert first == again
-    assert planner.planned_load()[0, 0] == 13_400.0
+    assert planner.outcome.planned_load()[0, 0] == 13_400.0
 
 
 def test_a_rejected_move_leaves_its_room_to_others() -> None:
@@ -216,7 +216,7 @@ def test_a_plan_that_is_broken_off_has_a_reason_for_every_candidate() -> None:
     planner.reject(first, throttled)
     planner.stop(throttled)
     assert planner.next_move() is None
-    assert {each.name for each in planner.refusals()} == {"agent-hot", "a", "b", "c"}
+    assert {each.name for each in planner.outcome.refusals()} == {"agent-hot", "a", "b", "c"}
 
 
 # ---- what a move says
@@ -256,7 +256,7 @@ def test_the_service_is_the_top_owner() -> None:
 def test_refusals_are_listed_by_node_and_name_with_their_sentences() -> None:
     nodes = [a_node("n2", used=13_000.0), a_node("n1", used=13_000.0), cold(used=9_000.0)]
     pods = [single("b", "n2", used=2_000.0), single("a", "n2", used=2_000.0), single("c", "n1", used=2_000.0)]
-    refusals = plan_for(nodes, pods).planner.refusals()
+    refusals = plan_for(nodes, pods).planner.outcome.refusals()
     assert [(each.node, each.name) for each in refusals] == [("n1", "c"), ("n2", "a"), ("n2", "b")]
     assert all(each.code is Reason.POOL_FULL and each.message == Reason.POOL_FULL.sentence for each in refusals)
 

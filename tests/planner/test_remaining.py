@@ -5,7 +5,7 @@ import typing
 import pytest
 from pydantic import BaseModel
 
-from rebalancer.planner.remaining import SETTINGS
+from rebalancer.planner.explain.remaining import SETTINGS
 from rebalancer.policy import RebalancerPolicy
 
 

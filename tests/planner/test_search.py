@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.planner import search as searching
-from rebalancer.planner.search import Score, carry_out
+from rebalancer.planner.plan import search as searching
+from rebalancer.planner.plan.search import Score, carry_out
 from tests.planner.builders.searches import Found, Searched
 from tests.planner.oracles.validity import check_plan
 from tests.planner.scenarios.contested import contested
@@ -117,7 +117,7 @@ def test_every_pod_that_a_stopped_plan_leaves_has_a_reason() -> None:
         for calls in (0, 2, 5):
             found = world.best(out_of_time=after(calls))
             gone = {move.pod for move in found.moves}
-            refused = {each.name: each.code for each in found.plan.planner.refusals()}
+            refused = {each.name: each.code for each in found.plan.planner.outcome.refusals()}
             names = world.snapshot.pods.names
             candidates = {names[at] for each in world.found for one in each.findings for at in one.candidates.tolist()}
             assert refused.keys() == candidates - gone
@@ -198,8 +198,8 @@ def test_the_plan_that_is_carried_out_has_the_moves_and_landings_of_the_simulate
         # a move that needn't wait when its turn comes goes at once
         assert real.score._replace(waits=0) == found.plan.score._replace(waits=0)
         assert real.score.waits <= found.plan.score.waits
-        refused = {each.name: each.code for each in real.planner.refusals()}
-        assert refused == {each.name: each.code for each in found.plan.planner.refusals()}
+        refused = {each.name: each.code for each in real.planner.outcome.refusals()}
+        assert refused == {each.name: each.code for each in found.plan.planner.outcome.refusals()}
         return len(found.moves) > 1
 
     on_clusters(check, draw_seed=12, examples=8)
@@ -264,7 +264,7 @@ def test_after_a_rejection_the_plan_goes_on_and_stays_valid(at: int, code: Reaso
         check_plan(world, moves, planner.resumed)
         assert described(moves[:at]) == described(found.moves[:at])
         assert rejected not in {move.pod for move in moves}
-        refused = {each.name: each.code for each in planner.refusals()}
+        refused = {each.name: each.code for each in planner.outcome.refusals()}
         assert refused[rejected] is code
         names = world.snapshot.pods.names
         candidates = {names[each] for one in world.found for two in one.findings for each in two.candidates.tolist()}

@@ -31,8 +31,8 @@ def test_moves_of_one_strategy_count_for_the_other() -> None:
     pods = [heavy("hot", 5_900), *replicas("web", {"hot": 6}, used=1_000.0, cpu=700)]
     outcome = plan_all(nodes, pods, a_policy(**CPU_AND_REQUESTS, **ANY_REPLICAS))
     assert len(outcome.moves) == 3
-    assert outcome.planner.planned_load(0)[0, 0] == pytest.approx(10_400.0)
-    assert outcome.planner.planned_load(1)[0, 0] == pytest.approx(8_000)
+    assert outcome.planner.outcome.planned_load(0)[0, 0] == pytest.approx(10_400.0)
+    assert outcome.planner.outcome.planned_load(1)[0, 0] == pytest.approx(8_000)
 
 
 def test_a_node_that_another_strategy_cooled_has_reached_its_goal() -> None:
@@ -46,7 +46,7 @@ def test_a_landing_keeps_the_target_of_every_strategy() -> None:
     nodes = [hot(), cold()]
     pods = [heavy("hot", 9_000), a_pod("x", "cold", owner="x", cpu=7_200), single("a", used=3_000.0, cpu=1_600)]
     outcome = plan_all(nodes, pods, a_policy(**CPU_AND_REQUESTS, **ANY_REPLICAS))
-    assert outcome.planner.planned_load(1)[1, 0] <= 8_000
+    assert outcome.planner.outcome.planned_load(1)[1, 0] <= 8_000
 
 
 def test_findings_of_different_pools_are_worked_on_by_turns() -> None:
@@ -84,7 +84,7 @@ def test_by_requests_a_node_is_cooled_in_every_resource_that_has_a_mark() -> Non
     pods = replicas("web", {"hot": 8}, cpu=100, memory=1 * GIB)
     outcome = plan_all(nodes, pods, requests_policy(("general", {"cpu": 50, "memory": 50})))
     assert len(outcome.moves) == 3
-    assert outcome.planner.planned_load()[0, 1] == 5 * GIB
+    assert outcome.planner.outcome.planned_load()[0, 1] == 5 * GIB
 
 
 def test_pools_may_judge_different_resources() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rebalancer.model.cluster.steering import CHOSEN, HOT, NO_ROOM
-from rebalancer.planner.soft_taints import SoftTaintBudget
+from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from tests.builders import ANode, APod
 from tests.planner.builders.plans import cold, heavy, hot, single
 from tests.planner.scenarios.small_clusters import (
@@ -44,7 +44,7 @@ def simulate(small: Small, *, most: int) -> tuple[list[tuple[str, str]], dict[st
     return (
         moves,
         {names[node]: why for node, why in budget.chosen.items()},
-        {each.name: str(each.code) for each in planner.refusals()},
+        {each.name: str(each.code) for each in planner.outcome.refusals()},
     )
 
 

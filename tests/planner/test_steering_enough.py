@@ -79,7 +79,7 @@ def test_a_node_that_is_no_target_is_steered_away_from(size: int, closed: dict[s
     found, refused = world.best(), without.best()
     assert [(move.pod, move.target_node) for move in found.moves] == [("a", "cold")]
     assert tainted(world, found)["warm0"] == NO_ROOM
-    codes = {each.name: each.code for each in refused.plan.planner.refusals()}
+    codes = {each.name: each.code for each in refused.plan.planner.outcome.refusals()}
     assert refused.moves == ()
     assert codes["a"] in (Reason.TARGET_NODE_UNAVAILABLE, Reason.WOULD_RETURN_TO_NODE)
 
@@ -89,7 +89,7 @@ def test_a_refusal_names_the_value_with_which_exactly_the_move_is_planned(size: 
     warm = size - 2
     tight = {"maxNodes": 0, "maxNodesAtLeast": 0}
     (refusal,) = [
-        each for each in a_pool(size, warm, soft_taint=tight).best().plan.planner.refusals() if each.name == "a"
+        each for each in a_pool(size, warm, soft_taint=tight).best().plan.planner.outcome.refusals() if each.name == "a"
     ]
     assert refusal.setting == "softTaint.maxNodes"
     assert f"soft taints on more nodes (softTaint.maxNodes: {refusal.value}) would allow it" in refusal.message

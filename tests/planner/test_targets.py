@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rebalancer.model.decisions.plan import Loads
 from rebalancer.placement.draws import COLUMNS, Draws
 from rebalancer.placement.landing import Placed
-from rebalancer.planner.targets import TargetHeadroom
+from rebalancer.planner.landings.targets import TargetHeadroom
 
 Floats = NDArray[np.float64]
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from rebalancer.cycle.plan.planning import TimeLimit
+from rebalancer.planner import PlanningTime
 from rebalancer.strategies import Findings
 from tests.builders import a_node
 from tests.planner.builders.findings import Scene, scene
@@ -37,7 +38,7 @@ def two_strategies() -> tuple[Scene, list[Findings]]:
 def test_what_a_strategy_has_no_time_for_comes_after_the_others() -> None:
     one, found = two_strategies()
     assert one.plan(found=found).pods == ["p0", "p1", "p2", "p3", "p4", "p5"]
-    assert one.plan(found=found, share_of_time=Looks(4).share).pods == ["p0", "p1", "p5", "p2", "p3", "p4"]
+    assert one.plan(found=found, time=PlanningTime(share=Looks(4).share)).pods == ["p0", "p1", "p5", "p2", "p3", "p4"]
 
 
 def test_who_is_alone_has_all_the_time() -> None:

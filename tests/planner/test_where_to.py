@@ -59,7 +59,7 @@ def test_a_landing_that_the_scheduler_prefers_but_is_too_warm_stops_the_move() -
     pods = [heavy("hot"), heavy("cold"), single("a", used=3_000.0)]
     outcome = plan_for(nodes, pods)
     assert outcome.refusals["a"] == "TargetNodeWithoutHeadroom"
-    said = {each.name: each.message for each in outcome.planner.refusals()}
+    said = {each.name: each.message for each in outcome.planner.outcome.refusals()}
     assert said["a"].endswith(": warm, with a probability of 100%")
 
 
@@ -67,7 +67,7 @@ def test_one_tie_that_is_too_warm_stops_the_move() -> None:
     nodes = [hot(), cold("a-cold"), a_node("b-warm", used=8_000.0)]
     outcome = plan_for(nodes, [heavy("hot"), single("a", used=3_000.0)])
     assert outcome.refusals["a"] == "TargetNodeWithoutHeadroom"
-    assert "50%" in outcome.planner.refusals()[0].message
+    assert "50%" in outcome.planner.outcome.refusals()[0].message
 
 
 def test_ties_are_all_landings_with_equal_shares_in_order_of_name() -> None:
@@ -273,7 +273,7 @@ def test_a_full_pool_names_the_low_nodes_that_are_closed(closed: dict[str, Any],
     nodes = [hot(), cold("cold", **closed), cold("cool", **closed)]
     (refusal,) = [
         each
-        for each in plan_for(nodes, [heavy("hot"), single("a", used=3_000.0)]).planner.refusals()
+        for each in plan_for(nodes, [heavy("hot"), single("a", used=3_000.0)]).planner.outcome.refusals()
         if each.name == "a"
     ]
     assert refusal.message == f"no target node is under its low: {says}"

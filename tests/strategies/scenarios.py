@@ -26,7 +26,7 @@ def until_nothing_moves(
         planner = planner_of(nodes, pods, policy, **fields)
         move = planner.next_move()
         if move is None:
-            return pods, {each.name: str(each.code) for each in planner.refusals()}, moved
+            return pods, {each.name: str(each.code) for each in planner.outcome.refusals()}, moved
         at = next(index for index, pod in enumerate(pods) if (pod.namespace, pod.name) == (move.namespace, move.pod))
         landing = draws.choice(move.target_nodes).node
         pods[at] = replace(pods[at], name=f"{move.pod.split('+')[0]}+{moved}", node=landing)

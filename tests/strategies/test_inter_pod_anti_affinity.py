@@ -311,7 +311,7 @@ def test_one_plan_solves_every_conflict_or_says_why_and_takes_nobody_in_vain(mad
     while (move := planner.next_move()) is not None:
         gone.append(move.pod)
         planner.accept(move)
-    refusals = planner.refusals()
+    refusals = planner.outcome.refusals()
     refused = {each.name for each in refusals}
     wrong = pairs(nodes, pods)
     for pair in wrong:

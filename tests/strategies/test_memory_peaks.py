@@ -118,7 +118,7 @@ def test_no_landing_takes_a_node_over_its_target_of_memory_at_its_peak() -> None
     assert Scene({"hot": 5, "cold": 5}, {"hot": 5, "cold": 13.9}, marks=MARKS).plan().pods
     outcome = Scene({"hot": 5, "cold": 5}, {"hot": 5, "cold": 14.5}, marks=MARKS).plan()
     assert outcome.pods == []
-    (refusal, *_) = outcome.planner.refusals()
+    (refusal, *_) = outcome.planner.outcome.refusals()
     assert refusal.code == "NoNodeWithHeadroom"
     assert "cold would be at 77.5% of its memory at its peak, its target is 75%" in refusal.message
 
@@ -132,7 +132,7 @@ def test_the_memory_that_must_stay_available_does_at_the_expected_peak() -> None
     assert Scene({"hot": 5, "cold": 5}, {"hot": 5, "cold": 16.9}).plan().pods
     outcome = Scene({"hot": 5, "cold": 5}, {"hot": 5, "cold": 17.5}).plan()
     assert set(outcome.refusals.values()) == {"NoNodeWithMemory"}
-    (refusal, *_) = outcome.planner.refusals()
+    (refusal, *_) = outcome.planner.outcome.refusals()
     assert "cold would keep 7.5% of its memory (1.5Gi of 20Gi), at least 10%" in refusal.message
 
 

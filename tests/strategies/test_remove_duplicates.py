@@ -293,7 +293,7 @@ def test_one_plan_takes_what_is_too_much_and_no_more(made: World) -> None:
     while (move := planner.next_move()) is not None:
         gone.append(move.pod)
         planner.accept(move)
-    refused = {each.name for each in planner.refusals()}
+    refused = {each.name for each in planner.outcome.refusals()}
     found, snapshot = found_by(NAME, nodes, pods)
     for finding in found.findings:
         names = names_of(finding, snapshot)

@@ -111,7 +111,7 @@ def test_no_landing_goes_over_the_target_of_another_resource() -> None:
     full = {"memory": amounts([20, 60, 60], [25])}
     nowhere = Scene([13_000, 100, 100], pods, full, by_resources(memory={"high": 80, "target": 70, "low": 65})).plan()
     assert nowhere.refusals == {"large": "NoNodeWithHeadroom"}
-    (refusal,) = nowhere.planner.refusals()
+    (refusal,) = nowhere.planner.outcome.refusals()
     assert "2 nodes fit by requests; b would be at 85% of its memory, its target is 70%" in refusal.message
 
 
@@ -240,11 +240,11 @@ def test_a_pod_of_unknown_amount_lands_nowhere_where_its_nodes_amount_is_unknown
 def test_a_pool_that_is_full_for_want_of_a_measurement_says_so() -> None:
     pods = [APod(name="a", node="hot", owner="a", used=3_000.0)]
     scene = Scene([13_000, 0, 0], pods, {}, by_resources(memory=None))
-    (refusal,) = scene.plan().planner.refusals()
+    (refusal,) = scene.plan().planner.outcome.refusals()
     assert refusal.code == "PoolFull"
     assert "memory of b and 1 more isn't known" in refusal.message
     some = {"memory": amounts([20, np.nan, 90], [5])}
-    (refusal,) = Scene([13_000, 0, 0], pods, some, by_resources(memory=None)).plan().planner.refusals()
+    (refusal,) = Scene([13_000, 0, 0], pods, some, by_resources(memory=None)).plan().planner.outcome.refusals()
     assert "memory of b isn't known" in refusal.message
 
 
@@ -348,7 +348,7 @@ def test_nothing_lands_on_a_node_under_memory_pressure() -> None:
     snapshot, policy = cluster(nodes, pods), by_resources()
     planner = planner_for(snapshot, usage_of(snapshot, nodes, pods), policy)
     assert planner.next_move() is None
-    (refusal,) = planner.refusals()
+    (refusal,) = planner.outcome.refusals()
     assert refusal.message == "no target node is under its low: b is, but closed (under memory pressure)"
 
 

@@ -196,7 +196,7 @@ class Execution:
             soft_tainted=taints.soft_tainted | mask(session.observation, report.soft_tainted),
             cordoned=taints.cordoned,
             choice=None if taints.choice is None else replace(taints.choice, script=(), known={}),
-            begun=before.begun(undone),
+            progress=before.progress(undone),
             admission=before.admission,
         )
         if report.interrupted is not None:

@@ -13,9 +13,8 @@ from rebalancer.cycle.context import MAX_PLANNING_SECONDS, CycleContext
 from rebalancer.cycle.observe.observation import Observation
 from rebalancer.cycle.plan.cordons import mask
 from rebalancer.placement.landing import PlacementModel
-from rebalancer.planner import Planner
-from rebalancer.planner.choice import Begun, Choice
-from rebalancer.planner.soft_taints import SoftTaintBudget
+from rebalancer.planner import Choice, PlanInput, Planner, PlanningTime, PlanProgress
+from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
 
@@ -88,30 +87,32 @@ class PlanningSession:
         steering: SoftTaintBudget | None = None,
         limit: TimeLimit | None = None,
         choice: Choice | None = None,
-        begun: Begun | None = None,
+        progress: PlanProgress | None = None,
         admission: EvictionAdmission | None = None,
     ) -> Planner:
         """A planner over all findings, with nothing counted yet; what earlier planners of the session counted is
         undone. `soft_tainted`, `cordoned` (nodes,): soft taints and cordons while the plan runs. `steering` makes it a
-        simulation. `choice` is the order of the candidates. `begun`: what is done already, and counted in
-        `admission`."""
+        simulation. `choice` is the order of the candidates. `progress` of the
+        plan that it takes the place of; it is counted in `admission`."""
         seen, limit = self.observation, limit or self.limit
-        return Planner(
+        plan_input = PlanInput(
             snapshot=seen.snapshot,
-            placement=self._start_over(soft_tainted, cordoned, limit),
             found=self.found,
-            admission=admission or new_admission(self.context, seen, self.policy, self._known),
             cpu_millicores=seen.usage.pod_cpu_millicores,
             pools=seen.node_pools.names,
             base=seen.base,
             reserve=seen.reserve,
-            steering=steering,
-            out_of_time=limit,
-            share_of_time=limit.share,
-            patience=self.patience,
             urgent=self._urgent(),
+        )
+        return Planner(
+            plan_input,
+            placement=self._start_over(soft_tainted, cordoned, limit),
+            admission=admission or new_admission(self.context, seen, self.policy, self._known),
+            steering=steering,
+            time=PlanningTime(spent=limit, share=limit.share),
+            patience=self.patience,
             choice=choice,
-            begun=begun,
+            progress=progress,
         )
 
     @property

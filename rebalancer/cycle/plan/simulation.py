@@ -14,10 +14,9 @@ from rebalancer.cycle.soft_taints import SoftTaintController, our_cordons, our_t
 from rebalancer.model.cluster.steering import CORDONS, MAINTENANCE, PREDICTED_HOT
 from rebalancer.model.decisions.plan import CycleReport, Loads, PodRefusal, is_predicted
 from rebalancer.model.reason import Reason
-from rebalancer.planner import Planner
-from rebalancer.planner.choice import Choice
-from rebalancer.planner.search import Simulated, search
-from rebalancer.planner.soft_taints import SoftTaintBudget
+from rebalancer.planner import Choice, Planner
+from rebalancer.planner.landings.soft_taints import SoftTaintBudget
+from rebalancer.planner.plan.search import Simulated, search
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.limits import resolve
 from rebalancer.strategies import Findings
@@ -177,7 +176,7 @@ class _Simulation:
             choice=plan.followed,
             chosen=dict(budget.chosen),
             cordoned=plan.planner.cordoned.copy(),
-            refusals=plan.planner.refusals(),
+            refusals=plan.planner.outcome.refusals(),
         )
 
 

@@ -10,7 +10,7 @@ from rebalancer.cycle.plan.simulation import AppliedTaints
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
 from rebalancer.model.decisions.plan import CycleReport, NodeLine, PodRefusal, ResourceShare
 from rebalancer.planner import Planner
-from rebalancer.planner.remaining import remaining_of
+from rebalancer.planner.explain.remaining import remaining_of
 from rebalancer.strategies import Findings
 
 
@@ -42,7 +42,7 @@ def describe(
             PodRefusal(node=names[node], namespace="", name="", code=refusal.code, message=refusal.message)
             for node, refusal in sorted(findings.skipped.items())
         ]
-    refused = taints.refusals(planner.refusals())
+    refused = taints.refusals(planner.outcome.refusals())
     report.refusals += refused
     resources = _resource_shares(planner, seen, happened)
     over = dict(reversed(planner.outcome.still_hot()))

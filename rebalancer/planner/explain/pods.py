@@ -24,6 +24,7 @@ from rebalancer.placement.engine import Verdict
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.placement.pending import ENOUGH
 from rebalancer.placement.sampling import winners
+from rebalancer.planner.plan.moves import new_eviction
 from rebalancer.strategies.interface.view import Findings
 
 
@@ -350,26 +351,16 @@ def _by_the_plan(scene: ExplainContext, pod: Pod) -> Check:
 
 def _move(scene: ExplainContext, pod: Pod, targets: tuple[tuple[str, float], ...], finding: Finding | None) -> Eviction:
     """Its eviction, as limits count it."""
-    assert pod.service is not None
-    traits = scene.admission.traits(pod)
-    nodes = tuple(TargetNode(*each) for each in targets)
-    return scene.admission.scope(
-        Eviction(
-            namespace=pod.namespace,
-            pod=pod.name,
-            uid=pod.uid,
-            node=pod.node_name,
-            pool=scene.pools[pod.node],
-            service=pod.service,
-            strategy="",
-            reason="",
-            cpu_millicores=float(scene.usage.pod_cpu_millicores[pod.index]),
-            service_identity=traits.identity,
-            level=traits.level,
-            target_nodes=nodes,
-            target_pool=scene.pools[scene.snapshot.node_index[nodes[0].node]] if nodes else "",
-            cools=finding is None or finding.goal is Goal.COOL,
-            pod_index=pod.index,
-            node_index=pod.node,
-        )
+    move = new_eviction(
+        pod,
+        scene.snapshot,
+        scene.admission,
+        node=pod.node,
+        pool=scene.pools[pod.node],
+        cpu_millicores=float(scene.usage.pod_cpu_millicores[pod.index]),
+        cools=finding is None or finding.goal is Goal.COOL,
     )
+    move.target_nodes = tuple(TargetNode(*each) for each in targets)
+    if targets:
+        move.target_pool = scene.pools[scene.snapshot.node_index[targets[0][0]]]
+    return scene.admission.scope(move)

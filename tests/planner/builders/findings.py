@@ -11,10 +11,10 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import Evenness, Finding, Goal, LandingRule, Loads
 from rebalancer.planner import Planner
-from rebalancer.planner.soft_taints import SoftTaintBudget
+from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
-from tests.builders import ANode, APod, a_door, a_policy, cluster, placement_from, pool_names, usage_of, view_of
+from tests.builders import ANode, APod, a_policy, cluster, planner_for, usage_of, view_of
 from tests.planner.builders.plans import ANY_REPLICAS
 
 STRATEGY = "Tidy"
@@ -69,15 +69,14 @@ class Scene:
         **options: Any,
     ) -> Planner:
         """Before its first move. `found` instead of `findings`."""
-        asked = [Findings(findings=findings, loads=loads, empty_at_most=empty_at_most)]
-        return Planner(
-            snapshot=self.snapshot,
-            found=asked if found is None else found,
-            placement=placement_from(self.snapshot, options),
-            admission=a_door(self.snapshot, self.policy),
-            cpu_millicores=self.usage.pod_cpu_millicores,
-            pools=pool_names(self.snapshot, self.policy),
+        findings_of = [Findings(findings=findings, loads=loads, empty_at_most=empty_at_most)]
+        return planner_for(
+            self.snapshot,
+            self.usage,
+            self.policy,
+            found=findings_of if found is None else found,
             base=self.base if base else None,
+            reserve=None,
             **options,
         )
 
@@ -114,7 +113,7 @@ class Plan:
                 continue
             planner.accept(move)
             self.moves.append(move)
-        self.refused = {each.name: each for each in planner.refusals()}
+        self.refused = {each.name: each for each in planner.outcome.refusals()}
 
     @property
     def pods(self) -> list[str]:

@@ -13,10 +13,9 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.measured.usage import Usage
 from rebalancer.placement.landing import PlacementModel
-from rebalancer.planner import Planner
-from rebalancer.planner.choice import Choice
-from rebalancer.planner.search import Simulated, search
-from rebalancer.planner.soft_taints import SoftTaintBudget
+from rebalancer.planner import Choice, PlanInput, Planner, PlanningTime
+from rebalancer.planner.landings.soft_taints import SoftTaintBudget
+from rebalancer.planner.plan.search import Simulated, search
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.limits import resolve
@@ -37,7 +36,7 @@ class Watched(Planner):
 
     def resume(self, landed: Collection[Eviction], *, now: float = 0.0, counts: bool = True) -> None:
         if landed:
-            self.resumed = (*self.resumed, len(self.planned))
+            self.resumed = (*self.resumed, len(self.counted.planned))
         super().resume(landed, now=now, counts=counts)
 
 
@@ -118,18 +117,21 @@ class Searched:
         else:
             self._model.start_over(soft_tainted=none, closed=self.closed)
         share = self.usage.node_cpu_millicores / self.snapshot.nodes.cpu_capacity_millicores
-        return Watched(
+        plan_input = PlanInput(
             snapshot=self.snapshot,
-            placement=self._model,
             found=self.found,
-            admission=a_door(self.snapshot, self.policy, self.standing),
             cpu_millicores=self.usage.pod_cpu_millicores,
             pools=pool_names(self.snapshot, self.policy),
             base=self.view.base,
-            steering=self.budget if simulation and self.steers else None,
-            out_of_time=out_of_time,
-            patience=patience,
             urgent=np.nan_to_num(share) >= URGENT,
+        )
+        return Watched(
+            plan_input,
+            placement=self._model,
+            admission=a_door(self.snapshot, self.policy, self.standing),
+            steering=self.budget if simulation and self.steers else None,
+            time=PlanningTime(spent=out_of_time),
+            patience=patience,
             choice=choice,
         )
 

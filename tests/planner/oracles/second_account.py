@@ -91,9 +91,9 @@ def tell(world: World, shuffled: random.Random | None = None) -> Story:
         loads[move.node] -= world.usage[move.pod]
     return Story(
         steps=steps,
-        planned=dict(zip(snapshot.nodes.names, planner.planned_load()[:, 0].tolist(), strict=True)),
+        planned=dict(zip(snapshot.nodes.names, planner.outcome.planned_load()[:, 0].tolist(), strict=True)),
         rejected=rejected,
-        refusals=planner.refusals(),
+        refusals=planner.outcome.refusals(),
         found=found,
         snapshot=snapshot,
     )

@@ -10,7 +10,7 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.measured.usage import Usage
 from rebalancer.planner import Planner
-from rebalancer.planner.soft_taints import SoftTaintBudget
+from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import GIB, ANode, APod, a_policy, cluster, planner_for, replicas, usage_of
 from tests.planner.builders.plans import ANY_REPLICAS, heavy

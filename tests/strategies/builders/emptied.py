@@ -8,7 +8,7 @@ import numpy as np
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.measured.peaks import Peaks
-from rebalancer.planner.soft_taints import SoftTaintBudget
+from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings, strategy_for
 from tests.builders import NOW, ANode, APod, a_policy, carry_out, cluster, planner_for, replicas, usage_of, view_of
@@ -142,7 +142,7 @@ class Plan:
         )
         self.snapshot = made
         self.outcome = carry_out(planner, made)
-        self.refusals = {each.name: each.message for each in planner.refusals()}
+        self.refusals = {each.name: each.message for each in planner.outcome.refusals()}
         self.cordoned = sorted(made.nodes.names[node] for node in np.flatnonzero(cordoned))
 
     @property

@@ -23,7 +23,7 @@ ROUNDING = 1e-9
 
 
 class TargetHeadroom:
-    """Loads with this plan's moves counted. A resource without a threshold (NaN) isn't judged on that node. A node
+    """Loads with this plan's moves counted. A resource without a threshold (NaN) isn't evaluated on that node. A node
     without any threshold is no target for the strategy of these loads, and open to all others."""
 
     def __init__(self, loads: Loads, closed: Bools, *, coming: Floats | None = None) -> None:
@@ -44,8 +44,8 @@ class TargetHeadroom:
         known = _in_all(np.isfinite(loads.node) | self._unmarked)
         cool = ~_in_any(loads.node > loads.high)
         self._open: Bools = known & cool & ~closed
-        self._judged: Bools = self._open & _in_any(self._marked)
-        self.low: Bools = self._judged & _in_all((loads.node < loads.low) | self._unmarked)
+        self._eligible: Bools = self._open & _in_any(self._marked)
+        self.low: Bools = self._eligible & _in_all((loads.node < loads.low) | self._unmarked)
         self._limit: Floats = loads.target * (1 + ROUNDING)
 
     def shares_left(self, pod_load: Floats) -> Floats:
@@ -79,7 +79,7 @@ class TargetHeadroom:
     def takes(self, pod_load: Floats, nodes: Rows | None = None, *, strict: bool = True) -> Bools:
         """(nodes,) of all nodes, or of `nodes`: at or under the target with `pod_load` (resources,) added, where no
         draw has a landing. `strict`: nodes without thresholds take nothing, otherwise everything."""
-        opened = self._judged if strict else self._open
+        opened = self._eligible if strict else self._open
         if nodes is None:
             return _in_all((self._sure + pod_load <= self._limit) | self._unmarked) & opened
         fits = (self._sure[nodes] + pod_load <= self._limit[nodes]) | self._unmarked[nodes]
@@ -87,7 +87,7 @@ class TargetHeadroom:
 
     def slots_take(self, pod_load: Floats, nodes: Rows, slots: Rows, *, strict: bool = True) -> Bools:
         """(slots,) the same of slots on these nodes, with what landed there."""
-        opened = self._judged if strict else self._open
+        opened = self._eligible if strict else self._open
         load = self._sure[nodes] + self._in_slots(int(slots.max(initial=-1)) + 1)[slots] + pod_load
         return _in_all((load <= self._limit[nodes]) | self._unmarked[nodes]) & opened[nodes]
 

@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission
-from rebalancer.constraints.moves.budgets import BudgetRoom
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.nodes import ours_cordoned
-from rebalancer.planner.jobs import Job, largest_first
-from rebalancer.planner.landings import Landings
+from rebalancer.planner.candidates.jobs import Job, largest_first
+from rebalancer.planner.candidates.screening import protected
+from rebalancer.planner.plan.counted import CountedMoves
+from rebalancer.planner.plan.moves import MoveMaker
 
 Bools = NDArray[np.bool_]
 
@@ -40,22 +42,20 @@ class NodeDrainer:
 
     def __init__(
         self,
-        *,
         snapshot: ClusterSnapshot,
-        moved: Bools,
+        counted: CountedMoves,
+        *,
+        moves: MoveMaker,
         admission: EvictionAdmission,
-        budgets: BudgetRoom,
-        landings: Landings,
         simulation: bool,
         out_of_time: Callable[[], bool],
     ) -> None:
-        """`moved` (pods,) is kept up to date by the planner."""
-        self._moved = moved
-        self._snapshot, self._admission, self._budgets, self._landings = snapshot, admission, budgets, landings
+        self._snapshot, self._counted, self._landings = snapshot, counted, counted.landings
+        self._moves, self._admission = moves, admission
         self._ours = ours_cordoned(snapshot)
-        self._cordoned: Bools = landings.model.cordoned.copy()
+        self._cordoned: Bools = self._landings.model.cordoned.copy()
         self._simulation, self._out_of_time = simulation, out_of_time
-        self._begun: Counter[int] = Counter()
+        self._started: Counter[int] = Counter()
         """Index of findings -> how many of their nodes are being emptied."""
         self.worked_on: Bools = np.zeros(len(snapshot.nodes), dtype=np.bool_)
         """(nodes,) that are being emptied and must stay cordoned."""
@@ -71,34 +71,36 @@ class NodeDrainer:
     def waits(self, node: int, *, among: int, at_most: int | None) -> Refusal | None:
         """Why the node is not processed now, whatever its pods. `among`: index of its findings; `at_most`: how many of
         these are emptied at a time."""
-        begun = bool(self._cordoned[node])
-        if not (begun or self._simulation):
+        cordoned = bool(self._cordoned[node])
+        if not (cordoned or self._simulation):
             return Refusal.of(Reason.NOT_CORDONED)
-        if at_most is not None and self._begun[among] >= at_most:
+        if at_most is not None and self._started[among] >= at_most:
             return Refusal.of(Reason.DRAIN_QUEUED, f"{at_most} at a time")
-        if not begun and self._landings.receives[node]:
+        if not cordoned and self._landings.receives[node]:
             # with this node cordoned the earlier replacements may fit nowhere
             return Refusal.of(Reason.DRAIN_QUEUED, "replacements of this plan may land on it")
         return None
 
-    def begin(self, job: Job, *, among: int, may_go_now: Callable[[Pod], Refusal | None]) -> Refusal | None:
-        """Why the node is not emptied, or None: then `job.left` are the candidates, in the order of the trial.
+    def begin(self, job: Job, *, among: int) -> Refusal | None:
+        """Why the node is not emptied, or None: then `job.left` are the candidates, in the order of the simulation.
         `among` as in `waits`."""
         node = job.finding.node
-        begun, pods = bool(self._cordoned[node]), self._to_go(job)
-        if not pods and not begun:
+        cordoned, pods = bool(self._cordoned[node]), self._to_go(job)
+        if not pods and not cordoned:
             return None
         refusal = self._protected(job, pods)
-        if refusal is None and not begun:
-            refusal = _nothing_now(job.left, may_go_now)
+        if refusal is None and not cordoned:
+            refusal = self._nothing_now(job)
         if refusal is None:
             refusal = self._simulate_drain(job, pods)
         if refusal is not None:
+            if refusal.code is Reason.PLANNING_TIMEOUT:
+                self.leave(node)
             return refusal
-        if not begun:
+        if not cordoned:
             self._landings.cordon(node)
             self._cordoned[node] = True
-        self._begun[among] += 1
+        self._started[among] += 1
         self.worked_on[node] = True
         place = {pod.index: at for at, pod in enumerate(pods)}
         job.left.sort(key=lambda pod: place.get(pod.index, len(place)))  # finished ones last
@@ -115,14 +117,11 @@ class NodeDrainer:
     def _to_go(self, job: Job) -> list[Pod]:
         """Every pod that has to leave the node, protected or not."""
         candidates = job.finding.candidates
-        here = candidates[self._snapshot.active[candidates] & ~self._moved[candidates]]
+        here = candidates[self._snapshot.active[candidates] & ~self._counted.moved[candidates]]
         pods = [self._snapshot.pod(index) for index in here.tolist()]
-        staying = [pod for pod in pods if (why := self._stays(job, pod)) is None or why.code is not Reason.TERMINATING]
-        return largest_first(staying, self._snapshot)
-
-    def _stays(self, job: Job, pod: Pod) -> Refusal | None:
-        finding = job.finding
-        return self._admission.stays(pod, pool=finding.pool, strategy=finding.strategy, broken=finding.broken)
+        why = (protected(pod, job.finding, self._admission) for pod in pods)
+        terminating = [each is not None and each.code is Reason.TERMINATING for each in why]
+        return largest_first([pod for pod, ends in zip(pods, terminating, strict=True) if not ends], self._snapshot)
 
     def _protected(self, job: Job, pods: list[Pod]) -> Refusal | None:
         """Which pods can't leave, not even later, with the reason of the first."""
@@ -135,10 +134,20 @@ class NodeDrainer:
 
     def _holds(self, job: Job, pod: Pod) -> Refusal | None:
         ours = bool(self._ours[job.finding.node])
-        refusal = self._stays(job, pod)
+        refusal = protected(pod, job.finding, self._admission)
         if refusal is not None and refusal.code not in (PASSING if ours else BY_TIME):
             return refusal
-        return None if ours else self._budgets.refuses(pod, alone=True)
+        return None if ours else self._counted.budgets.refuses(pod, alone=True)
+
+    def _nothing_now(self, job: Job) -> Refusal | None:
+        """Why no pod may leave now: no node is cordoned only to wait."""
+        refusal = Refusal.of(Reason.NODE_NOT_DRAINABLE, "none of its pods may be evicted now")
+        for pod in reversed(job.left):
+            move = self._moves.leave(job, pod)
+            if isinstance(move, Eviction):
+                return None
+            refusal = move.refusal
+        return refusal
 
     def _simulate_drain(self, job: Job, pods: list[Pod]) -> Refusal | None:
         """Why the replacements can't all land."""
@@ -162,14 +171,3 @@ class NodeDrainer:
 
 def _because(pod: Pod, refusal: Refusal, others: str = "") -> Refusal:
     return Refusal.of(Reason.NODE_NOT_DRAINABLE, f"{pod}: {refusal.message}{others}", next_at=refusal.next_at)
-
-
-def _nothing_now(pods: list[Pod], may_go_now: Callable[[Pod], Refusal | None]) -> Refusal | None:
-    """Why no pod may leave now: no node is cordoned only to wait."""
-    refusal = Refusal.of(Reason.NODE_NOT_DRAINABLE, "none of its pods may be evicted now")
-    for pod in reversed(pods):
-        found = may_go_now(pod)
-        if found is None:
-            return None
-        refusal = found
-    return refusal

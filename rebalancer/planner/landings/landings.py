@@ -20,9 +20,9 @@ from rebalancer.model.decisions.plan import PREDICTED, Finding, Loads
 from rebalancer.model.notation.figures import percent, size
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.landing import Landing, Placed, PlacementModel
-from rebalancer.planner.evenness import EvenGroups
-from rebalancer.planner.soft_taints import SoftTaintBudget
-from rebalancer.planner.targets import TargetHeadroom
+from rebalancer.planner.landings.evenness import EvenGroups
+from rebalancer.planner.landings.soft_taints import SoftTaintBudget
+from rebalancer.planner.landings.targets import TargetHeadroom
 from rebalancer.strategies.interface.view import Findings
 
 Bools = NDArray[np.bool_]
@@ -50,7 +50,7 @@ SIMULATED_RISK = 0.3
 """Share of MAX_NODE_RISK that a simulation allows, and of MAX_RISK twice as much: the soft taints that it chooses later
 change earlier landings a little."""
 
-SPARED_RISK = 0.1
+UNTAINTED_RISK = 0.1
 """Share of MAX_RISK that soft taints may leave: the more barring nodes are left out, the fewer taints."""
 
 
@@ -88,7 +88,7 @@ class Landings:
         self._snapshot = snapshot
         self._steering = steering
         self._explained = 0
-        self.sparing = False
+        self.needs_many_taints = False
         """Whether the last landing was refused for the number of soft taints that one eviction is worth."""
         self._max_risk = MAX_RISK if steering is None else 2 * SIMULATED_RISK * MAX_RISK
         self._max_node_risk = MAX_NODE_RISK if steering is None else SIMULATED_RISK * MAX_NODE_RISK
@@ -99,12 +99,12 @@ class Landings:
 
     def of(
         self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, *, few_taints: bool = False
-    ) -> "Judged | Refusal":
+    ) -> "CheckedLanding | Refusal":
         """Where the replacement lands, if it may land there; `headroom` is that of the finding's strategy.
         `few_taints`: only FEW_SOFT_TAINTS new ones."""
         most = max(FEW_SOFT_TAINTS, int(FEW_SHARE * len(self._rank))) if few_taints else len(self._rank)
-        taken: list[int] = []
-        self.sparing = False
+        tainted: list[int] = []
+        self.needs_many_taints = False
         for _ in range(MAX_SOFT_TAINTS_PER_POD):
             landing = self.model.landings(pod)
             if isinstance(landing, Refusal):
@@ -116,22 +116,22 @@ class Landings:
                 refusal = Refusal.of(Reason.NO_TARGET_NODE, f"with a probability of {nowhere:.0%}")
                 break
             if risk.sum() + nowhere <= self._max_risk and (self._risk + risk).max(initial=0.0) <= self._max_node_risk:
-                taken_by = None if finding.makes_room else self.model.pending_takes(pod)
-                return taken_by or Judged(landing, risk)
+                pending = None if finding.makes_room else self.model.pending_takes(pod)
+                return pending or CheckedLanding(landing, risk)
             refusal, hopeless = self._refusal(pod, finding, headroom, landing, risk)
             if self._steering is None or hopeless:
                 break
             barring = self._barring(risk)
-            if len(taken) + len(barring) > most:
-                self.sparing = True
+            if len(tainted) + len(barring) > most:
+                self.needs_many_taints = True
                 break
             more = self._steering.take(barring)
             if more is None:
                 refusal = self._with_setting(refusal, pod, finding, headroom, barring)
                 break
-            taken += more
+            tainted += more
             self.model.steer(more)
-        self._remove_soft_taints(taken)  # they didn't help: other pods may need them
+        self._remove_soft_taints(tainted)  # they didn't help: other pods may need them
         return refusal
 
     def _with_setting(
@@ -167,9 +167,9 @@ class Landings:
         used up what may go wrong there."""
         nodes = np.flatnonzero(risk > 0)
         order = nodes[np.lexsort((self._rank[nodes], np.round(risk[nodes], 12)))]
-        spared = np.cumsum(risk[order]) <= SPARED_RISK * self._max_risk
-        spared &= self._risk[order] + risk[order] <= self._max_node_risk
-        return [int(node) for node in order[~spared][::-1]]
+        untainted = np.cumsum(risk[order]) <= UNTAINTED_RISK * self._max_risk
+        untainted &= self._risk[order] + risk[order] <= self._max_node_risk
+        return [int(node) for node in order[~untainted][::-1]]
 
     def _risks(
         self,
@@ -308,9 +308,9 @@ class Landings:
         landing."""
         asked = np.arange(len(self.model.closed)) if nodes is None else nodes
         takes: Bools = ~self.model.closed[asked]
-        for each, load in self._judging(pod, headroom, by_reserve):
+        for each, load in self._respected(pod, headroom, by_reserve):
             takes &= each.takes(load, nodes, strict=each is headroom)
-        return self._at_home(pod, finding, asked, takes)
+        return self._own_node(pod, finding, asked, takes)
 
     def _slots_fit(
         self,
@@ -325,11 +325,11 @@ class Landings:
         """(slots,) the same with what landed in the slots."""
         takes: Bools = ~self.model.closed[nodes]
         if len(slots):
-            for each, load in self._judging(pod, headroom, by_reserve):
+            for each, load in self._respected(pod, headroom, by_reserve):
                 takes &= each.slots_take(load, nodes, slots, strict=each is headroom)
-        return self._at_home(pod, finding, nodes, takes)
+        return self._own_node(pod, finding, nodes, takes)
 
-    def _judging(
+    def _respected(
         self, pod: Pod, headroom: TargetHeadroom | None, by_reserve: bool
     ) -> Iterator[tuple[TargetHeadroom, Floats]]:
         """Each headroom that the landing must respect, with the pod's load."""
@@ -337,7 +337,7 @@ class Landings:
             if by_reserve if each is self._reserve else each is headroom or each.balances:
                 yield each, each.coming[pod.index]
 
-    def _at_home(self, pod: Pod, finding: Finding, nodes: Rows, takes: Bools) -> Bools:
+    def _own_node(self, pod: Pod, finding: Finding, nodes: Rows, takes: Bools) -> Bools:
         """On its own node the pod adds no load; whether it may land there is the finding's."""
         there = nodes == pod.node
         out: Bools = takes & ~there if finding.landing.elsewhere else takes | (there & ~self.model.closed[nodes])
@@ -361,12 +361,12 @@ class Landings:
 
     # ---- this plan's moves
 
-    def count(self, pod: Pod, judged: "Judged") -> Placed:
+    def count(self, pod: Pod, checked: "CheckedLanding") -> Placed:
         """Count an eviction and its replacement."""
-        winners = self.model.winners(pod, judged.landing) if judged.winners is None else judged.winners
+        winners = self.model.winners(pod, checked.landing) if checked.winners is None else checked.winners
         placed = self.model.commit(pod, winners)
-        self._risk += judged.risk
-        self.receives[judged.landing.nodes] = True
+        self._risk += checked.risk
+        self.receives[checked.landing.nodes] = True
         for headroom in self._all:
             headroom.shift(pod.index, pod.node, placed)
         self.even.count(pod.index, pod.node, placed)
@@ -415,7 +415,7 @@ class Landings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judged:
+class CheckedLanding:
     """A landing that holds."""
 
     landing: Landing

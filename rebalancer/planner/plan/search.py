@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rebalancer.model.decisions.eviction import Eviction
-from rebalancer.planner.choice import Choice
-from rebalancer.planner.planner import Planner
+from rebalancer.planner.plan.plan_input import Choice
+from rebalancer.planner.plan.planner import Planner
 
 RESTARTS = 4
 """Plans in a random order, after those in a fixed one."""
@@ -51,7 +51,8 @@ class Simulated:
     @property
     def followed(self) -> Choice:
         """The order in which the plan is carried out."""
-        return replace(self.choice, script=tuple(self.planner.planned), known=dict(self.planner.outcome.refused))
+        planner = self.planner
+        return replace(self.choice, script=tuple(planner.counted.planned), known=planner.outcome.refused)
 
 
 def carry_out(planner: Planner, choice: Choice) -> Simulated:
@@ -97,11 +98,11 @@ def search(plan: Callable[[Choice], Planner], out_of_time: Callable[[], bool], *
             if best is None or found.score < best.score:
                 best = found
                 yield found
-            if not planner.waited:
+            if not planner.waiting.waited:
                 break
         # that of a plan without waits, so that patience takes no order away
-        effort += planner.landings_judged * (len(planner.cordoned) + NODE_EFFORT)
-        if effort > MAX_EFFORT or planner.most_together < 2:
+        effort += planner.moves.landings_checked * (len(planner.cordoned) + NODE_EFFORT)
+        if effort > MAX_EFFORT or planner.batches.most_together < 2:
             return
         contested |= planner.outcome.contested
         if order.by_node and not contested:
@@ -117,7 +118,7 @@ def _orders() -> Iterator[Choice]:
 
 def _is_perfect(best: Simulated) -> bool:
     score = best.score
-    return not (score.hot or score.over_target or score.left) and score.evictions <= best.planner.fewest
+    return not (score.hot or score.over_target or score.left) and score.evictions <= best.planner.batches.fewest
 
 
 def _score(planner: Planner, moves: list[Eviction], waits: int) -> Score:

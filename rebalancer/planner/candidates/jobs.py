@@ -19,7 +19,7 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot, Ints, Pod
 from rebalancer.model.decisions.plan import MIN_RELIEF, Finding, Goal
 from rebalancer.model.notation.figures import percent
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.planner.targets import TargetHeadroom
+from rebalancer.planner.landings.targets import TargetHeadroom
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -37,28 +37,28 @@ class Job:
     """Of the strategy's loads; None where it balances nothing."""
     left: list[Pod] = field(default_factory=list)
     """Undecided candidates, best first."""
-    barred: dict[int, tuple[Pod, Refusal]] = field(default_factory=dict)
-    """Candidates that a short wait bars, with what bars them."""
-    awaited: list[Pod] = field(default_factory=list)
-    """Those of `barred` that the plan counts on: other candidates only take what these leave."""
+    waiting: dict[int, tuple[Pod, Refusal]] = field(default_factory=dict)
+    """Candidates that only a short wait bars, with what bars them."""
+    expected: list[Pod] = field(default_factory=list)
+    """Those of `waiting` that the plan counts on: other candidates only take what these leave."""
     sorted: bool = False
     """Whether `left` is in order."""
     ties: dict[int, int] = field(default_factory=dict)
     """Candidate -> its place among those of equal relief."""
     turn: float = 0.0
     """Once it is sorted: nodes with a smaller one come first."""
-    spared: list[int] = field(default_factory=list)
-    """Candidates that a simulated plan refused: not asked as long as that plan holds."""
-    costly: list[Pod] = field(default_factory=list)
-    """Candidates whose landing needs many soft taints."""
-    last_try: bool = False
-    """Whether those are tried all the same."""
+    skipped: list[int] = field(default_factory=list)
+    """Candidates that a simulated plan refused: not checked as long as its script holds."""
+    tainting: list[Pod] = field(default_factory=list)
+    """Candidates whose landing needs many soft taints: tried again when nothing else is left."""
+    any_taints: bool = False
+    """Whether they are tried again."""
     misses: int = 0
     """Candidates without a landing since the last move."""
     to_go: dict[int, Pod] = field(default_factory=dict)
-    """Pods still on a node that is being emptied, in the order of the trial."""
-    taken: int = 0
-    """How many of the pods that `wanted` counts have moved."""
+    """Pods still on a node that is being emptied, in the order of the simulation."""
+    moved: int = 0
+    """How many of the pods that `Finding.wanted` counts have moved."""
 
     @property
     def cooled(self) -> TargetHeadroom | None:
@@ -71,23 +71,53 @@ class Job:
         headroom = self.cooled
         return self.finding.resource if headroom is not None and headroom.loads.measured else ""
 
+    def put_first(self, pod: int) -> bool:
+        """Try the pod next; False where it is decided, or waits."""
+        first = [each for each in self.left if each.index == pod]
+        if first:
+            self.left, self.sorted = first + [each for each in self.left if each.index != pod], False
+        return bool(first)
+
+    def drop(self, pod: int) -> None:
+        """Its pod was moved or refused."""
+        self.left = [each for each in self.left if each.index != pod]
+        self.waiting.pop(pod, None)
+
+    def end(self) -> list[Pod]:
+        """Drop all undecided candidates: the goal is reached. Returns them."""
+        undecided = [*self.left, *(pod for pod, _ in self.waiting.values())]
+        self.left, self.waiting, self.expected = [], {}, []
+        return undecided
+
+    def postpone(self) -> None:
+        """Let all undecided candidates wait with those that wait already."""
+        why = next(iter(self.waiting.values()))[1]
+        for pod in self.left:
+            self.waiting[pod.index] = (pod, why)
+        self.left = []
+
+    def resume(self) -> None:
+        """Go on with those that waited."""
+        self.left += [pod for pod, _ in self.waiting.values()]
+        self.waiting, self.expected, self.sorted, self.misses = {}, [], False, 0
+
 
 def excess(job: Job) -> Floats:
-    """(resources,) load over target that stays once the awaited candidates have left."""
+    """(resources,) load over target that stays once the expected candidates have left."""
     headroom = job.cooled
     assert headroom is not None
     over = headroom.excess(job.finding.node)
-    for pod in job.awaited:
+    for pod in job.expected:
         over = over - headroom.relief[pod.index]
     return over
 
 
-def counted(finding: Finding) -> Ints:
+def wanted_pods(finding: Finding) -> Ints:
     """The pods that `Finding.wanted` counts."""
     return finding.candidates if finding.among is None else finding.among
 
 
-def useless(job: Job) -> dict[int, Refusal]:
+def relief_refusals(job: Job) -> dict[int, Refusal]:
     """Candidate -> why its move wouldn't serve the goal. Only cooling goes by relief."""
     headroom, finding = job.cooled, job.finding
     if headroom is None:
@@ -113,8 +143,8 @@ def goal_reached(job: Job) -> Refusal | None:
     finding, headroom = job.finding, job.cooled
     if headroom is not None and headroom.reached(finding.node):
         return Refusal.of(Reason.GOAL_REACHED)
-    if finding.goal is Goal.REMOVE and finding.wanted is not None and job.taken >= finding.wanted:
-        return Refusal.of(Reason.ENOUGH_EVICTED, f"{job.taken} of {finding.wanted}")
+    if finding.goal is Goal.REMOVE and finding.wanted is not None and job.moved >= finding.wanted:
+        return Refusal.of(Reason.ENOUGH_EVICTED, f"{job.moved} of {finding.wanted}")
     return None
 
 
@@ -138,13 +168,13 @@ def fewest(job: Job, pods: Sequence[Pod], load: Floats | None = None) -> int:
     (resources,) over the target; None = what is there."""
     headroom = job.cooled
     assert headroom is not None
-    there = headroom.excess(job.finding.node) if load is None else load
-    over = there > 0
+    load = headroom.excess(job.finding.node) if load is None else load
+    over = load > 0
     if not over.any():
         return 0
     if not pods:
         return 1
-    loads = headroom.relief[[pod.index for pod in pods]][:, over] / there[over]
+    loads = headroom.relief[[pod.index for pod in pods]][:, over] / load[over]
     if loads.shape[1] == 1:
         # the largest first
         reached = np.cumsum(np.sort(loads[:, 0])[::-1]) >= 1.0

@@ -21,7 +21,7 @@ from rebalancer.model.decisions.plan import MIN_RELIEF
 from rebalancer.model.measured.peaks import Peaks
 from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import clock_time, percent
-from rebalancer.planner.targets import ROUNDING
+from rebalancer.planner.landings.targets import ROUNDING
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, NodeThresholds
 from rebalancer.policy.schema.limits import resolve

@@ -10,7 +10,7 @@ from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.plan import Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.landing import PlacementModel
-from rebalancer.planner.targets import TargetHeadroom
+from rebalancer.planner.landings.targets import TargetHeadroom
 
 Bools = NDArray[np.bool_]
 

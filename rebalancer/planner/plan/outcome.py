@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
-from rebalancer.model.decisions.plan import Goal, Loads, PodRefusal
+from rebalancer.model.decisions.plan import Goal, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.landing import Placed, PlacementModel
-from rebalancer.planner.targets import TargetHeadroom
-from rebalancer.strategies.interface.view import Findings
+from rebalancer.placement.draws import Draws
+from rebalancer.planner.plan.counted import CountedMoves
+from rebalancer.planner.plan.plan_input import PlanInput
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -31,33 +30,17 @@ LANDING_REFUSALS = (
 class PlanOutcome:
     """See the module. Complete at the end of the plan; until then it says how far the plan is."""
 
-    def __init__(
-        self,
-        *,
-        snapshot: ClusterSnapshot,
-        found: Sequence[Findings],
-        headrooms: Sequence[TargetHeadroom | None],
-        placement: PlacementModel,
-        cpu_millicores: Floats,
-        moved: Bools,
-        reasons: Mapping[int, Refusal],
-        placed: Mapping[int, Placed],
-        base: Loads | None,
-    ) -> None:
-        """`headrooms`: one for each of `found`. `moved` (pods,), `reasons` (pod -> why it was refused last), `placed`
-        (pod -> where its replacement lands) are kept up to date by the planner. `cpu_millicores` as in `Planner`;
-        `base`: the loads that landings count."""
-        self._base = base
-        self._snapshot, self._found, self._headrooms = snapshot, found, headrooms
-        self._placement, self._cpu = placement, cpu_millicores
-        self._moved, self._refused, self._placed = moved, reasons, placed
+    def __init__(self, plan_input: PlanInput, counted: CountedMoves, refused: Mapping[int, Refusal]) -> None:
+        """`refused`: pod -> why it was refused last; kept up to date by the planner."""
+        self._input, self._counted, self._refused = plan_input, counted, refused
 
     def refusals(self) -> list[PodRefusal]:
         """Every candidate that was not chosen, with its reason, by node and name."""
         out = []
-        pods, snapshot = self._snapshot.pods, self._snapshot
+        snapshot, cpu = self._input.snapshot, self._input.cpu_millicores
+        pods = snapshot.pods
         for index, refusal in self._refused.items():
-            if self._moved[index]:
+            if self._counted.moved[index]:
                 continue
             out.append(
                 PodRefusal(
@@ -67,7 +50,7 @@ class PlanOutcome:
                     code=refusal.code,
                     message=refusal.message,
                     next_at=refusal.next_at,
-                    cpu_millicores=float(self._cpu[index]) if np.isfinite(self._cpu[index]) else None,
+                    cpu_millicores=float(cpu[index]) if np.isfinite(cpu[index]) else None,
                     setting=refusal.setting,
                     value=refusal.value,
                 )
@@ -76,23 +59,23 @@ class PlanOutcome:
 
     def planned_load(self, strategy: int = 0) -> Floats:
         """(nodes, resources) mean loads of the given strategy over the draws."""
-        headroom = self._headrooms[strategy]
+        headroom = self._counted.landings.headrooms[strategy]
         if headroom is None:
             raise ValueError("this strategy balances nothing")
-        return headroom.expected(self._placement.draws)
+        return headroom.expected(self._draws)
 
     def planned_cpu(self, node: Floats, moves: Sequence[Eviction]) -> tuple[Floats, Floats]:
         """(nodes,) mean and 99th percentile, over the draws, of `node` (real CPU) with these moves."""
-        draws = self._placement.draws.count
+        draws = self._draws.count
         sure, drawn = node.copy(), np.zeros((draws, len(node)))
         speed = np.ones(len(node))
-        if self._base is not None:  # its loads are in millicores of the reference machine
-            speed = self._base.room[:, 0] / self._snapshot.nodes.cpu_capacity_millicores
+        if (base := self._input.base) is not None:  # its loads are in millicores of the reference machine
+            speed = base.room[:, 0] / self._input.snapshot.nodes.cpu_capacity_millicores
         for move in moves:
             cpu = float(np.nan_to_num(move.cpu_millicores))
             sure[move.node_index] -= cpu
-            placed = self._placed.get(move.pod_index)
-            coming = cpu if self._base is None else float(np.nan_to_num(self._base.pod[move.pod_index, 0]))
+            placed = self._counted.placed.get(move.pod_index)
+            coming = cpu if base is None else float(np.nan_to_num(base.pod[move.pod_index, 0]))
             if placed is not None and placed.node >= 0:
                 sure[placed.node] += coming / speed[placed.node]
             elif placed is not None:
@@ -103,10 +86,10 @@ class PlanOutcome:
     def planned_amount(self, node: Floats, leaving: Floats, coming: Floats, moves: Sequence[Eviction]) -> Floats:
         """(nodes,) mean, over the draws, of `node` (amounts of a resource) with these moves. `leaving` and `coming`
         (pods,): what a pod takes off its node, and what it adds to another."""
-        out, draws = node.copy(), self._placement.draws.count
+        out, draws = node.copy(), self._draws.count
         for move in moves:
             out[move.node_index] -= float(np.nan_to_num(leaving[move.pod_index]))
-            placed, more = self._placed.get(move.pod_index), float(np.nan_to_num(coming[move.pod_index]))
+            placed, more = self._counted.placed.get(move.pod_index), float(np.nan_to_num(coming[move.pod_index]))
             if placed is not None and placed.node >= 0:
                 out[placed.node] += more
             elif placed is not None:
@@ -114,23 +97,27 @@ class PlanOutcome:
         return out
 
     @property
-    def refused(self) -> Mapping[int, Refusal]:
+    def _draws(self) -> Draws:
+        return self._counted.landings.model.draws
+
+    @property
+    def refused(self) -> dict[int, Refusal]:
         """Pod -> why it was not chosen."""
-        return {pod: each for pod, each in self._refused.items() if not self._moved[pod]}
+        return {pod: each for pod, each in self._refused.items() if not self._counted.moved[pod]}
 
     @property
     def contested(self) -> bool:
         """Whether a candidate was refused for its landing."""
-        return any(each.code in LANDING_REFUSALS and not self._moved[pod] for pod, each in self._refused.items())
+        return any(each.code in LANDING_REFUSALS for each in self.refused.values())
 
     def still_hot(self) -> list[tuple[int, str]]:
         """(node, measured resource that it was to be relieved of) of each finding whose node stays over its `high`, in
         their order; the resource is empty for requests."""
         return [
             (finding.node, finding.resource if headroom.loads.measured else "")
-            for at, findings in enumerate(self._found)
+            for at, findings in enumerate(self._input.found)
             for finding in findings.findings
-            if (headroom := self._headrooms[at]) is not None
+            if (headroom := self._counted.landings.headrooms[at]) is not None
             and finding.goal is Goal.COOL
             and headroom.over(finding.node)[0] > 0
         ]
@@ -139,13 +126,13 @@ class PlanOutcome:
         """Nodes to be cooled that stay over `high`; load over `high` and over `target` on all of them, in shares of a
         node; and the number of other findings that were not reached."""
         hot, over_high, over_target, left = 0, 0.0, 0.0, 0
-        for at, findings in enumerate(self._found):
-            headroom = self._headrooms[at]
+        for at, findings in enumerate(self._input.found):
+            headroom = self._counted.landings.headrooms[at]
             for finding in findings.findings:
                 if finding.goal is Goal.COOL and headroom is not None:
                     high, target = headroom.over(finding.node)
                     hot, over_high, over_target = hot + (high > 0), over_high + high, over_target + target
                 elif finding.goal is not Goal.COOL:
-                    open_ = finding.candidates[~self._moved[finding.candidates]]
+                    open_ = finding.candidates[~self._counted.moved[finding.candidates]]
                     left += min(len(open_), finding.wanted or len(open_))
         return hot, over_high, over_target, left

@@ -12,7 +12,7 @@ from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.notation.figures import percent
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.landing import PlacementModel
-from rebalancer.planner.jobs import Job
+from rebalancer.planner.candidates.jobs import Job
 
 PASSING = frozenset(
     {

@@ -1,0 +1,1 @@
+"""Ahead of a peak: the nodes that will be hot, and the latest start of their relief."""

@@ -1,0 +1,75 @@
+"""Screening: once, before a finding's first move, the candidates that can't go or wouldn't help are sorted out.
+
+Guards, lists and levels protect a pod whatever else is planned; a pod may not relieve its node; and a node that all
+pods that may go, now or later, would not bring under `high` keeps them all. Later some of what may go has been moved or
+refused, so that is checked at the start alone.
+"""
+
+from collections.abc import Sequence
+
+from rebalancer.constraints.admission import EvictionAdmission
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.decisions.plan import Finding
+from rebalancer.model.reason import Refusal
+from rebalancer.planner.candidates.jobs import Job, relief_refusals
+from rebalancer.planner.candidates.low_nodes import LowNodes
+from rebalancer.planner.candidates.reach import may_go, unreachable
+from rebalancer.planner.landings.landings import Landings
+
+
+def protected(pod: Pod, finding: Finding, admission: EvictionAdmission) -> Refusal | None:
+    """Why the pod may not be evicted for the finding, whatever else is planned."""
+    return admission.stays(pod, pool=finding.pool, strategy=finding.strategy, broken=finding.broken)
+
+
+class Screening:
+    """See the module."""
+
+    def __init__(
+        self,
+        snapshot: ClusterSnapshot,
+        landings: Landings,
+        admission: EvictionAdmission,
+        *,
+        pools: Sequence[str],
+        refused: dict[int, Refusal],
+        goes_on: bool,
+    ) -> None:
+        """`pools` (nodes,): names of the nodes' pools. `refused`: pod -> why it was refused last, written here.
+        `goes_on`: an earlier plan of the cycle, which this one continues, has checked whether `high` can be reached."""
+        self._snapshot, self._landings, self._admission = snapshot, landings, admission
+        self._low_nodes = LowNodes(landings.model, pools=pools, names=snapshot.nodes.names)
+        self._refused, self._goes_on = refused, goes_on
+
+    def screen(self, job: Job, candidates: Sequence[int]) -> None:
+        """Add those that pass to the job."""
+        able = self._sort_out(job, candidates)
+        # the simulated plan has checked all candidates, the skipped ones included
+        if not job.left or job.skipped or self._goes_on:
+            return
+        if stay := unreachable(job, able, self._landings.model):
+            self._refused.update((pod.index, stay[pod.index]) for pod in job.left if pod.index in stay)
+            job.left = [pod for pod in job.left if pod.index not in stay]
+
+    def screen_skipped(self, job: Job) -> None:
+        """The same for the candidates that were skipped for a script that has failed."""
+        skipped, job.skipped = job.skipped, []
+        self._sort_out(job, skipped)
+        job.sorted = False
+
+    def _sort_out(self, job: Job, candidates: Sequence[int]) -> list[Pod]:
+        """Refuse those that are protected or relieve nothing, add the others to the job; returns those that may go, now
+        or later."""
+        in_vain, able = relief_refusals(job), list[Pod]()
+        for index in candidates:
+            pod = self._snapshot.pod(index)
+            stays = protected(pod, job.finding, self._admission)
+            stays = stays or self._low_nodes.refuses(pod, job.finding, job.cooled)
+            if may_go(stays):
+                able.append(pod)
+            refusal = stays or in_vain.get(index)
+            if refusal is None:
+                job.left.append(pod)
+            else:
+                self._refused[index] = refusal
+        return able

@@ -1,0 +1,1 @@
+"""Whether a replacement may land where kube-scheduler would put it."""

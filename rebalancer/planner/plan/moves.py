@@ -1,0 +1,141 @@
+"""The move of one candidate: its `Eviction`, or why it may not be made now.
+
+In this order: the pod's budget and the limits, whatever its target node; its landing; the limits once more, with the
+target node known.
+"""
+
+import math
+from dataclasses import dataclass
+
+from rebalancer.constraints.admission import EvictionAdmission
+from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
+from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.plan import Goal
+from rebalancer.model.notation.figures import percent
+from rebalancer.model.reason import Refusal
+from rebalancer.planner.candidates.jobs import Job
+from rebalancer.planner.landings.landings import CheckedLanding
+from rebalancer.planner.plan.counted import CountedMoves
+from rebalancer.planner.plan.plan_input import PlanInput, PlannedMove
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A candidate that may not be moved now."""
+
+    refusal: Refusal
+    limited: Eviction | None = None
+    """Its move, where the limits refuse it whatever its landing."""
+
+
+class MoveMaker:
+    """See the module."""
+
+    def __init__(self, plan_input: PlanInput, admission: EvictionAdmission, counted: CountedMoves) -> None:
+        self._input, self._admission, self._counted = plan_input, admission, counted
+        self.checked: dict[int, CheckedLanding] = {}
+        """Pod -> the landing of its move that was made last."""
+        self.landings_checked = 0
+        """How many landings were looked for."""
+
+    def make(self, job: Job, pod: Pod, repeated: PlannedMove | None) -> Eviction | Refused:
+        """`repeated`: the same move of the simulated plan, whose landing is known."""
+        finding, landings = job.finding, self._counted.landings
+        move, even = self.leave(job, pod), finding.landing.even if repeated is None else None
+        if even is not None and (enough := landings.even.enough(even, finding.node)) is not None:
+            return Refused(enough, move.limited if isinstance(move, Refused) else None)
+        if isinstance(move, Refused):
+            return move
+        move.reason = _reason(job, pod)
+        if pod.phase in (SUCCEEDED, FAILED):
+            return move
+        checked: CheckedLanding | Refusal
+        if repeated is not None and repeated.checked is not None:
+            landings.steer(list(repeated.taints))
+            checked = repeated.checked
+        else:
+            self.landings_checked += 1
+            few = job.cooled is not None and not job.any_taints
+            checked = landings.of(pod, finding, job.headroom, few_taints=few)
+        if isinstance(checked, Refusal):
+            return Refused(checked)
+        self.checked[pod.index], landing = checked, checked.landing
+        move.target_nodes = landing.shown(self._input.snapshot.nodes.names)
+        move.target_pool = self._input.pools[int(landing.nodes[0])]
+        move.pull_bytes = landings.model.pull_bytes(pod, landing.nodes)
+        refusal = self._admission.refuses(self._admission.scope(move))
+        return move if refusal is None else Refused(refusal)
+
+    def leave(self, job: Job, pod: Pod) -> Eviction | Refused:
+        """The move without its reason and its target nodes, or why the pod may not leave now, whatever its target."""
+        if (refusal := self._counted.budgets.refuses(pod)) is not None:
+            return Refused(refusal)
+        finding = job.finding
+        move = new_eviction(
+            pod,
+            self._input.snapshot,
+            self._admission,
+            node=finding.node,
+            pool=finding.pool,
+            cpu_millicores=float(self._input.cpu_millicores[pod.index]),
+            cools=finding.goal is Goal.COOL,
+            strategy=finding.strategy,
+            resource=job.resource,
+            once=finding.goal is Goal.REMOVE and not finding.recurs,
+        )
+        refusal = self._admission.refuses(move)
+        return move if refusal is None else Refused(refusal, move)
+
+
+def new_eviction(
+    pod: Pod,
+    snapshot: ClusterSnapshot,
+    admission: EvictionAdmission,
+    *,
+    node: int,
+    pool: str,
+    cpu_millicores: float,
+    cools: bool,
+    strategy: str = "",
+    resource: str = "",
+    once: bool = False,
+) -> Eviction:
+    """The eviction of a pod without its reason and its target nodes, with the scopes that count it whatever these are.
+    The keywords are its fields; `node` is the index of the node that it leaves."""
+    assert pod.service is not None  # the guards reject bare pods
+    traits = admission.traits(pod)
+    move = Eviction(
+        namespace=pod.namespace,
+        pod=pod.name,
+        uid=pod.uid,
+        node=snapshot.nodes.names[node],
+        pool=pool,
+        service=pod.service,
+        strategy=strategy,
+        reason="",
+        cpu_millicores=cpu_millicores,
+        resource=resource,
+        service_identity=traits.identity,
+        level=traits.level,
+        owner_uid=snapshot.owners[int(snapshot.top_owner[snapshot.pods.owner[pod.index]])].uid,
+        cools=cools,
+        once=once,
+        pod_index=pod.index,
+        node_index=node,
+    )
+    return admission.scope(move)
+
+
+def _reason(job: Job, pod: Pod) -> str:
+    """The finding's reason, with the relief where the goal is to cool."""
+    finding, headroom = job.finding, job.cooled
+    if headroom is None:
+        return finding.reason
+    parts = [
+        f"{percent(each / whole)} {name}"
+        for name, each, whole in zip(
+            headroom.loads.resources, headroom.loads.relieved[pod.index], headroom.loads.room[finding.node], strict=True
+        )
+        if math.isfinite(each)
+    ]
+    return f"{finding.reason}; relieves the node of {', '.join(parts)}"
