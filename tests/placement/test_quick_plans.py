@@ -92,7 +92,7 @@ def decisions(planner: Planner, world: CrowdedWorld) -> tuple[list[Any], list[An
             planner.reject(move, Refusal.of(Reason.SERVER_BUDGET))
         else:
             planner.accept(move)
-            placed.append([each.tolist() for each in planner.counted.placed[move.pod_index][1:]])
+            placed.append([each.tolist() for each in planner.state.placed[move.pod_index][1:]])
     loads = [planner.outcome.planned_load(each).tolist() for each in range(len(world.policy.strategies))]
     return moves, planner.outcome.refusals(), [*placed, *loads]
 
@@ -105,9 +105,9 @@ def both_plans(world: CrowdedWorld, *, soft_tainted: bool) -> tuple[Any, Any]:
 
     quick = planner_for(world.snapshot, usage, world.policy, **options())
     slow = planner_for(world.snapshot, usage, world.policy, **options())
-    slow.counted.landings.__class__ = SlowLandings
+    slow.state.landings.__class__ = SlowLandings
     forgetful: Any = Forgetful(world)
-    slow.counted.landings.model = slow.placement = forgetful
+    slow.state.landings.model = slow.placement = forgetful
     return decisions(quick, world), decisions(slow, world)
 
 

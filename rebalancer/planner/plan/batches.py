@@ -5,7 +5,7 @@ Strategies come in their order. One that has used up its share of the time lets 
 refused candidates of one strategy must not starve the others.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import groupby
 
 import numpy as np
@@ -13,10 +13,10 @@ import numpy as np
 from rebalancer.model.decisions.plan import Finding, Goal
 from rebalancer.model.reason import Refusal
 from rebalancer.planner.candidates.jobs import Job, fewest, wanted_pods
-from rebalancer.planner.candidates.screening import Screening
-from rebalancer.planner.plan.counted import CountedMoves
 from rebalancer.planner.plan.emptying import NodeDrainer
+from rebalancer.planner.plan.screening import Screening
 from rebalancer.planner.plan.script import Script
+from rebalancer.planner.plan.state import PlanState
 from rebalancer.strategies.interface.view import Findings
 
 
@@ -26,18 +26,16 @@ class Batches:
 
     def __init__(
         self,
-        found: Sequence[Findings],
-        counted: CountedMoves,
+        state: PlanState,
         *,
         drainer: NodeDrainer,
         screening: Screening,
         script: Script,
-        refused: dict[int, Refusal],
         share_of_time: Callable[[int], Callable[[], bool]],
     ) -> None:
-        """`refused`: pod -> why it was refused last, written here. `share_of_time` as in `PlanningTime`."""
-        self._found, self._counted, self._drainer = found, counted, drainer
-        self._screening, self._script, self._refused = screening, script, refused
+        """`share_of_time` as in `PlanningTime`."""
+        self._state, self._found = state, state.input.found
+        self._drainer, self._screening, self._script = drainer, screening, script
         self._share_of_time = share_of_time
         self.stopped: Refusal | None = None
         """Why all candidates of the batches that are left are refused."""
@@ -90,22 +88,22 @@ class Batches:
             refusal = self._drainer.waits(finding.node, among=at, at_most=self._found[at].empty_at_most)
         if refusal is not None:
             for index in finding.candidates.tolist():
-                self._refused.setdefault(index, refusal)
+                self._state.refused.setdefault(index, refusal)
             return []
-        moved = int(np.count_nonzero(self._counted.moved[wanted_pods(finding)]))
-        job = Job(finding=finding, headroom=self._counted.landings.headrooms[at], moved=moved)
+        moved = int(np.count_nonzero(self._state.moved[wanted_pods(finding)]))
+        job = Job(finding=finding, headroom=self._state.landings.headrooms[at], moved=moved)
         self._screen(job)
         if job.cooled is not None:
             self.fewest += min(fewest(job, job.left), len(job.left))
         if empties and (stays := self._drainer.begin(job, among=at)) is not None:
-            self._refused.update((pod.index, stays) for pod in job.left)
+            self._state.refused.update((pod.index, stays) for pod in job.left)
             job.left = []
         return [job]
 
     def _screen(self, job: Job) -> None:
         """Skip the candidates that the simulated plan refused, as long as its script holds."""
-        known, refused, candidates = self._script.known, self._counted.refused_before, job.finding.candidates
-        still = [index for index in candidates[~self._counted.moved[candidates]].tolist() if index not in refused]
+        known, refused, candidates = self._script.known, self._state.refused_before, job.finding.candidates
+        still = [index for index in candidates[~self._state.moved[candidates]].tolist() if index not in refused]
         job.skipped = [index for index in still if index in known]
-        self._refused.update((index, known[index]) for index in job.skipped)
+        self._state.refused.update((index, known[index]) for index in job.skipped)
         self._screening.screen(job, [index for index in still if index not in known])

@@ -15,15 +15,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.constraints.admission import EvictionAdmission
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.nodes import ours_cordoned
 from rebalancer.planner.candidates.jobs import Job, largest_first
-from rebalancer.planner.candidates.screening import protected
-from rebalancer.planner.plan.counted import CountedMoves
 from rebalancer.planner.plan.moves import MoveMaker
+from rebalancer.planner.plan.screening import protected
+from rebalancer.planner.plan.state import PlanState
 
 Bools = NDArray[np.bool_]
 
@@ -41,23 +40,15 @@ class NodeDrainer:
     """See the module. One for each plan."""
 
     def __init__(
-        self,
-        snapshot: ClusterSnapshot,
-        counted: CountedMoves,
-        *,
-        moves: MoveMaker,
-        admission: EvictionAdmission,
-        simulation: bool,
-        out_of_time: Callable[[], bool],
+        self, state: PlanState, moves: MoveMaker, *, simulation: bool, out_of_time: Callable[[], bool]
     ) -> None:
-        self._snapshot, self._counted, self._landings = snapshot, counted, counted.landings
-        self._moves, self._admission = moves, admission
-        self._ours = ours_cordoned(snapshot)
+        self._state, self._snapshot, self._landings = state, state.snapshot, state.landings
+        self._moves, self._simulation, self._out_of_time = moves, simulation, out_of_time
+        self._ours = ours_cordoned(state.snapshot)
         self._cordoned: Bools = self._landings.model.cordoned.copy()
-        self._simulation, self._out_of_time = simulation, out_of_time
         self._started: Counter[int] = Counter()
         """Index of findings -> how many of their nodes are being emptied."""
-        self.worked_on: Bools = np.zeros(len(snapshot.nodes), dtype=np.bool_)
+        self.worked_on: Bools = np.zeros(len(self._snapshot.nodes), dtype=np.bool_)
         """(nodes,) that are being emptied and must stay cordoned."""
 
     def comes_first(self, node: int) -> bool:
@@ -117,9 +108,9 @@ class NodeDrainer:
     def _to_go(self, job: Job) -> list[Pod]:
         """Every pod that has to leave the node, protected or not."""
         candidates = job.finding.candidates
-        here = candidates[self._snapshot.active[candidates] & ~self._counted.moved[candidates]]
+        here = candidates[self._snapshot.active[candidates] & ~self._state.moved[candidates]]
         pods = [self._snapshot.pod(index) for index in here.tolist()]
-        why = (protected(pod, job.finding, self._admission) for pod in pods)
+        why = (protected(pod, job.finding, self._state.admission) for pod in pods)
         terminating = [each is not None and each.code is Reason.TERMINATING for each in why]
         return largest_first([pod for pod, ends in zip(pods, terminating, strict=True) if not ends], self._snapshot)
 
@@ -134,10 +125,10 @@ class NodeDrainer:
 
     def _holds(self, job: Job, pod: Pod) -> Refusal | None:
         ours = bool(self._ours[job.finding.node])
-        refusal = protected(pod, job.finding, self._admission)
+        refusal = protected(pod, job.finding, self._state.admission)
         if refusal is not None and refusal.code not in (PASSING if ours else BY_TIME):
             return refusal
-        return None if ours else self._counted.budgets.refuses(pod, alone=True)
+        return None if ours else self._state.budgets.refuses(pod, alone=True)
 
     def _nothing_now(self, job: Job) -> Refusal | None:
         """Why no pod may leave now: no node is cordoned only to wait."""

@@ -15,8 +15,8 @@ from rebalancer.model.notation.figures import percent
 from rebalancer.model.reason import Refusal
 from rebalancer.planner.candidates.jobs import Job
 from rebalancer.planner.landings.landings import CheckedLanding
-from rebalancer.planner.plan.counted import CountedMoves
-from rebalancer.planner.plan.plan_input import PlanInput, PlannedMove
+from rebalancer.planner.plan.plan_input import PlannedMove
+from rebalancer.planner.plan.state import PlanState
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Refused:
 class MoveMaker:
     """See the module."""
 
-    def __init__(self, plan_input: PlanInput, admission: EvictionAdmission, counted: CountedMoves) -> None:
-        self._input, self._admission, self._counted = plan_input, admission, counted
+    def __init__(self, state: PlanState) -> None:
+        self._state = state
         self.checked: dict[int, CheckedLanding] = {}
         """Pod -> the landing of its move that was made last."""
         self.landings_checked = 0
@@ -40,7 +40,7 @@ class MoveMaker:
 
     def make(self, job: Job, pod: Pod, repeated: PlannedMove | None) -> Eviction | Refused:
         """`repeated`: the same move of the simulated plan, whose landing is known."""
-        finding, landings = job.finding, self._counted.landings
+        finding, state, landings = job.finding, self._state, self._state.landings
         move, even = self.leave(job, pod), finding.landing.even if repeated is None else None
         if even is not None and (enough := landings.even.enough(even, finding.node)) is not None:
             return Refused(enough, move.limited if isinstance(move, Refused) else None)
@@ -60,30 +60,30 @@ class MoveMaker:
         if isinstance(checked, Refusal):
             return Refused(checked)
         self.checked[pod.index], landing = checked, checked.landing
-        move.target_nodes = landing.shown(self._input.snapshot.nodes.names)
-        move.target_pool = self._input.pools[int(landing.nodes[0])]
+        move.target_nodes = landing.shown(state.snapshot.nodes.names)
+        move.target_pool = state.input.pools[int(landing.nodes[0])]
         move.pull_bytes = landings.model.pull_bytes(pod, landing.nodes)
-        refusal = self._admission.refuses(self._admission.scope(move))
+        refusal = state.admission.refuses(state.admission.scope(move))
         return move if refusal is None else Refused(refusal)
 
     def leave(self, job: Job, pod: Pod) -> Eviction | Refused:
         """The move without its reason and its target nodes, or why the pod may not leave now, whatever its target."""
-        if (refusal := self._counted.budgets.refuses(pod)) is not None:
+        finding, state = job.finding, self._state
+        if (refusal := state.budgets.refuses(pod)) is not None:
             return Refused(refusal)
-        finding = job.finding
         move = new_eviction(
             pod,
-            self._input.snapshot,
-            self._admission,
+            state.snapshot,
+            state.admission,
             node=finding.node,
             pool=finding.pool,
-            cpu_millicores=float(self._input.cpu_millicores[pod.index]),
+            cpu_millicores=float(state.input.cpu_millicores[pod.index]),
             cools=finding.goal is Goal.COOL,
             strategy=finding.strategy,
             resource=job.resource,
             once=finding.goal is Goal.REMOVE and not finding.recurs,
         )
-        refusal = self._admission.refuses(move)
+        refusal = state.admission.refuses(move)
         return move if refusal is None else Refused(refusal, move)
 
 

@@ -1,6 +1,6 @@
 """The result of a plan: what stays and why, and the loads that it leaves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,8 +9,7 @@ from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import Goal, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.draws import Draws
-from rebalancer.planner.plan.counted import CountedMoves
-from rebalancer.planner.plan.plan_input import PlanInput
+from rebalancer.planner.plan.state import PlanState
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -30,17 +29,16 @@ LANDING_REFUSALS = (
 class PlanOutcome:
     """See the module. Complete at the end of the plan; until then it says how far the plan is."""
 
-    def __init__(self, plan_input: PlanInput, counted: CountedMoves, refused: Mapping[int, Refusal]) -> None:
-        """`refused`: pod -> why it was refused last; kept up to date by the planner."""
-        self._input, self._counted, self._refused = plan_input, counted, refused
+    def __init__(self, state: PlanState) -> None:
+        self._state, self._input = state, state.input
 
     def refusals(self) -> list[PodRefusal]:
         """Every candidate that was not chosen, with its reason, by node and name."""
         out = []
         snapshot, cpu = self._input.snapshot, self._input.cpu_millicores
         pods = snapshot.pods
-        for index, refusal in self._refused.items():
-            if self._counted.moved[index]:
+        for index, refusal in self._state.refused.items():
+            if self._state.moved[index]:
                 continue
             out.append(
                 PodRefusal(
@@ -59,7 +57,7 @@ class PlanOutcome:
 
     def planned_load(self, strategy: int = 0) -> Floats:
         """(nodes, resources) mean loads of the given strategy over the draws."""
-        headroom = self._counted.landings.headrooms[strategy]
+        headroom = self._state.landings.headrooms[strategy]
         if headroom is None:
             raise ValueError("this strategy balances nothing")
         return headroom.expected(self._draws)
@@ -74,7 +72,7 @@ class PlanOutcome:
         for move in moves:
             cpu = float(np.nan_to_num(move.cpu_millicores))
             sure[move.node_index] -= cpu
-            placed = self._counted.placed.get(move.pod_index)
+            placed = self._state.placed.get(move.pod_index)
             coming = cpu if base is None else float(np.nan_to_num(base.pod[move.pod_index, 0]))
             if placed is not None and placed.node >= 0:
                 sure[placed.node] += coming / speed[placed.node]
@@ -89,7 +87,7 @@ class PlanOutcome:
         out, draws = node.copy(), self._draws.count
         for move in moves:
             out[move.node_index] -= float(np.nan_to_num(leaving[move.pod_index]))
-            placed, more = self._counted.placed.get(move.pod_index), float(np.nan_to_num(coming[move.pod_index]))
+            placed, more = self._state.placed.get(move.pod_index), float(np.nan_to_num(coming[move.pod_index]))
             if placed is not None and placed.node >= 0:
                 out[placed.node] += more
             elif placed is not None:
@@ -98,12 +96,12 @@ class PlanOutcome:
 
     @property
     def _draws(self) -> Draws:
-        return self._counted.landings.model.draws
+        return self._state.landings.model.draws
 
     @property
     def refused(self) -> dict[int, Refusal]:
         """Pod -> why it was not chosen."""
-        return {pod: each for pod, each in self._refused.items() if not self._counted.moved[pod]}
+        return {pod: each for pod, each in self._state.refused.items() if not self._state.moved[pod]}
 
     @property
     def contested(self) -> bool:
@@ -117,7 +115,7 @@ class PlanOutcome:
             (finding.node, finding.resource if headroom.loads.measured else "")
             for at, findings in enumerate(self._input.found)
             for finding in findings.findings
-            if (headroom := self._counted.landings.headrooms[at]) is not None
+            if (headroom := self._state.landings.headrooms[at]) is not None
             and finding.goal is Goal.COOL
             and headroom.over(finding.node)[0] > 0
         ]
@@ -127,12 +125,12 @@ class PlanOutcome:
         node; and the number of other findings that were not reached."""
         hot, over_high, over_target, left = 0, 0.0, 0.0, 0
         for at, findings in enumerate(self._input.found):
-            headroom = self._counted.landings.headrooms[at]
+            headroom = self._state.landings.headrooms[at]
             for finding in findings.findings:
                 if finding.goal is Goal.COOL and headroom is not None:
                     high, target = headroom.over(finding.node)
                     hot, over_high, over_target = hot + (high > 0), over_high + high, over_target + target
                 elif finding.goal is not Goal.COOL:
-                    open_ = finding.candidates[~self._counted.moved[finding.candidates]]
+                    open_ = finding.candidates[~self._state.moved[finding.candidates]]
                     left += min(len(open_), finding.wanted or len(open_))
         return hot, over_high, over_target, left

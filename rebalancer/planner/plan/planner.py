@@ -26,17 +26,17 @@ from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner.candidates.jobs import Job, excess, goal_reached, wanted_pods
-from rebalancer.planner.candidates.screening import Screening
 from rebalancer.planner.landings.landings import Landings
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.planner.plan.batches import Batches
-from rebalancer.planner.plan.counted import CountedMoves, PlanProgress
 from rebalancer.planner.plan.emptying import NodeDrainer
 from rebalancer.planner.plan.moves import MoveMaker, Refused
 from rebalancer.planner.plan.outcome import LANDING_REFUSALS, PlanOutcome
 from rebalancer.planner.plan.plan_input import Choice, PlanInput, PlanningTime
 from rebalancer.planner.plan.queue import JobQueue
+from rebalancer.planner.plan.screening import Screening
 from rebalancer.planner.plan.script import Script
+from rebalancer.planner.plan.state import PlanProgress, PlanState
 from rebalancer.planner.plan.waiting import Waiting
 
 
@@ -68,48 +68,18 @@ class Planner:
             reserve=plan_input.reserve,
             steering=steering,
         )
-        self.placement, self.admission = placement, admission
-        self._snapshot, self._out_of_time = snapshot, time.spent
-        self.counted = CountedMoves(snapshot, landings, progress)
-        self._refused = dict(progress.refused)
-        """Pod -> why it was refused last."""
-        self.outcome = PlanOutcome(plan_input, self.counted, self._refused)
-        self.moves = MoveMaker(plan_input, admission, self.counted)
-        self._drainer = NodeDrainer(
-            snapshot,
-            self.counted,
-            moves=self.moves,
-            admission=admission,
-            simulation=steering is not None,
-            out_of_time=time.spent,
-        )
-        screening = Screening(
-            snapshot, landings, admission, pools=plan_input.pools, refused=self._refused, goes_on=goes_on
-        )
-        self.waiting = Waiting(
-            admission,
-            self.counted.budgets,
-            urgent=plan_input.urgent,
-            patience=min(patience, progress.patience) if choice.patient else 0.0,
-            waited=progress.waited,
-        )
-        self._queue = JobQueue(admission, choice, self._refused)
-        self._script = Script(
-            choice,
-            snapshot,
-            counted=self.counted,
-            queue=self._queue,
-            waiting=self.waiting,
-            screening=screening,
-        )
+        self.placement, self.admission, self._out_of_time = placement, admission, time.spent
+        state = self.state = PlanState(plan_input, admission, landings, progress)
+        self.outcome = PlanOutcome(state)
+        self.moves = MoveMaker(state)
+        self._drainer = NodeDrainer(state, self.moves, simulation=steering is not None, out_of_time=time.spent)
+        patience = min(patience, progress.patience) if choice.patient else 0.0
+        self.waiting = Waiting(state, patience=patience, waited=progress.waited)
+        self._queue = JobQueue(state, choice)
+        screening = Screening(state, goes_on=goes_on)
+        self._script = Script(choice, state, queue=self._queue, waiting=self.waiting, screening=screening)
         self.batches = Batches(
-            plan_input.found,
-            self.counted,
-            drainer=self._drainer,
-            screening=screening,
-            script=self._script,
-            refused=self._refused,
-            share_of_time=time.share,
+            state, drainer=self._drainer, screening=screening, script=self._script, share_of_time=time.share
         )
         self._queue.begin(self.batches.next_batch())
         self._job: Job | None = None
@@ -134,7 +104,7 @@ class Planner:
         """Count a move that happened, may have happened, or would happen in a real run."""
         pod = move.pod_index
         # a finished pod holds nothing and has no replacement
-        self.counted.accept(pod, self.moves.checked[pod] if move.target_nodes else None)
+        self.state.accept(pod, self.moves.checked[pod] if move.target_nodes else None)
         if self._job is not None:
             self._job.moved += bool((wanted_pods(self._job.finding) == pod).any())
             self._job.to_go.pop(pod, None)
@@ -143,9 +113,8 @@ class Planner:
 
     def reject(self, move: Eviction, refusal: Refusal) -> None:
         """Record why a move was refused after all; the next best follows."""
-        self._refused[move.pod_index] = refusal
         self._script.fail()
-        self.counted.refuse(move.pod_index, refusal)
+        self.state.refuse(move.pod_index, refusal)
         if self._job is not None:
             self._job.drop(move.pod_index)
 
@@ -155,24 +124,24 @@ class Planner:
         other one leaves."""
         checked = self.moves.checked.get(move.pod_index) if move.target_nodes else None
         lands = checked is not None and other.node_index in checked.landing.nodes
-        return lands or self.counted.share(move, other)
+        return lands or self.state.share(move, other)
 
     def stop(self, refusal: Refusal) -> None:
         """End the plan: every candidate that is still undecided is refused with this reason."""
         self.batches.stopped = refusal
         while self._queue.batch:
             for job in self._queue.batch:
-                self._refused.update((pod.index, refusal) for pod in job.left)
-                self._refused.update((pod, refusal) for pod in job.waiting)
+                self.state.refused.update((pod.index, refusal) for pod in job.left)
+                self.state.refused.update((pod, refusal) for pod in job.waiting)
             self._queue.begin(self.batches.next_batch())
         for job in self.waiting.jobs:
-            self._refused.update((pod, refusal) for pod in job.waiting)
+            self.state.refused.update((pod, refusal) for pod in job.waiting)
         self.waiting.jobs, self.waiting.script = [], None
 
     def taints_of(self, move: Eviction) -> Mapping[str, str]:
         """Node -> value of the soft taints that must be there before the move."""
         repeated = self._script.move_of(move.pod_index)
-        names = self._snapshot.nodes.names
+        names = self.state.snapshot.nodes.names
         return {} if repeated is None else {names[node]: value for node, value in repeated.taints.items()}
 
     # ---- waiting
@@ -192,7 +161,7 @@ class Planner:
         """Go on with what waited, after the replacements of `landed` became Ready. `now`: seconds since the epoch; 0 =
         not known. `counts`: it is one of the plan's MAX_WAITS."""
         self.admission.landed(landed, now=now)
-        self.counted.land(landed)
+        self.state.land(landed)
         self.waiting.waited += counts
         if (jobs := self.waiting.resume()) is not None:
             self._queue.begin(jobs)
@@ -212,8 +181,8 @@ class Planner:
         return self._drainer.worked_on
 
     def progress(self, undone: Mapping[int, Refusal | None]) -> PlanProgress:
-        """What is done, for a plan that takes the place of this one; `undone` as in `CountedMoves`."""
-        return self.counted.progress(undone, waited=self.waiting.waited, patience=self.waiting.patience)
+        """What is done, for a plan that takes the place of this one; `undone` as in `PlanState`."""
+        return self.state.progress(undone, waited=self.waiting.waited, patience=self.waiting.patience)
 
     # ---- one step
 
@@ -237,7 +206,7 @@ class Planner:
         repeated = self._script.move_of(pod.index)
         move = self.moves.make(job, pod, repeated)
         if isinstance(move, Eviction):
-            self._refused.pop(pod.index, None)
+            self.state.refused.pop(pod.index, None)
             move.waits_for = self.waiting.reasons.get(pod.index, "")
             return move
         if repeated is not None:
@@ -254,8 +223,8 @@ class Planner:
         by_landing = refusal.code in LANDING_REFUSALS
         job.left, job.sorted = job.left[1:], False
         job.misses += by_landing
-        self._refused[pod.index] = refusal
-        if by_landing and self.counted.landings.needs_many_taints:
+        self.state.refused[pod.index] = refusal
+        if by_landing and self.state.landings.needs_many_taints:
             job.tainting.append(pod)
         if not job.left and not job.waiting and job.tainting:
             # nothing else would do
@@ -263,6 +232,6 @@ class Planner:
             return
         if self.waiting.may_wait(job, pod, refused):
             self.waiting.add(job, pod, refusal)
-            del self._refused[pod.index]
+            del self.state.refused[pod.index]
         if not job.left and job.waiting:
             job.postpone()

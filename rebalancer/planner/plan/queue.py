@@ -9,11 +9,11 @@ import heapq
 import math
 from collections.abc import Sequence
 
-from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.model.reason import Refusal
 from rebalancer.placement.draws import seeded
 from rebalancer.planner.candidates.jobs import Job, goal_reached, in_order, size
 from rebalancer.planner.plan.plan_input import Choice
+from rebalancer.planner.plan.state import PlanState
 
 MAX_MISSES = 8
 """After so many candidates without a landing in a row the other hot nodes come first."""
@@ -28,9 +28,8 @@ FIRST = 1e3
 class JobQueue:
     """See the module."""
 
-    def __init__(self, admission: EvictionAdmission, choice: Choice, refused: dict[int, Refusal]) -> None:
-        """`refused`: pod -> why it was refused last, written here for the jobs whose goal is reached."""
-        self._admission, self._choice, self._refused = admission, choice, refused
+    def __init__(self, state: PlanState, choice: Choice) -> None:
+        self._state, self._choice = state, choice
         self.batch: Sequence[Job] = ()
         self._turns: list[tuple[bool, float, int]] = []
         """(after the others, turn, index) of each job with candidates, the smallest first (`heapq`)."""
@@ -53,7 +52,7 @@ class JobQueue:
                 if (refusal := goal_reached(job)) is not None:
                     self.end(job, refusal)
                 else:
-                    job.left, job.sorted = in_order(job, self._admission), True
+                    job.left, job.sorted = in_order(job, self._state.admission), True
                     job.turn = self._turn(job)
             if not job.left:
                 heapq.heappop(self._turns)
@@ -64,14 +63,15 @@ class JobQueue:
             heapq.heapreplace(self._turns, key)
         return None
 
-    def job_of(self, pod: int, node: int) -> Job | None:
-        """The job of the batch that has the pod, which is on the node, among its candidates."""
+    def job_of(self, pod: int) -> Job | None:
+        """The job of the batch that has the pod among its candidates."""
+        node = int(self._state.snapshot.pods.node[pod])
         return next((job for job in self.batch if job.finding.node == node and pod in job.finding.candidates), None)
 
     def end(self, job: Job, refusal: Refusal) -> None:
         """The goal of the job is reached: no other candidate has to leave."""
         for pod in job.end():
-            self._refused.setdefault(pod.index, refusal)
+            self._state.refused.setdefault(pod.index, refusal)
 
     def _turn(self, job: Job) -> float:
         first = -FIRST if job.finding.urgent else 0.0

@@ -9,13 +9,12 @@ chooses by itself.
 from collections import deque
 from collections.abc import Mapping
 
-from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Refusal
 from rebalancer.planner.candidates.jobs import Job
-from rebalancer.planner.candidates.screening import Screening
-from rebalancer.planner.plan.counted import CountedMoves
 from rebalancer.planner.plan.plan_input import Choice, PlannedMove
 from rebalancer.planner.plan.queue import JobQueue
+from rebalancer.planner.plan.screening import Screening
+from rebalancer.planner.plan.state import PlanState
 from rebalancer.planner.plan.waiting import Waiting
 
 
@@ -23,17 +22,9 @@ class Script:
     """See the module. Empty for a plan that repeats none."""
 
     def __init__(
-        self,
-        choice: Choice,
-        snapshot: ClusterSnapshot,
-        *,
-        counted: CountedMoves,
-        queue: JobQueue,
-        waiting: Waiting,
-        screening: Screening,
+        self, choice: Choice, state: PlanState, *, queue: JobQueue, waiting: Waiting, screening: Screening
     ) -> None:
-        self._moves, self._known = deque(choice.script), choice.known
-        self._snapshot, self._counted = snapshot, counted
+        self._moves, self._known, self._state = deque(choice.script), choice.known, state
         self._queue, self._waiting, self._screening = queue, waiting, screening
         self._failed = False
 
@@ -51,10 +42,10 @@ class Script:
         """The job of the next move, with that pod first; None at the end, and where it is of another batch."""
         while self._moves and not self._failed:
             pod = self._moves[0].pod
-            job = self._queue.job_of(pod, int(self._snapshot.pods.node[pod]))
+            job = self._queue.job_of(pod)
             if job is None or job.put_first(pod):
                 return job
-            if not self._counted.moved[pod]:
+            if not self._state.moved[pod]:
                 self.fail()
                 return None
             self._moves.popleft()

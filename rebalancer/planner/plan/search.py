@@ -52,7 +52,7 @@ class Simulated:
     def followed(self) -> Choice:
         """The order in which the plan is carried out."""
         planner = self.planner
-        return replace(self.choice, script=tuple(planner.counted.planned), known=planner.outcome.refused)
+        return replace(self.choice, script=tuple(planner.state.planned), known=planner.outcome.refused)
 
 
 def carry_out(planner: Planner, choice: Choice) -> Simulated:

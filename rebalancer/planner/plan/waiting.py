@@ -5,15 +5,11 @@ the plan. Its candidates wait in their job until no other move may be made. Then
 with `resume` their jobs become a batch once more. So does the next move of a script: nothing else goes before it.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rebalancer.constraints.admission import EvictionAdmission
-from rebalancer.constraints.moves.budgets import BudgetRoom
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.planner.candidates.jobs import Job, fewest
 from rebalancer.planner.plan.moves import Refused
+from rebalancer.planner.plan.state import PlanState
 
 MAX_WAITS = 4
 """How often a plan waits for its replacements."""
@@ -22,18 +18,9 @@ MAX_WAITS = 4
 class Waiting:
     """See the module."""
 
-    def __init__(
-        self,
-        admission: EvictionAdmission,
-        budgets: BudgetRoom,
-        *,
-        urgent: NDArray[np.bool_] | None,
-        patience: float,
-        waited: int,
-    ) -> None:
-        """`urgent` (nodes,) don't wait; None = all may. `patience` (seconds): the longest wait. `waited`: how often an
-        earlier plan of the cycle has waited."""
-        self._admission, self._budgets, self._urgent = admission, budgets, urgent
+    def __init__(self, state: PlanState, *, patience: float, waited: int) -> None:
+        """`patience` (seconds): the longest wait. `waited`: how often an earlier plan of the cycle has waited."""
+        self._state = state
         self.patience, self.waited = patience, waited
         self.jobs: list[Job] = []
         """Whose candidates wait, once their batch is done."""
@@ -46,11 +33,11 @@ class Waiting:
         """Whether only a short wait bars the candidate."""
         if not self.patience or self.waited >= MAX_WAITS or job.finding.urgent:
             return False
-        if self._urgent is not None and self._urgent[job.finding.node]:
+        if (urgent := self._state.input.urgent) is not None and urgent[job.finding.node]:
             return False
         if refused.refusal.code is Reason.BUDGET_EXHAUSTED:
-            return self._budgets.refuses(pod, alone=True) is None
-        return refused.limited is not None and self._admission.passes(refused.limited, within=self.patience)
+            return self._state.budgets.refuses(pod, alone=True) is None
+        return refused.limited is not None and self._state.admission.passes(refused.limited, within=self.patience)
 
     def add(self, job: Job, pod: Pod, refusal: Refusal) -> None:
         """Let the candidate wait. Where waiting for it, too, takes fewer evictions than going on without it, the others

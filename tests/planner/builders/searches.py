@@ -36,7 +36,7 @@ class Watched(Planner):
 
     def resume(self, landed: Collection[Eviction], *, now: float = 0.0, counts: bool = True) -> None:
         if landed:
-            self.resumed = (*self.resumed, len(self.counted.planned))
+            self.resumed = (*self.resumed, len(self.state.planned))
         super().resume(landed, now=now, counts=counts)
 
 

@@ -1,4 +1,4 @@
-"""The moves of a plan so far, counted in everything that later moves depend on.
+"""The plan so far: its moves, counted in everything that later ones depend on, and the refusals of other candidates.
 
 A move counts as soon as it is accepted: in the budgets of PodDisruptionBudgets, in the load of the nodes and in the
 placement model. An accepted move may turn out not to have happened. Then another plan takes the place of this one: it
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.moves.budgets import BudgetRoom
-from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.landing import Placed
 from rebalancer.planner.landings.landings import CheckedLanding, Landings
-from rebalancer.planner.plan.plan_input import PlannedMove
+from rebalancer.planner.plan.plan_input import PlanInput, PlannedMove
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,30 +37,34 @@ class PlanProgress:
     """Seconds: the longest wait that is left."""
 
 
-class CountedMoves:
+class PlanState:
     """See the module."""
 
-    def __init__(self, snapshot: ClusterSnapshot, landings: Landings, progress: PlanProgress) -> None:
-        """Counts the moves of `progress`; `refused` of it too."""
-        self._snapshot = snapshot
-        self.landings, self.budgets = landings, BudgetRoom(snapshot)
-        self.moved: NDArray[np.bool_] = np.zeros(len(snapshot.pods), dtype=np.bool_)
+    def __init__(
+        self, plan_input: PlanInput, admission: EvictionAdmission, landings: Landings, progress: PlanProgress
+    ) -> None:
+        """Counts the moves of `progress`; they are counted in `admission` already."""
+        self.input, self.snapshot = plan_input, plan_input.snapshot
+        self.admission, self.landings, self.budgets = admission, landings, BudgetRoom(self.snapshot)
+        self.moved: NDArray[np.bool_] = np.zeros(len(self.snapshot.pods), dtype=np.bool_)
         """(pods,)"""
         self.placed: dict[int, Placed] = {}
         """Pod -> where its replacement lands."""
         self.planned: list[PlannedMove] = []
-        """In their order."""
+        """The moves in their order."""
         self._tainted = set(landings.chosen)
         """Nodes whose soft taints an earlier move needed, or that were there at first."""
-        self.landed = set(progress.landed)
+        self._landed = set(progress.landed)
         """Pods whose replacements are Ready."""
         self.refused: dict[int, Refusal] = {}
+        """Pod -> why it was refused last."""
+        self._refused_later: dict[int, Refusal] = {}
         """Pod -> why its move was refused after it was planned."""
         self.refused_before: Mapping[int, Refusal] = progress.refused
         """Those of an earlier plan: they aren't planned again."""
         for each in progress.moves:
-            if each.pod not in self.landed:
-                self.budgets.take(snapshot.pod(each.pod))
+            if each.pod not in self._landed:
+                self.budgets.take(self.snapshot.pod(each.pod))
             self._count(each.pod, each.checked)
             self.planned.append(each)
         for pod, refusal in progress.refused.items():
@@ -73,7 +77,7 @@ class CountedMoves:
         if len(chosen) > len(self._tainted):  # none is removed once a move has needed it
             new = {node: value for node, value in chosen.items() if node not in self._tainted}
             self._tainted |= new.keys()
-        self.budgets.take(self._snapshot.pod(pod))
+        self.budgets.take(self.snapshot.pod(pod))
         placed = self._count(pod, checked)
         if checked is not None and placed is not None:
             checked = replace(checked, landing=checked.landing.summary(), winners=placed.winners)
@@ -83,20 +87,20 @@ class CountedMoves:
         self.moved[pod] = True
         if checked is None:
             return None
-        placed = self.placed[pod] = self.landings.count(self._snapshot.pod(pod), checked)
+        placed = self.placed[pod] = self.landings.count(self.snapshot.pod(pod), checked)
         return placed
 
     def refuse(self, pod: int, refusal: Refusal) -> None:
         """Its move was refused after it was planned."""
-        self.refused[pod] = refusal
+        self.refused[pod] = self._refused_later[pod] = refusal
         if refusal.code in (Reason.SERVER_BUDGET, Reason.SERVER_SEVERAL_BUDGETS):
-            self.budgets.close(self._snapshot.pod(pod))
+            self.budgets.close(self.snapshot.pod(pod))
 
     def land(self, moves: Collection[Eviction]) -> None:
         """Their replacements are Ready: the budgets have recovered."""
         for move in moves:
-            self.budgets.give_back(self._snapshot.pod(move.pod_index))
-            self.landed.add(move.pod_index)
+            self.budgets.give_back(self.snapshot.pod(move.pod_index))
+            self._landed.add(move.pod_index)
 
     def share(self, move: Eviction, other: Eviction) -> bool:
         """Whether the moves share a node, a service, a PodDisruptionBudget or an even group."""
@@ -104,7 +108,7 @@ class CountedMoves:
             move.node_index == other.node_index
             or move.service_identity == other.service_identity
             or move.service == other.service
-            or self.budgets.shared(self._snapshot.pod(move.pod_index), self._snapshot.pod(other.pod_index))
+            or self.budgets.shared(self.snapshot.pod(move.pod_index), self.snapshot.pod(other.pod_index))
             or self.landings.even.shared(move.pod_index, other.pod_index)
         )
 
@@ -113,8 +117,8 @@ class CountedMoves:
         refused = {pod: refusal for pod, refusal in undone.items() if refusal is not None}
         return PlanProgress(
             moves=tuple(each for each in self.planned if each.pod not in undone),
-            landed=frozenset(self.landed),
-            refused=self.refused | refused,
+            landed=frozenset(self._landed),
+            refused=self._refused_later | refused,
             waited=waited,
             patience=patience,
         )

@@ -8,13 +8,13 @@ refused, so that is checked at the start alone.
 from collections.abc import Sequence
 
 from rebalancer.constraints.admission import EvictionAdmission
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.plan import Finding
 from rebalancer.model.reason import Refusal
 from rebalancer.planner.candidates.jobs import Job, relief_refusals
 from rebalancer.planner.candidates.low_nodes import LowNodes
 from rebalancer.planner.candidates.reach import may_go, unreachable
-from rebalancer.planner.landings.landings import Landings
+from rebalancer.planner.plan.state import PlanState
 
 
 def protected(pod: Pod, finding: Finding, admission: EvictionAdmission) -> Refusal | None:
@@ -25,21 +25,12 @@ def protected(pod: Pod, finding: Finding, admission: EvictionAdmission) -> Refus
 class Screening:
     """See the module."""
 
-    def __init__(
-        self,
-        snapshot: ClusterSnapshot,
-        landings: Landings,
-        admission: EvictionAdmission,
-        *,
-        pools: Sequence[str],
-        refused: dict[int, Refusal],
-        goes_on: bool,
-    ) -> None:
-        """`pools` (nodes,): names of the nodes' pools. `refused`: pod -> why it was refused last, written here.
-        `goes_on`: an earlier plan of the cycle, which this one continues, has checked whether `high` can be reached."""
-        self._snapshot, self._landings, self._admission = snapshot, landings, admission
-        self._low_nodes = LowNodes(landings.model, pools=pools, names=snapshot.nodes.names)
-        self._refused, self._goes_on = refused, goes_on
+    def __init__(self, state: PlanState, *, goes_on: bool) -> None:
+        """`goes_on`: an earlier plan of the cycle, which this one continues, has checked whether `high` can be
+        reached."""
+        self._state, self._goes_on = state, goes_on
+        placement, names = state.landings.model, state.snapshot.nodes.names
+        self._low_nodes = LowNodes(placement, pools=state.input.pools, names=names)
 
     def screen(self, job: Job, candidates: Sequence[int]) -> None:
         """Add those that pass to the job."""
@@ -47,8 +38,8 @@ class Screening:
         # the simulated plan has checked all candidates, the skipped ones included
         if not job.left or job.skipped or self._goes_on:
             return
-        if stay := unreachable(job, able, self._landings.model):
-            self._refused.update((pod.index, stay[pod.index]) for pod in job.left if pod.index in stay)
+        if stay := unreachable(job, able, self._state.landings.model):
+            self._state.refused.update((pod.index, stay[pod.index]) for pod in job.left if pod.index in stay)
             job.left = [pod for pod in job.left if pod.index not in stay]
 
     def screen_skipped(self, job: Job) -> None:
@@ -62,8 +53,8 @@ class Screening:
         or later."""
         in_vain, able = relief_refusals(job), list[Pod]()
         for index in candidates:
-            pod = self._snapshot.pod(index)
-            stays = protected(pod, job.finding, self._admission)
+            pod = self._state.snapshot.pod(index)
+            stays = protected(pod, job.finding, self._state.admission)
             stays = stays or self._low_nodes.refuses(pod, job.finding, job.cooled)
             if may_go(stays):
                 able.append(pod)
@@ -71,5 +62,5 @@ class Screening:
             if refusal is None:
                 job.left.append(pod)
             else:
-                self._refused[index] = refusal
+                self._state.refused[index] = refusal
         return able
