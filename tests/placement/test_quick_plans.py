@@ -7,14 +7,12 @@ import pytest
 
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.eviction import Eviction
-from rebalancer.model.decisions.plan import Finding
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.draws import Draws
 from rebalancer.placement.landing import Landing, Placed, PlacementModel
 from rebalancer.placement.nodes import Floats, Rows
 from rebalancer.planner import Planner
-from rebalancer.planner.landings.landings import Landings
-from rebalancer.planner.landings.targets import TargetHeadroom
+from rebalancer.planner.landings.landings import Landings, Replacement
 from tests.builders import planner_for, usage_of
 from tests.placement.scenarios import CrowdedWorld, crowded_world
 
@@ -71,11 +69,9 @@ class Forgetful:
 class SlowLandings(Landings):
     """Asks every node whether it takes the pod, also where the likely landings tell already."""
 
-    def _refusal(
-        self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, landing: Landing, risk: Floats
-    ) -> tuple[Refusal, bool]:
-        found = super()._refusal(pod, finding, headroom, landing, risk)
-        nowhere = self._nowhere(pod, finding, headroom, self._repairs(pod, finding))
+    def _refusal(self, new: Replacement, landing: Landing, risk: Floats) -> tuple[Refusal, bool]:
+        found = super()._refusal(new, landing, risk)
+        nowhere = self._nowhere(new, self._repairs(new))
         return found if nowhere is None else (nowhere, True)
 
 

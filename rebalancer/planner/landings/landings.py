@@ -54,6 +54,16 @@ UNTAINTED_RISK = 0.1
 """Share of MAX_RISK that soft taints may leave: the more barring nodes are left out, the fewer taints."""
 
 
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """The replacement of a candidate, before its landing is known."""
+
+    pod: Pod
+    finding: Finding
+    headroom: TargetHeadroom | None
+    """Of the finding's strategy."""
+
+
 class Landings:
     """See the module. Counts this plan's moves in the placement model, the headroom and the even groups."""
 
@@ -102,6 +112,7 @@ class Landings:
     ) -> "CheckedLanding | Refusal":
         """Where the replacement lands, if it may land there; `headroom` is that of the finding's strategy.
         `few_taints`: only FEW_SOFT_TAINTS new ones."""
+        new = Replacement(pod, finding, headroom)
         most = max(FEW_SOFT_TAINTS, int(FEW_SHARE * len(self._rank))) if few_taints else len(self._rank)
         tainted: list[int] = []
         self.needs_many_taints = False
@@ -110,7 +121,7 @@ class Landings:
             if isinstance(landing, Refusal):
                 refusal = landing
                 break
-            risk = self._risks(pod, finding, headroom, landing)
+            risk = self._risks(new, landing)
             nowhere = 1.0 - float(landing.shares.sum())
             if nowhere > self._max_risk:
                 refusal = Refusal.of(Reason.NO_TARGET_NODE, f"with a probability of {nowhere:.0%}")
@@ -118,7 +129,7 @@ class Landings:
             if risk.sum() + nowhere <= self._max_risk and (self._risk + risk).max(initial=0.0) <= self._max_node_risk:
                 pending = None if finding.makes_room else self.model.pending_takes(pod)
                 return pending or CheckedLanding(landing, risk)
-            refusal, hopeless = self._refusal(pod, finding, headroom, landing, risk)
+            refusal, hopeless = self._refusal(new, landing, risk)
             if self._steering is None or hopeless:
                 break
             barring = self._barring(risk)
@@ -127,16 +138,14 @@ class Landings:
                 break
             more = self._steering.take(barring)
             if more is None:
-                refusal = self._with_setting(refusal, pod, finding, headroom, barring)
+                refusal = self._with_setting(refusal, new, barring)
                 break
             tainted += more
             self.model.steer(more)
         self._remove_soft_taints(tainted)  # they didn't help: other pods may need them
         return refusal
 
-    def _with_setting(
-        self, refusal: Refusal, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, barring: list[int]
-    ) -> Refusal:
+    def _with_setting(self, refusal: Refusal, new: Replacement, barring: list[int]) -> Refusal:
         """The refusal with the budget that would free the pod, found beyond the budget and undone. Only for the
         first MAX_EXPLAINED pods of a plan."""
         assert self._steering is not None
@@ -146,15 +155,15 @@ class Landings:
         extra: list[int] = []
         try:
             for _ in range(MAX_SOFT_TAINTS_PER_POD):
-                new = [node for node in barring if node not in extra and node not in self._steering.chosen]
-                if not new:
+                more = [node for node in barring if node not in extra and node not in self._steering.chosen]
+                if not more:
                     return refusal
-                extra += new
-                self.model.steer(new)
-                landing = self.model.landings(pod)
+                extra += more
+                self.model.steer(more)
+                landing = self.model.landings(new.pod)
                 if isinstance(landing, Refusal):
                     return refusal
-                risk = self._risks(pod, finding, headroom, landing)
+                risk = self._risks(new, landing)
                 if risk.sum() <= self._max_risk and (self._risk + risk).max(initial=0.0) <= self._max_node_risk:
                     return self._steering.limits(refusal, extra)
                 barring = self._barring(risk)
@@ -173,9 +182,7 @@ class Landings:
 
     def _risks(
         self,
-        pod: Pod,
-        finding: Finding,
-        headroom: TargetHeadroom | None,
+        new: Replacement,
         landing: Landing,
         *,
         by_reserve: bool = True,
@@ -184,11 +191,11 @@ class Landings:
         would stay available."""
         draws = self.model.draws
         nodes = draws.node[landing.slots]
-        row_takes = self._fits(pod, finding, headroom, landing.rows, by_reserve=by_reserve)
-        slots_take = self._slots_fit(pod, finding, headroom, nodes, landing.slots, by_reserve=by_reserve)
-        if (repairs := self._repairs(pod, finding)) is not None:
+        row_takes = self._fits(new, landing.rows, by_reserve=by_reserve)
+        slots_take = self._slots_fit(new, nodes, landing.slots, by_reserve=by_reserve)
+        if (repairs := self._repairs(new)) is not None:
             row_takes &= repairs[landing.rows]
-            slots_take &= self._slots_repair(pod, finding, nodes, draws.draw[landing.slots])
+            slots_take &= self._slots_repair(new, nodes, draws.draw[landing.slots])
         size = len(self._snapshot.nodes)
         out: Floats = np.bincount(
             landing.rows[~row_takes], weights=landing.row_shares[~row_takes], minlength=size
@@ -196,71 +203,67 @@ class Landings:
         out += np.bincount(nodes[~slots_take], weights=landing.slot_shares[~slots_take], minlength=size)
         return out
 
-    def _refusal(
-        self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, landing: Landing, risk: Floats
-    ) -> tuple[Refusal, bool]:
+    def _refusal(self, new: Replacement, landing: Landing, risk: Floats) -> tuple[Refusal, bool]:
         """Why the pod is refused, and whether no soft taint could help."""
-        names, closed, repairs = self._snapshot.nodes.names, self.model.closed, self._repairs(pod, finding)
+        names, closed, repairs = self._snapshot.nodes.names, self.model.closed, self._repairs(new)
         if risk.sum() >= landing.shares.sum() - self._max_risk:
-            refusal = self._nowhere(pod, finding, headroom, repairs)
+            refusal = self._nowhere(new, repairs)
             if refusal is not None:
                 return refusal, True
         worst = int(np.lexsort((self._rank, -np.round(risk, 9)))[0])
         text = f"a probability of {float(risk[worst]):.0%}"
-        if finding.landing.elsewhere and risk[pod.node] > self._max_risk / 2:
-            code, said = Reason.WOULD_RETURN_TO_NODE, f"with a probability of {float(risk[pod.node]):.0%}"
+        if new.finding.landing.elsewhere and risk[new.pod.node] > self._max_risk / 2:
+            code, detail = Reason.WOULD_RETURN_TO_NODE, f"with a probability of {float(risk[new.pod.node]):.0%}"
         elif closed[worst]:
-            code, said = Reason.TARGET_NODE_UNAVAILABLE, f"{names[worst]}, with {text}"
-        elif finding.landing.even is not None and self._fits(pod, finding, headroom, np.array([worst]))[0]:
+            code, detail = Reason.TARGET_NODE_UNAVAILABLE, f"{names[worst]}, with {text}"
+        elif new.finding.landing.even is not None and self._fits(new, np.array([worst]))[0]:
             # in some draws an earlier replacement has made it as full as the others
-            code, said = Reason.TARGET_NODE_NOT_BETTER, f"{names[worst]}, with {text}"
+            code, detail = Reason.TARGET_NODE_NOT_BETTER, f"{names[worst]}, with {text}"
         elif repairs is not None and not repairs[worst]:
-            code, said = Reason.TARGET_NODE_NOT_BETTER, f"{names[worst]}, with {text}"
-        elif self._barred_by_memory(pod, finding, headroom, landing, risk, worst):
-            code, said = Reason.TARGET_NODE_WITHOUT_MEMORY, f"{self._memory_left(pod, worst)}, with {text}"
+            code, detail = Reason.TARGET_NODE_NOT_BETTER, f"{names[worst]}, with {text}"
+        elif self._barred_by_memory(new, landing, risk, worst):
+            code, detail = Reason.TARGET_NODE_WITHOUT_MEMORY, f"{self._memory_left(new, worst)}, with {text}"
         else:
-            code, said = Reason.TARGET_NODE_WITHOUT_HEADROOM, f"{names[worst]}, with {text}"
-        return Refusal.of(code, said), False
+            code, detail = Reason.TARGET_NODE_WITHOUT_HEADROOM, f"{names[worst]}, with {text}"
+        return Refusal.of(code, detail), False
 
-    def _nowhere(
-        self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, repairs: Bools | None
-    ) -> Refusal | None:
+    def _nowhere(self, new: Replacement, repairs: Bools | None) -> Refusal | None:
         """Why no node at all may take the replacement, or None."""
-        feasible = self.model.feasible(pod)
+        feasible = self.model.feasible(new.pod)
         if isinstance(feasible, Refusal):
             return feasible
         candidates = feasible.copy()
-        if finding.landing.elsewhere:
-            candidates[pod.node] = False
+        if new.finding.landing.elsewhere:
+            candidates[new.pod.node] = False
         count = int(np.count_nonzero(candidates))
         if not count:
             return Refusal.of(Reason.NO_TARGET_NODE)
         if repairs is not None and not (candidates & repairs).any():
             return Refusal.of(Reason.NO_BETTER_NODE, f"{count} nodes fit by requests")
-        everywhere = candidates & self._fits(pod, finding, headroom)
+        everywhere = candidates & self._fits(new)
         if repairs is not None:
             everywhere &= repairs
         if everywhere.any():
             return None
         if self._reserve is not None:
-            room = candidates & self._fits(pod, finding, headroom, by_reserve=False)
+            room = candidates & self._fits(new, by_reserve=False)
             if repairs is not None:
                 room &= repairs
             if room.any():
-                left = np.where(room, self._reserve.shares_left(self._reserve.coming[pod.index]), -np.inf)
+                left = np.where(room, self._reserve.shares_left(self._reserve.coming[new.pod.index]), -np.inf)
                 best = int(np.lexsort((self._rank, -left))[0])
                 return Refusal.of(
                     Reason.NO_NODE_WITH_MEMORY,
-                    f"{np.count_nonzero(room)} nodes have headroom in all else; {self._memory_left(pod, best)}",
+                    f"{np.count_nonzero(room)} nodes have headroom in all else; {self._memory_left(new, best)}",
                 )
-        resource = self._resource_over(pod, candidates)
+        resource = self._resource_over(new, candidates)
         return Refusal.of(Reason.NO_NODE_WITH_HEADROOM, f"{count} nodes fit by requests{resource}")
 
-    def _resource_over(self, pod: Pod, candidates: Bools) -> str:
+    def _resource_over(self, new: Replacement, candidates: Bools) -> str:
         """The resource besides CPU that the node with the least overshoot would go over; empty where it is CPU."""
         if self._base is None or set(self._base.loads.resources) <= {"cpu", *PREDICTED}:
             return ""
-        loads, over = self._base.loads, self._base.overshoot(self._base.coming[pod.index])
+        loads, over = self._base.loads, self._base.overshoot(self._base.coming[new.pod.index])
         worst = np.where(candidates & ~self.model.closed, over.max(axis=1), np.inf)
         node = int(np.lexsort((self._rank, worst))[0])
         at = int(np.argmax(over[node]))
@@ -272,23 +275,21 @@ class Landings:
             f"{loads.resources[at]}, its target is {percent(target)}"
         )
 
-    def _barred_by_memory(
-        self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, landing: Landing, risk: Floats, node: int
-    ) -> bool:
+    def _barred_by_memory(self, new: Replacement, landing: Landing, risk: Floats, node: int) -> bool:
         """Whether the landing on the node would hold in most draws but for the memory."""
         if self._reserve is None or self._reserve.takes_in_any_draw(
-            self._reserve.coming[pod.index], node, self.model.draws
+            self._reserve.coming[new.pod.index], node, self.model.draws
         ):
             return False
-        otherwise = self._risks(pod, finding, headroom, landing, by_reserve=False)
+        otherwise = self._risks(new, landing, by_reserve=False)
         return bool(otherwise[node] < risk[node] / 2)
 
-    def _memory_left(self, pod: Pod, node: int) -> str:
+    def _memory_left(self, new: Replacement, node: int) -> str:
         """The memory that would stay available on the node, and the least that must."""
         assert self._reserve is not None
         loads = self._reserve.loads
         room, least = float(loads.room[node, 0]), 1.0 - float(loads.target[node, 0] / loads.room[node, 0])
-        used = self._reserve.most(node, self.model.draws)[0] + self._reserve.coming[pod.index, 0]
+        used = self._reserve.most(node, self.model.draws)[0] + self._reserve.coming[new.pod.index, 0]
         left = max(room - float(used), 0.0)
         return (
             f"{self._snapshot.nodes.names[node]} would keep {percent(left / room)} of its memory "
@@ -297,26 +298,22 @@ class Landings:
 
     def _fits(
         self,
-        pod: Pod,
-        finding: Finding,
-        headroom: TargetHeadroom | None,
+        new: Replacement,
         nodes: Rows | None = None,
         *,
         by_reserve: bool = True,
     ) -> Bools:
         """(nodes,) of all nodes, or of `nodes`: open, and at or under every target with the pod, where no draw has a
         landing."""
-        asked = np.arange(len(self.model.closed)) if nodes is None else nodes
-        takes: Bools = ~self.model.closed[asked]
-        for each, load in self._respected(pod, headroom, by_reserve):
-            takes &= each.takes(load, nodes, strict=each is headroom)
-        return self._own_node(pod, finding, asked, takes)
+        every = np.arange(len(self.model.closed)) if nodes is None else nodes
+        takes: Bools = ~self.model.closed[every]
+        for each, load in self._respected(new, by_reserve):
+            takes &= each.takes(load, nodes, strict=each is new.headroom)
+        return self._own_node(new, every, takes)
 
     def _slots_fit(
         self,
-        pod: Pod,
-        finding: Finding,
-        headroom: TargetHeadroom | None,
+        new: Replacement,
         nodes: Rows,
         slots: Rows,
         *,
@@ -325,38 +322,36 @@ class Landings:
         """(slots,) the same with what landed in the slots."""
         takes: Bools = ~self.model.closed[nodes]
         if len(slots):
-            for each, load in self._respected(pod, headroom, by_reserve):
-                takes &= each.slots_take(load, nodes, slots, strict=each is headroom)
-        return self._own_node(pod, finding, nodes, takes)
+            for each, load in self._respected(new, by_reserve):
+                takes &= each.slots_take(load, nodes, slots, strict=each is new.headroom)
+        return self._own_node(new, nodes, takes)
 
-    def _respected(
-        self, pod: Pod, headroom: TargetHeadroom | None, by_reserve: bool
-    ) -> Iterator[tuple[TargetHeadroom, Floats]]:
+    def _respected(self, new: Replacement, by_reserve: bool) -> Iterator[tuple[TargetHeadroom, Floats]]:
         """Each headroom that the landing must respect, with the pod's load."""
         for each in self._all:
-            if by_reserve if each is self._reserve else each is headroom or each.balances:
-                yield each, each.coming[pod.index]
+            if by_reserve if each is self._reserve else each is new.headroom or each.balances:
+                yield each, each.coming[new.pod.index]
 
-    def _own_node(self, pod: Pod, finding: Finding, nodes: Rows, takes: Bools) -> Bools:
+    def _own_node(self, new: Replacement, nodes: Rows, takes: Bools) -> Bools:
         """On its own node the pod adds no load; whether it may land there is the finding's."""
-        there = nodes == pod.node
-        out: Bools = takes & ~there if finding.landing.elsewhere else takes | (there & ~self.model.closed[nodes])
+        own = nodes == new.pod.node
+        out: Bools = takes & ~own if new.finding.landing.elsewhere else takes | (own & ~self.model.closed[nodes])
         return out
 
-    def _repairs(self, pod: Pod, finding: Finding) -> Bools | None:
+    def _repairs(self, new: Replacement) -> Bools | None:
         """(nodes,) where the pod would repair the finding, where no draw has a landing; None = anywhere."""
-        rule = finding.landing
+        rule = new.finding.landing
         if rule.even is None:
             return rule.only
-        better = self.even.better(rule.even, pod.node)
+        better = self.even.better(rule.even, new.pod.node)
         return better if rule.only is None else better & rule.only
 
-    def _slots_repair(self, pod: Pod, finding: Finding, nodes: Rows, draws: Rows) -> Bools:
+    def _slots_repair(self, new: Replacement, nodes: Rows, draws: Rows) -> Bools:
         """(slots,) the same of nodes in their draws."""
-        rule = finding.landing
+        rule = new.finding.landing
         repairs = np.ones(len(nodes), dtype=np.bool_) if rule.only is None else rule.only[nodes]
         if rule.even is not None:
-            repairs = repairs & self.even.better_in_draws(rule.even, pod.node, draws, nodes)
+            repairs = repairs & self.even.better_in_draws(rule.even, new.pod.node, draws, nodes)
         return repairs
 
     # ---- this plan's moves
