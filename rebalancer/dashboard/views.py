@@ -35,7 +35,7 @@ from rebalancer.model.records.cycles import (
 )
 from rebalancer.model.records.effect import EffectRecords, Step
 from rebalancer.model.records.forecasts import ForecastRecords
-from rebalancer.planner.ahead.hot_nodes import PredictedHotNode
+from rebalancer.planner.ahead import PredictedHotNode
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.effective import effective_values
 from rebalancer.policy.schema.types import format_duration

@@ -29,7 +29,7 @@ from rebalancer.model.measured.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.measured.usage import CPU, MEMORY, Usage
 from rebalancer.model.notation.figures import age
 from rebalancer.model.records.forecasts import ForecastRecords
-from rebalancer.planner.ahead.hot_nodes import PredictedHotNode, first_starts, predicted_hot_nodes
+from rebalancer.planner.ahead import PredictedHotNode, first_starts, predicted_hot_nodes
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rebalancer.model.measured.peaks import Peaks
-from rebalancer.planner.ahead.hot_nodes import PredictedHotNode
+from rebalancer.planner.ahead import PredictedHotNode
 from tests.builders import a_node, a_pod
 from tests.planner.scenarios.morning import (
     BY_REQUESTS,

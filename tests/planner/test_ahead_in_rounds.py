@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.planner.ahead.hot_nodes import rounds_needed
+from rebalancer.planner.ahead import rounds_needed
 from tests.builders import replicas
 from tests.planner.scenarios.morning import the_one, window
 

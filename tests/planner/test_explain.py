@@ -345,22 +345,23 @@ def attraction(
 def test_image_locality_is_named_with_its_points() -> None:
     found = attraction(*skewed_world(here=12))
     assert found.skewed
-    assert found.decisive is not None
+    decisive = found.next_pod.decisive
+    assert decisive is not None
     # 3 GiB on one of four nodes: (768 - 23) / (1000 - 23) MiB
-    assert (found.decisive.plugin, found.decisive.here, found.decisive.median) == ("ImageLocality", 76, 0)
+    assert (decisive.plugin, decisive.here, decisive.median) == ("ImageLocality", 76, 0)
     assert (found.here, found.replicas, found.fair, found.eligible, found.last_hour) == (12, 12, 3.0, 4, 12)
     (image,) = found.images
     assert (image.name, image.size_bytes) == ("registry.example/report:1", 3 * GIB)
     assert (image.nodes_with, image.missing, image.here) == (1, 3, True)
-    assert found.next_pod_probability == 1.0
+    assert found.next_pod.probability == 1.0
 
 
 def test_points_count_by_weight() -> None:
     config = SchedulerConfig(profiles={"default-scheduler": SchedulerProfile(weights={"ImageLocality": 3})})
     found = attraction(*skewed_world(here=12), config=config)
-    assert found.decisive is not None
-    assert found.decisive.lead == 3 * 76
-    assert found.total_lead == 3 * 76
+    assert found.next_pod.decisive is not None
+    assert found.next_pod.decisive.lead == 3 * 76
+    assert found.next_pod.total_lead == 3 * 76
 
 
 def test_an_even_spread_is_no_skew() -> None:
@@ -384,7 +385,7 @@ def test_nodes_without_room_count_as_nodes_that_may_hold_them() -> None:
     nodes, pods = skewed_world(here=12)
     full = [a_pod(f"full-{node.name}", node.name, cpu=16_000) for node in nodes[2:]]
     found = attraction(nodes, [*pods, *full])
-    assert (found.eligible, found.feasible, found.fair) == (4, 2, 3.0)
+    assert (found.eligible, found.next_pod.feasible, found.fair) == (4, 2, 3.0)
 
 
 def test_a_large_node_may_hold_more() -> None:
@@ -407,8 +408,8 @@ def test_a_full_node_takes_no_more_but_counts_as_one_that_may_hold_them() -> Non
     found = attraction(nodes, pods)
     assert found.skewed
     assert found.eligible == 4
-    assert (found.takes_more, found.decisive, found.leads) == (False, None, ())
-    assert found.refused_by == ("NodeResourcesFit", "Too many pods")
+    assert (found.next_pod.takes_more, found.next_pod.decisive, found.next_pod.leads) == (False, None, ())
+    assert found.next_pod.refused_by == ("NodeResourcesFit", "Too many pods")
 
 
 def test_daemon_set_pods_and_services_that_are_not_there_are_not_told_of() -> None:
@@ -453,9 +454,9 @@ def test_what_a_scheduler_decides_that_is_not_known_is_not_told() -> None:
     nodes, pods = skewed_world(here=12, schedulerName="other")
     found = attraction(nodes, pods)
     assert found.skewed
-    assert (found.decisive, found.leads, found.next_pod_probability) == (None, (), None)
-    assert found.unknown_reason is not None
-    assert found.unknown_reason.code is Reason.PLACEMENT_NOT_MODELLED
+    assert (found.next_pod.decisive, found.next_pod.leads, found.next_pod.probability) == (None, (), None)
+    assert found.next_pod.unknown_reason is not None
+    assert found.next_pod.unknown_reason.code is Reason.PLACEMENT_NOT_MODELLED
     explained = of_pod(scene_of(nodes, pods), "report-0")
     assert explained.target_nodes == ()
     assert [(each.scores, each.total) for each in explained.scored] == [({}, 0.0)] * 4

@@ -183,7 +183,8 @@ def node_document(found: NodeExplanation) -> dict[str, Any]:
 
 def placement_skew_document(each: PlacementSkew) -> dict[str, Any]:
     """Why pods of a service are scheduled to a node."""
-    decisive = each.decisive
+    next_pod = each.next_pod
+    decisive, refused_by = next_pod.decisive, next_pod.refused_by
     return {
         "service": each.service,
         "kind": each.service.kind,
@@ -194,15 +195,15 @@ def placement_skew_document(each: PlacementSkew) -> dict[str, Any]:
         "fairShare": round(each.fair, 3),
         "nodes": each.eligible,
         "pValue": each.p_value,
-        "refusedBy": {"filter": each.refused_by[0], "message": each.refused_by[1]} if each.refused_by else None,
-        "nextPodProbability": each.next_pod_probability,
-        "unknownReason": _refusal(each.unknown_reason),
+        "refusedBy": {"filter": refused_by[0], "message": refused_by[1]} if refused_by else None,
+        "nextPodProbability": next_pod.probability,
+        "unknownReason": _refusal(next_pod.unknown_reason),
         "decisivePlugin": decisive.plugin if decisive is not None else None,
         "plugins": [
             {"name": ahead.plugin, "here": ahead.here, "median": ahead.median, "scoreLead": ahead.lead}
-            for ahead in each.leads
+            for ahead in next_pod.leads
         ],
-        "totalScoreLead": each.total_lead,
+        "totalScoreLead": next_pod.total_lead,
         "images": [
             {
                 "name": image.name,
@@ -283,7 +284,7 @@ def _print_attractions(console: Console, found: NodeExplanation) -> None:
             f"{each.here} of {each.replicas}",
             f"{each.fair:.1f}",
             str(each.last_hour),
-            "?" if each.next_pod_probability is None else f"{each.next_pod_probability:.0%}",
+            "?" if each.next_pod.probability is None else f"{each.next_pod.probability:.0%}",
             Text("skewed", style="bold red") if each.skewed else Text(""),
             _reason_of(each),
         )
@@ -292,17 +293,18 @@ def _print_attractions(console: Console, found: NodeExplanation) -> None:
 
 def _reason_of(each: PlacementSkew) -> str:
     """The decisive plugin, with its scores."""
-    if not each.takes_more:
-        filter_name, words = each.refused_by or ("", "")
+    next_pod = each.next_pod
+    if not next_pod.takes_more:
+        filter_name, words = next_pod.refused_by or ("", "")
         return f"no further pods for now: {filter_name}: {words}"
-    if each.unknown_reason is not None:
-        return each.unknown_reason.message
-    decisive = each.decisive
+    if next_pod.unknown_reason is not None:
+        return next_pod.unknown_reason.message
+    decisive = next_pod.decisive
     if decisive is None:
-        return f"no plugin favours this node; {_lead(each.total_lead)}"
+        return f"no plugin favours this node; {_lead(next_pod.total_lead)}"
     text = (
         f"{decisive.plugin}: {decisive.here:g} points here, {decisive.median:g} on the median of "
-        f"{each.feasible} nodes; {_lead(each.total_lead)}"
+        f"{next_pod.feasible} nodes; {_lead(next_pod.total_lead)}"
     )
     if decisive.plugin == "ImageLocality":
         here = [image for image in each.images if image.here and image.size_bytes is not None]

@@ -10,9 +10,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from rebalancer.model.cluster.scheduler import (
-    SchedulerConfig,
-)
+from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.cluster.snapshot import PENDING, ClusterSnapshot
 from rebalancer.model.notation.figures import counted, size
 from rebalancer.placement.engine import Engine
@@ -97,9 +95,7 @@ def advise(
     names of the nodes' pools, empty for none."""
     placement_skews = find_placement_skews(snapshot, engine, now)
     strategy, packing = _strategy(strategies, config)
-    by_image = [
-        skew for skew in placement_skews if skew.decisive is not None and skew.decisive.plugin == "ImageLocality"
-    ]
+    by_image = [each for each in placement_skews if each.next_pod.decided_by == "ImageLocality"]
     images = [_image_locality(skew, config) for skew in by_image]
     others = [_placement_skew(skew, snapshot) for skew in placement_skews if skew not in by_image]
     crowds = _crowds(snapshot, pools, now)
@@ -177,7 +173,7 @@ def _strategy(strategies: Sequence[Strategy], config: SchedulerConfig) -> tuple[
 
 
 def _image_locality(skew: PlacementSkew, config: SchedulerConfig) -> Advice:
-    decisive = skew.decisive
+    decisive = skew.next_pod.decisive
     assert decisive is not None
     weight = config.profiles[skew.pod.template.scheduler_name].weights["ImageLocality"]
     desired = image_weight(skew, weight)
@@ -185,7 +181,8 @@ def _image_locality(skew: PlacementSkew, config: SchedulerConfig) -> Advice:
         topic=Topic.IMAGE_LOCALITY,
         subject=str(skew.service),
         observation=f"{_counts(skew)}; ImageLocality gives this node {decisive.here:g} points, the median of "
-        f"{skew.feasible} nodes {decisive.median:g}; all plugins together put it {skew.total_lead:+g} points ahead",
+        f"{skew.next_pod.feasible} nodes {decisive.median:g}; all plugins together put it "
+        f"{skew.next_pod.total_lead:+g} points ahead",
         recommendation="disable ImageLocality"
         if not desired
         else f"set the weight of ImageLocality to {desired} instead of {weight}",
@@ -194,12 +191,12 @@ def _image_locality(skew: PlacementSkew, config: SchedulerConfig) -> Advice:
 
 
 def _placement_skew(skew: PlacementSkew, snapshot: ClusterSnapshot) -> Advice:
-    decisive = skew.decisive
+    decisive = skew.next_pod.decisive
     if decisive is not None:
         seen = f"{_counts(skew)}; {decisive.plugin} gives this node {decisive.here:g} points, the median of "
-        seen += f"{skew.feasible} nodes {decisive.median:g}"
-    elif skew.refused_by is not None:
-        seen = f"{_counts(skew)}; no further pods for now: {skew.refused_by[0]}: {skew.refused_by[1]}"
+        seen += f"{skew.next_pod.feasible} nodes {decisive.median:g}"
+    elif skew.next_pod.refused_by is not None:
+        seen = f"{_counts(skew)}; no further pods for now: {skew.next_pod.refused_by[0]}: {skew.next_pod.refused_by[1]}"
     else:
         seen = f"{_counts(skew)}; no score plugin favours the node any more"
     spreads = "review its topologySpreadConstraints" if skew.pod.template.topology_spread else SPREAD_THEM
@@ -220,7 +217,7 @@ def _counts(skew: PlacementSkew) -> str:
 
 
 def _figures(skew: PlacementSkew) -> dict[str, float | str | None]:
-    decisive = skew.decisive
+    decisive = skew.next_pod.decisive
     return {
         "node": skew.pod.node_name,
         "podsHere": float(skew.here),
@@ -230,7 +227,7 @@ def _figures(skew: PlacementSkew) -> dict[str, float | str | None]:
         "plugin": decisive.plugin if decisive is not None else None,
         "pointsHere": decisive.here if decisive is not None else None,
         "pointsMedian": decisive.median if decisive is not None else None,
-        "totalScoreLead": skew.total_lead if skew.takes_more else None,
+        "totalScoreLead": skew.next_pod.total_lead if skew.next_pod.takes_more else None,
     }
 
 

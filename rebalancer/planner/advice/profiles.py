@@ -82,10 +82,10 @@ def direction(profile: SchedulerProfile) -> FitStrategy:
 
 def image_weight(skew: PlacementSkew, weight: int) -> int:
     """Advised weight of ImageLocality: 1 where the node has no lead with it, else 0 (off)."""
-    decisive = skew.decisive
+    decisive = skew.next_pod.decisive
     if decisive is None or weight <= 1:
         return 0
-    return 1 if skew.total_lead - decisive.lead * (1 - 1 / weight) <= 0 else 0
+    return 1 if skew.next_pod.total_lead - decisive.lead * (1 - 1 / weight) <= 0 else 0
 
 
 def with_weight(profile: SchedulerProfile, plugin: str, weight: int) -> SchedulerProfile:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.model.cluster.objects import QOS_RANK
@@ -19,10 +18,8 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot, Ints, Pod
 from rebalancer.model.decisions.plan import MIN_RELIEF, Finding, Goal
 from rebalancer.model.notation.figures import percent
 from rebalancer.model.reason import Reason, Refusal
+from rebalancer.placement.nodes import Bools, Floats
 from rebalancer.planner.landings.targets import TargetHeadroom
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 OVERSHOOT_STEP = 0.25
 RELIEF_STEPS = 10

@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.plan import Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.landing import PlacementModel
+from rebalancer.placement.nodes import Bools
 from rebalancer.planner.landings.targets import TargetHeadroom
-
-Bools = NDArray[np.bool_]
 
 
 class LowNodes:

@@ -12,11 +12,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod, Service
 from rebalancer.model.reason import Refusal
 from rebalancer.placement.engine import Engine
+from rebalancer.placement.nodes import Bools
 from rebalancer.placement.pending import ENOUGH
 from rebalancer.placement.sampling import winners
 from rebalancer.placement.scores import normalised
@@ -55,6 +55,36 @@ class ImageFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NextPod:
+    """What kube-scheduler would do with the service's next pod."""
+
+    feasible: int
+    """Nodes that are feasible for it now."""
+    takes_more: bool
+    """Whether this node is one of them."""
+    refused_by: tuple[str, str] | None
+    """The filter that rejects this node, with its message."""
+    leads: tuple[ScoreLead, ...]
+    """Each score plugin, the largest lead first; empty where this node isn't feasible or the scheduler isn't known."""
+    total_lead: float
+    """Lead of the total score."""
+    probability: float | None
+    """Probability that it lands here; None where unknown."""
+    unknown_reason: Refusal | None
+    """Why the scores are unknown."""
+
+    @property
+    def decisive(self) -> ScoreLead | None:
+        """The plugin with the largest lead; None where none favours the node."""
+        return self.leads[0] if self.leads and self.leads[0].lead > 0 else None
+
+    @property
+    def decided_by(self) -> str:
+        """Its name; empty without one."""
+        return "" if self.decisive is None else self.decisive.plugin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementSkew:
     """The placement of a service's pods on a node."""
 
@@ -73,20 +103,7 @@ class PlacementSkew:
     """Nodes that pass every filter but the fit of requests."""
     p_value: float
     """Probability that any eligible node gets so many by chance."""
-    feasible: int
-    """Nodes that are feasible for the next pod now."""
-    takes_more: bool
-    """Whether this node is one of them."""
-    refused_by: tuple[str, str] | None
-    """The filter that rejects this node for the next pod, with its message."""
-    leads: tuple[ScoreLead, ...]
-    """Each score plugin, the largest lead first; empty where this node isn't feasible or the scheduler isn't known."""
-    total_lead: float
-    """Lead of the total score."""
-    next_pod_probability: float | None
-    """Probability that the next pod lands here; None where unknown."""
-    unknown_reason: Refusal | None
-    """Why the scores are unknown."""
+    next_pod: NextPod
     images: tuple[ImageFact, ...]
     pod: Pod
     """The youngest of them here, which is explained."""
@@ -94,11 +111,6 @@ class PlacementSkew:
     @property
     def skewed(self) -> bool:
         return self.here > math.ceil(self.fair) and self.p_value < MAX_P_VALUE
-
-    @property
-    def decisive(self) -> ScoreLead | None:
-        """The plugin with the largest lead; None where none favours the node."""
-        return self.leads[0] if self.leads and self.leads[0].lead > 0 else None
 
 
 def placement_skew_of(
@@ -145,19 +157,21 @@ def placement_skew_of(
         fair=len(members) * part,
         eligible=count,
         p_value=min(1.0, count * tail(len(members), len(here), part)),
-        feasible=feasible,
-        takes_more=takes_more,
-        refused_by=verdict.filtered[node],
-        leads=tuple(sorted(ahead, key=lambda each: (-each.lead, each.plugin))),
-        total_lead=float(verdict.total[node] - np.median(verdict.total[verdict.feasible])) if ahead else 0.0,
-        next_pod_probability=None if unknown_reason is not None else float(probabilities[likely == node].sum()),
-        unknown_reason=unknown_reason,
+        next_pod=NextPod(
+            feasible=feasible,
+            takes_more=takes_more,
+            refused_by=verdict.filtered[node],
+            leads=tuple(sorted(ahead, key=lambda each: (-each.lead, each.plugin))),
+            total_lead=float(verdict.total[node] - np.median(verdict.total[verdict.feasible])) if ahead else 0.0,
+            probability=None if unknown_reason is not None else float(probabilities[likely == node].sum()),
+            unknown_reason=unknown_reason,
+        ),
         images=images_of(snapshot, pod, node, eligible),
         pod=pod,
     )
 
 
-def images_of(snapshot: ClusterSnapshot, pod: Pod, node: int, eligible: NDArray[np.bool_]) -> tuple[ImageFact, ...]:
+def images_of(snapshot: ClusterSnapshot, pod: Pod, node: int, eligible: Bools) -> tuple[ImageFact, ...]:
     """The nodes with the pod's images, the largest image first; `eligible` (nodes,) may take the pod."""
     images = snapshot.nodes.images
     facts = []

@@ -8,18 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.decisions.plan import Evenness
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.landing import Placed
+from rebalancer.placement.nodes import Bools, Floats, Rows
 from rebalancer.strategies.interface.view import Findings
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-
-
-Rows = NDArray[np.int64]
 
 MOST_BALANCED = 0.01
 """Share of the draws in which a group may be balanced already."""

@@ -13,21 +13,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.decisions.plan import PREDICTED, Finding, Loads
 from rebalancer.model.notation.figures import percent, size
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.landing import Landing, Placed, PlacementModel
+from rebalancer.placement.nodes import Bools, Floats, Rows
 from rebalancer.planner.landings.evenness import EvenGroups
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.planner.landings.targets import TargetHeadroom
 from rebalancer.strategies.interface.view import Findings
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Rows = NDArray[np.int64]
 
 MAX_SOFT_TAINTS_PER_POD = 8
 """Rounds of taints for one pod."""

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.cluster.steering import CHOSEN, HOT, NO_ROOM, PREDICTED_HOT
 from rebalancer.model.reason import Refusal
-
-Bools = NDArray[np.bool_]
+from rebalancer.placement.nodes import Bools
 
 SETTING = "softTaint.maxNodes"
 """The policy's key of the budget."""

@@ -8,15 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.decisions.plan import Loads
 from rebalancer.placement.draws import Draws
 from rebalancer.placement.landing import Placed
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Rows = NDArray[np.int64]
+from rebalancer.placement.nodes import Bools, Floats, Rows
 
 ROUNDING = 1e-9
 """Relative slack for sums of floats: a node filled to exactly its target is not over it."""

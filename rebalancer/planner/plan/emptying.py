@@ -13,18 +13,15 @@ from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.nodes import ours_cordoned
+from rebalancer.placement.nodes import Bools, ours_cordoned
 from rebalancer.planner.candidates.jobs import Job, largest_first
 from rebalancer.planner.plan.moves import MoveMaker
 from rebalancer.planner.plan.screening import protected
 from rebalancer.planner.plan.state import PlanState
-
-Bools = NDArray[np.bool_]
 
 BY_TIME = (Reason.WINDOW_CLOSED, Reason.TOO_YOUNG)
 """Refusals that end by time alone."""

@@ -3,17 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import Goal, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.draws import Draws
+from rebalancer.placement.nodes import Floats
 from rebalancer.planner.plan.state import PlanState
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-
 
 LANDING_REFUSALS = (
     Reason.TARGET_NODE_WITHOUT_HEADROOM,

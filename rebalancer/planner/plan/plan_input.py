@@ -3,12 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Loads
 from rebalancer.model.reason import Refusal
+from rebalancer.placement.nodes import Bools, Floats
 from rebalancer.planner.landings.landings import CheckedLanding
 from rebalancer.strategies.interface.view import Findings
 
@@ -19,7 +17,7 @@ class PlanInput:
 
     snapshot: ClusterSnapshot
     found: Sequence[Findings]
-    cpu_millicores: NDArray[np.float64]
+    cpu_millicores: Floats
     """(pods,) the real CPU that moves are recorded with; NaN where unknown."""
     pools: Sequence[str]
     """(nodes,) names of the nodes' pools, empty for none."""
@@ -27,7 +25,7 @@ class PlanInput:
     """The load that every target node is checked for, whichever strategy wants the move."""
     reserve: Loads | None = None
     """The memory that must stay available on every target node."""
-    urgent: NDArray[np.bool_] | None = None
+    urgent: Bools | None = None
     """(nodes,) that don't wait; None = none."""
 
 

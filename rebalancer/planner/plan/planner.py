@@ -17,14 +17,12 @@ as far as the budget goes, and nodes to be emptied are cordoned.
 
 from collections.abc import Collection, Mapping, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.landing import PlacementModel
+from rebalancer.placement.nodes import Bools
 from rebalancer.planner.candidates.jobs import Job, excess, goal_reached, wanted_pods
 from rebalancer.planner.landings.landings import Landings
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
@@ -176,7 +174,7 @@ class Planner:
     # ---- the result
 
     @property
-    def cordoned(self) -> NDArray[np.bool_]:
+    def cordoned(self) -> Bools:
         """(nodes,) that are being emptied and must be cordoned; complete at the end of the plan."""
         return self._drainer.worked_on
 

@@ -10,13 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.moves.budgets import BudgetRoom
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.landing import Placed
+from rebalancer.placement.nodes import Bools
 from rebalancer.planner.landings.landings import CheckedLanding, Landings
 from rebalancer.planner.plan.plan_input import PlanInput, PlannedMove
 
@@ -46,7 +46,7 @@ class PlanState:
         """Counts the moves of `progress`; they are counted in `admission` already."""
         self.input, self.snapshot = plan_input, plan_input.snapshot
         self.admission, self.landings, self.budgets = admission, landings, BudgetRoom(self.snapshot)
-        self.moved: NDArray[np.bool_] = np.zeros(len(self.snapshot.pods), dtype=np.bool_)
+        self.moved: Bools = np.zeros(len(self.snapshot.pods), dtype=np.bool_)
         """(pods,)"""
         self.placed: dict[int, Placed] = {}
         """Pod -> where its replacement lands."""

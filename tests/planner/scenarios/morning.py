@@ -17,7 +17,7 @@ from rebalancer.constraints.moves.windows import CHANGE_WINDOW
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import SLOTS, STEP_SECONDS
 from rebalancer.model.measured.peaks import Peaks
-from rebalancer.planner.ahead.hot_nodes import PredictedHotNode, predicted_hot_nodes
+from rebalancer.planner.ahead import PredictedHotNode, predicted_hot_nodes
 from rebalancer.policy.pools import NodePools
 from tests.builders import ANode, APod, a_node, a_policy, cluster, replicas
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.moves.windows import Outlook, Windowed, annotation_of, next_opening
@@ -21,14 +20,13 @@ from rebalancer.model.decisions.plan import MIN_RELIEF
 from rebalancer.model.measured.peaks import Peaks
 from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import clock_time, percent
+from rebalancer.placement.nodes import Floats
 from rebalancer.planner.landings.targets import ROUNDING
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, NodeThresholds
 from rebalancer.policy.schema.limits import resolve
 from rebalancer.policy.schema.schedule import DAY_SECONDS, Instants
 from rebalancer.policy.schema.windows import SEARCH_DAYS, Window
-
-Floats = NDArray[np.float64]
 
 BEFORE_CLOSE_SECONDS = 60.0
 """Least time between the start of a cycle and the close of a window, however short the policy's lead time."""

@@ -1,1 +1,0 @@
-"""Ahead of a peak: the nodes that will be hot, and the latest start of their relief."""
