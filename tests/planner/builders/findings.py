@@ -10,11 +10,15 @@ from numpy.typing import NDArray
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import Evenness, Finding, Goal, LandingRule, Loads
-from rebalancer.planner import Planner
+from rebalancer.placement.landing import PlacementModel
+from rebalancer.planner import PlanInput, Planner, PlanProgress
+from rebalancer.planner.candidates.jobs import Job
+from rebalancer.planner.landings.landings import Landings
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
+from rebalancer.planner.plan.state import PlanState
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
-from tests.builders import ANode, APod, a_policy, cluster, planner_for, usage_of, view_of
+from tests.builders import ANode, APod, a_door, a_policy, cluster, planner_for, pool_names, usage_of, view_of
 from tests.planner.builders.plans import ANY_REPLICAS
 
 STRATEGY = "Tidy"
@@ -79,6 +83,26 @@ class Scene:
             reserve=None,
             **options,
         )
+
+    def state(self, *findings: Finding, cools: bool = False, progress: PlanProgress | None = None) -> PlanState:
+        """Of a plan, with nothing counted but the progress. `cools`: the findings' strategy balances real CPU."""
+        loads = self.base if cools else None
+        plan_input = PlanInput(
+            snapshot=self.snapshot,
+            found=[Findings(findings=findings, loads=loads)],
+            cpu_millicores=self.usage.pod_cpu_millicores,
+            pools=pool_names(self.snapshot, self.policy),
+            base=self.base,
+        )
+        model = PlacementModel(self.snapshot)
+        landings = Landings(snapshot=self.snapshot, model=model, found=plan_input.found, base=self.base, steering=None)
+        return PlanState(plan_input, a_door(self.snapshot, self.policy), landings, progress or PlanProgress())
+
+    def job(self, state: PlanState, at: int = 0, **fields: Any) -> Job:
+        """One finding of the state's in progress, with all its candidates."""
+        finding = state.input.found[0].findings[at]
+        left = [self.snapshot.pod(index) for index in finding.candidates.tolist()]
+        return Job(finding=finding, headroom=state.landings.headrooms[0], left=left, **fields)
 
     def plan(self, *findings: Finding, steering: int | None = None, **options: Any) -> "Plan":
         """Carry out everything. `steering`: a simulation that may steer away from so many nodes."""
