@@ -19,7 +19,7 @@ from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner.explain.nodes import NodeExplanation, explain_node
-from rebalancer.planner.explain.pods import CHECK_OF, ExplainContext, PodExplanation, explain_pod, find_pod
+from rebalancer.planner.explain.pods import CHECK_OF, Check, ExplainContext, PodExplanation, explain_pod, find_pod
 from rebalancer.planner.explain.skew import PlacementSkew, placement_skew_of, tail
 from rebalancer.policy.pools import NodePools
 from tests.builders import (
@@ -32,6 +32,7 @@ from tests.builders import (
     a_node,
     a_pod,
     a_policy,
+    carry_out,
     cluster,
     found_in,
     planner_for,
@@ -57,10 +58,8 @@ def scene_of(
     usage = usage_of(snapshot, nodes, pods, resources=measured or {})
     report = CycleReport(id="1", cluster="test", trigger=Trigger.MANUAL, dry_run=True, started_at=NOW, stopped=stopped)
     planner = planner_for(snapshot, usage, rules)
-    while stopped is None and (move := planner.next_move()) is not None:
-        assert planner.admission.reserve(move) is None
-        report.evictions.append(move)
-        planner.accept(move)
+    if stopped is None:
+        report.evictions += carry_out(planner, snapshot).accepted
     report.refusals += planner.outcome.refusals()
     pool_of = NodePools.of(rules.pools, snapshot.nodes).of_node
     return ExplainContext(
@@ -89,6 +88,10 @@ def of_node(scene: ExplainContext, name: str) -> NodeExplanation:
 
 def checks(found: PodExplanation) -> dict[str, tuple[bool, str | None]]:
     return {each.name: (each.ok, str(each.code) if each.code else None) for each in found.checks}
+
+
+def check_of(found: PodExplanation, name: str) -> Check:
+    return next(each for each in found.checks if each.name == name)
 
 
 GUARDS, LIMITS = "guards, lists, levels, windows", "limits, pauses, cooldowns"
@@ -188,7 +191,7 @@ def test_a_closed_window_is_told() -> None:
 def test_a_pod_that_would_come_back_is_told_so_with_its_probability() -> None:
     nodes = [a_node("n1", used=14_000), a_node("n2", unschedulable=True)]
     scene = scene_of(nodes, replicas("web", {"n1": 2}, used=3000.0))
-    landing = next(each for each in of_pod(scene, "web-0").checks if each.name == "landing")
+    landing = check_of(of_pod(scene, "web-0"), "landing")
     assert landing.code is Reason.WOULD_RETURN_TO_NODE
     assert "100%" in landing.detail
 
@@ -290,7 +293,7 @@ def test_a_pod_that_is_asked_for_without_its_node_being_hot_is_told_why() -> Non
 def test_a_new_pod_that_may_come_back_is_no_obstacle_where_that_is_all_that_is_wanted() -> None:
     pods = replicas("old", {"n1": 2}, age=30 * 86_400.0)
     scene = scene_of([a_node("n1", used=1_000.0)], pods, policy={"strategies": [{"name": "PodLifeTime"}]})
-    landing = next(each for each in of_pod(scene, "old-0").checks if each.name == "landing")
+    landing = check_of(of_pod(scene, "old-0"), "landing")
     assert (landing.ok, landing.detail) == (
         True,
         "its replacement may come back to its node, with a probability of 100%",
@@ -314,7 +317,7 @@ def test_a_finished_pod_lands_nowhere_and_may_go() -> None:
     found = of_pod(scene, "dead")
     assert all(ok for ok, _ in checks(found).values())
     assert found.checks[-1].detail == "a run would evict it now"
-    assert next(each for each in found.checks if each.name == "landing").detail == "it has no replacement"
+    assert check_of(found, "landing").detail == "it has no replacement"
     document = pod_document(found)
     assert (document["wouldEvict"], document["targetNode"]) == (True, None)
     assert [each.name for each in of_node(scene, "n1").pods] == ["web-0", "web-1"]
@@ -486,7 +489,7 @@ def test_it_says_what_a_move_does_to_the_mean_of_an_autoscaler(pods: int, mean: 
     )
     nodes, running = hot_world()
     explained = of_pod(scene_of(nodes, running, autoscalers=(scaler,)), "web-0")
-    (check,) = [each for each in explained.checks if each.name == "autoscaler"]
+    check = check_of(explained, "autoscaler")
     assert check.ok
     assert check.detail.startswith("web-hpa: ")
     assert says in check.detail
@@ -502,14 +505,11 @@ def test_it_says_what_a_landing_counts_and_where_the_figure_is_from() -> None:
     pods += [a_pod("alone", "full", owner="api", used=100.0, cpu=700.0)]
     one = scene_of(nodes, pods)
 
-    def said(name: str) -> str:
-        (check,) = [each for each in of_pod(one, name).checks if each.name == "CPU elsewhere"]
-        assert check.ok
-        return check.detail
-
-    assert said("squeezed") == "2000m, as its siblings use on other nodes"
-    assert said("rested") == "2000m, as measured"
-    assert said("alone").startswith("700m, as it requests: its node is saturated")
+    squeezed, rested, alone = (check_of(of_pod(one, name), "CPU elsewhere") for name in ("squeezed", "rested", "alone"))
+    assert (squeezed.ok, squeezed.detail) == (True, "2000m, as its siblings use on other nodes")
+    assert (rested.ok, rested.detail) == (True, "2000m, as measured")
+    assert alone.ok
+    assert alone.detail.startswith("700m, as it requests: its node is saturated")
 
 
 def contradictions(scene: ExplainContext) -> list[tuple[str, str]]:
@@ -541,7 +541,7 @@ def test_the_landing_of_a_pod_that_the_plan_refused_says_what_the_plans_other_ev
     refused = next(each for each in scene.report.refusals if each.name not in evicted and each.name.startswith("web"))
     refused = replace(refused, code=Reason.WOULD_RETURN_TO_NODE, message="would come back: 100%")
     scene.report.refusals[:] = [refused]
-    landing = next(each for each in of_pod(scene, refused.name).checks if each.name == "landing")
+    landing = check_of(of_pod(scene, refused.name), "landing")
     assert (landing.ok, landing.code) == (False, Reason.WOULD_RETURN_TO_NODE)
     assert landing.detail == (
         f"would come back: 100%; without the plan's {len(evicted)} eviction: "

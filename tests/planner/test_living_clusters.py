@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.cluster.snapshot import PENDING
-from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.reason import Reason
 from tests.builders import (
     APod,
     a_budget,
@@ -18,7 +18,7 @@ from tests.builders import (
     replicas,
     usage_of,
 )
-from tests.planner.builders.plans import ANY_REPLICAS, cold, heavy, hot, plan_for, planned, single
+from tests.planner.builders.plans import ANY_REPLICAS, carried, codes_of, cold, heavy, hot, plan_for, planned, single
 
 FOUR = [single(f"p{number}", used=750.0, cpu=500) for number in range(4)]
 HOT = [heavy("hot", 13_000), *FOUR]
@@ -100,13 +100,8 @@ def test_a_pod_counts_that_is_kept_for_a_time_only(fields: dict[str, Any], goes:
 )
 def test_limits_are_no_reason_to_leave_it_alone(limits: dict[str, int]) -> None:
     planner, snapshot = planned([hot(), cold()], [*STAYS, single("d", used=200.0)], **limits)
-    moves = 0
-    while (move := planner.next_move()) is not None:
-        if planner.admission.reserve(move) is None:
-            planner.accept(move)
-            moves += 1
-    assert moves == min(limits.values())
-    assert "HighUnreachable" not in {each.code for each in planner.outcome.refusals()}
+    assert len(carried(planner).moves) == min(limits.values())
+    assert "HighUnreachable" not in codes_of(planner).values()
     assert len(snapshot.pods) == 5
 
 
@@ -116,19 +111,9 @@ def test_a_refusal_in_the_middle_of_the_plan_does_not_end_the_relief_of_its_node
     pods = [heavy("hot", 13_000), *replicas("large", {"hot": 2}, used=500.0), *others]
     snapshot = cluster(nodes, pods, budgets=[a_budget("large", "large", 0)])
     planner = planner_for(snapshot, usage_of(snapshot, nodes, pods), a_policy(**ANY_REPLICAS))
-    accepted, refused = [], ""
-    while (move := planner.next_move()) is not None:
-        assert planner.admission.reserve(move) is None
-        if accepted and not refused:
-            refused = move.pod
-            planner.admission.cancel_reservation(move)
-            planner.reject(move, Refusal.of(Reason.SERVER_BUDGET))
-            continue
-        accepted.append(move.pod)
-        planner.accept(move)
-    codes = {each.name: each.code for each in planner.outcome.refusals()}
-    assert codes[refused] is Reason.SERVER_BUDGET
-    assert len(accepted) == 2
+    plan, codes = carried(planner, reject_at=1), codes_of(planner)
+    assert [codes[pod] for pod in plan.rejected] == [Reason.SERVER_BUDGET]
+    assert len(plan.moves) == 2
     assert Reason.HIGH_UNREACHABLE not in codes.values()
 
 

@@ -9,7 +9,7 @@ from rebalancer.model.decisions.limits import LedgerEntry, Scope
 from rebalancer.model.reason import Reason
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import NOW, a_budget, a_policy, an_eviction, replicas, some_limits
-from tests.planner.builders.plans import ANY_REPLICAS, cold, heavy, hot, single
+from tests.planner.builders.plans import ANY_REPLICAS, carried, codes_of, cold, heavy, hot, single
 from tests.planner.builders.searches import PATIENCE, Searched, searched
 
 LARGE, SMALL = 3_100.0, 800.0
@@ -65,14 +65,9 @@ def test_a_plan_that_gives_up_lets_the_small_ones_go() -> None:
     planner = world.followed(world.best().plan)
     assert planner.next_move() is None
     planner.give_up()
-    pods = []
-    while (move := planner.next_move()) is not None:
-        assert planner.admission.reserve(move) is None
-        planner.accept(move)
-        pods.append(move.pod)
-    assert sorted(pods) == ["small0", "small1", "small2", "small3"]
+    assert sorted(carried(planner).pods) == ["small0", "small1", "small2", "small3"]
     assert list(planner.waits) == []
-    assert {each.name: each.code for each in planner.outcome.refusals()}["large-0"] is Reason.LIMIT_SERVICE
+    assert codes_of(planner)["large-0"] is Reason.LIMIT_SERVICE
 
 
 @pytest.mark.parametrize("used", [0.95 * 16_000, 15_900.0], ids=["urgent", "saturated"])
@@ -134,9 +129,7 @@ def test_a_cooldown_that_lasts_longer_than_the_patience_is_not_waited_for() -> N
     policy = one_at_a_time(cooldowns={"service": "5m"})
     found = one_large_and_four_small(policy=policy, standing=in_flight()).best()
     assert found.waits == {}
-    assert {each.name: each.code for each in found.plan.planner.outcome.refusals()}[
-        "large-0"
-    ] is Reason.COOLDOWN_SERVICE
+    assert codes_of(found.plan.planner)["large-0"] is Reason.COOLDOWN_SERVICE
 
 
 def test_a_budget_without_any_room_is_not_waited_for() -> None:

@@ -7,9 +7,10 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from rebalancer.model.decisions.eviction import Eviction
-from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.reason import Reason
 from rebalancer.planner.plan import search as searching
 from rebalancer.planner.plan.search import Score, carry_out
+from tests.planner.builders.plans import carried, codes_of
 from tests.planner.builders.searches import Found, Searched
 from tests.planner.oracles.validity import check_plan
 from tests.planner.scenarios.contested import contested
@@ -50,6 +51,12 @@ def after(calls: int) -> Callable[[], bool]:
 
 def described(moves: tuple[Eviction, ...] | list[Eviction]) -> list[tuple[object, ...]]:
     return [(move.pod, move.node, move.target_nodes, move.reason, move.target_pool) for move in moves]
+
+
+def candidates_of(world: Searched) -> set[str]:
+    """Pods of all findings."""
+    names = world.snapshot.pods.names
+    return {names[at] for found in world.found for each in found.findings for at in each.candidates.tolist()}
 
 
 def reached(score: Score) -> tuple[float, ...]:
@@ -116,11 +123,8 @@ def test_every_pod_that_a_stopped_plan_leaves_has_a_reason() -> None:
         stopped = 0
         for calls in (0, 2, 5):
             found = world.best(out_of_time=after(calls))
-            gone = {move.pod for move in found.moves}
-            refused = {each.name: each.code for each in found.plan.planner.outcome.refusals()}
-            names = world.snapshot.pods.names
-            candidates = {names[at] for each in world.found for one in each.findings for at in one.candidates.tolist()}
-            assert refused.keys() == candidates - gone
+            refused = codes_of(found.plan.planner)
+            assert refused.keys() == candidates_of(world) - {move.pod for move in found.moves}
             stopped += Reason.PLANNING_TIMEOUT in refused.values()
         return stopped > 0
 
@@ -198,8 +202,7 @@ def test_the_plan_that_is_carried_out_has_the_moves_and_landings_of_the_simulate
         # a move that needn't wait when its turn comes goes at once
         assert real.score._replace(waits=0) == found.plan.score._replace(waits=0)
         assert real.score.waits <= found.plan.score.waits
-        refused = {each.name: each.code for each in real.planner.outcome.refusals()}
-        assert refused == {each.name: each.code for each in found.plan.planner.outcome.refusals()}
+        assert codes_of(real.planner) == codes_of(found.plan.planner)
         return len(found.moves) > 1
 
     on_clusters(check, draw_seed=12, examples=8)
@@ -210,24 +213,11 @@ def test_the_moves_of_a_plan_ask_for_the_taints_that_its_simulation_chose() -> N
         world = contested(number)
         found = world.best()
         planner = world.followed(found.plan)
-        asked: dict[str, str] = {}
-        landed: list[Eviction] = []
-        while True:
-            move = planner.next_move()
-            if move is None:
-                if not planner.waits:
-                    break
-                planner.resume(landed)
-                landed = []
-                continue
-            asked |= planner.taints_of(move)
-            assert planner.admission.reserve(move) is None
-            planner.accept(move)
-            landed.append(move)
+        needed = carried(planner).taints
         names = world.snapshot.nodes.names
         # a node that no accepted move needs isn't tainted
-        assert asked.items() <= {names[node]: value for node, value in found.taints.items()}.items()
-        return bool(asked)
+        assert needed.items() <= {names[node]: value for node, value in found.taints.items()}.items()
+        return bool(needed)
 
     on_clusters(check, draw_seed=13, examples=8)
 
@@ -241,34 +231,12 @@ def test_after_a_rejection_the_plan_goes_on_and_stays_valid(at: int, code: Reaso
         if len(found.moves) <= at:
             return False
         planner = world.followed(found.plan)
-        moves: list[Eviction] = []
-        in_flight: list[Eviction] = []
-        rejected = ""
-        while True:
-            move = planner.next_move()
-            if move is None:
-                if not planner.waits:
-                    break
-                planner.resume(in_flight)
-                in_flight = []
-                continue
-            assert planner.admission.reserve(move) is None
-            if len(moves) == at and not rejected:
-                planner.admission.cancel_reservation(move)
-                planner.reject(move, Refusal.of(code))
-                rejected = move.pod
-                continue
-            planner.accept(move)
-            moves.append(move)
-            in_flight.append(move)
-        check_plan(world, moves, planner.resumed)
-        assert described(moves[:at]) == described(found.moves[:at])
-        assert rejected not in {move.pod for move in moves}
-        refused = {each.name: each.code for each in planner.outcome.refusals()}
-        assert refused[rejected] is code
-        names = world.snapshot.pods.names
-        candidates = {names[each] for one in world.found for two in one.findings for each in two.candidates.tolist()}
-        assert refused.keys() == candidates - {move.pod for move in moves}
-        return len(moves) > at
+        plan, refused = carried(planner, reject_at=at, code=code), codes_of(planner)
+        check_plan(world, plan.moves, planner.resumed)
+        assert described(plan.moves[:at]) == described(found.moves[:at])
+        assert not set(plan.rejected) & set(plan.pods)
+        assert [refused[pod] for pod in plan.rejected] == [code]
+        assert refused.keys() == candidates_of(world) - set(plan.pods)
+        return len(plan.moves) > at
 
     on_clusters(check, draw_seed=14, examples=8)

@@ -10,7 +10,7 @@ from rebalancer.model.cluster.steering import NO_ROOM
 from rebalancer.model.reason import Reason
 from rebalancer.policy.schema.limits import resolve
 from tests.builders import ANode, APod, a_node, a_policy
-from tests.planner.builders.plans import ANY_REPLICAS, cold, heavy, hot, single
+from tests.planner.builders.plans import ANY_REPLICAS, codes_of, cold, heavy, hot, single
 from tests.planner.builders.searches import Found, Searched, searched
 from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, burner, service
 
@@ -79,9 +79,8 @@ def test_a_node_that_is_no_target_is_steered_away_from(size: int, closed: dict[s
     found, refused = world.best(), without.best()
     assert [(move.pod, move.target_node) for move in found.moves] == [("a", "cold")]
     assert tainted(world, found)["warm0"] == NO_ROOM
-    codes = {each.name: each.code for each in refused.plan.planner.outcome.refusals()}
     assert refused.moves == ()
-    assert codes["a"] in (Reason.TARGET_NODE_UNAVAILABLE, Reason.WOULD_RETURN_TO_NODE)
+    assert codes_of(refused.plan.planner)["a"] in (Reason.TARGET_NODE_UNAVAILABLE, Reason.WOULD_RETURN_TO_NODE)
 
 
 @pytest.mark.parametrize("size", SIZES)

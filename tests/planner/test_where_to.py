@@ -7,7 +7,7 @@ import pytest
 from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.cluster.snapshot import Owner
 from tests.builders import GIB, a_node, a_pod, a_policy, plan_all, replicas
-from tests.planner.builders.plans import ANY_REPLICAS, TWO_POOLS, cold, heavy, hot, plan_for, planned, single
+from tests.planner.builders.plans import ANY_REPLICAS, TWO_POOLS, carried, cold, heavy, hot, plan_for, planned, single
 
 
 def test_a_pool_without_a_low_node_is_full() -> None:
@@ -59,8 +59,8 @@ def test_a_landing_that_the_scheduler_prefers_but_is_too_warm_stops_the_move() -
     pods = [heavy("hot"), heavy("cold"), single("a", used=3_000.0)]
     outcome = plan_for(nodes, pods)
     assert outcome.refusals["a"] == "TargetNodeWithoutHeadroom"
-    said = {each.name: each.message for each in outcome.planner.outcome.refusals()}
-    assert said["a"].endswith(": warm, with a probability of 100%")
+    messages = {each.name: each.message for each in outcome.planner.outcome.refusals()}
+    assert messages["a"].endswith(": warm, with a probability of 100%")
 
 
 def test_one_tie_that_is_too_warm_stops_the_move() -> None:
@@ -142,10 +142,7 @@ def test_pods_of_one_service_take_turns_on_equal_nodes() -> None:
     # each of two cold nodes takes two of 1,500 under its target; whichever the first takes, the next takes the other
     nodes = [hot(15_800.0), cold("a", used=7_000.0), cold("b", used=7_000.0)]
     planner, _ = planned(nodes, [heavy("hot", 12_000), *replicas("web", {"hot": 6}, used=1_500.0, cpu=600)])
-    landings = []
-    while (move := planner.next_move()) is not None:
-        landings.append([(each.node, each.probability) for each in move.target_nodes])
-        planner.accept(move)
+    landings = [[(each.node, each.probability) for each in move.target_nodes] for move in carried(planner).moves]
     assert landings == [[("a", 0.5), ("b", 0.5)]] * 4
 
 
@@ -271,9 +268,5 @@ def test_a_low_node_of_another_pool_to_which_the_pod_cannot_go_does_not_count() 
 )
 def test_a_full_pool_names_the_low_nodes_that_are_closed(closed: dict[str, Any], says: str) -> None:
     nodes = [hot(), cold("cold", **closed), cold("cool", **closed)]
-    (refusal,) = [
-        each
-        for each in plan_for(nodes, [heavy("hot"), single("a", used=3_000.0)]).planner.outcome.refusals()
-        if each.name == "a"
-    ]
-    assert refusal.message == f"no target node is under its low: {says}"
+    refusal, _ = plan_for(nodes, [heavy("hot"), single("a", used=3_000.0)]).planner.outcome.refusals()
+    assert (refusal.name, refusal.message) == ("a", f"no target node is under its low: {says}")

@@ -13,7 +13,7 @@ from rebalancer.planner import Planner
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import GIB, ANode, APod, a_policy, cluster, planner_for, replicas, usage_of
-from tests.planner.builders.plans import ANY_REPLICAS, heavy
+from tests.planner.builders.plans import ANY_REPLICAS, carried, heavy
 
 HIGH, TARGET = 0.75, 0.65
 
@@ -72,12 +72,7 @@ def small_cluster(number: int) -> Small:
 
 def carried_out(planner: Planner) -> list[Eviction]:
     """All its moves."""
-    moves = []
-    while (move := planner.next_move()) is not None:
-        assert planner.admission.reserve(move) is None
-        planner.accept(move)
-        moves.append(move)
-    return moves
+    return carried(planner).moves
 
 
 def steering_of(small: Small, *, most: int) -> SoftTaintBudget:
