@@ -162,7 +162,7 @@ def in_order(job: Job, admission: EvictionAdmission) -> list[Pod]:
 
 def fewest(job: Job, pods: Sequence[Pod], load: Floats | None = None) -> int:
     """The fewest of these pods whose moves bring the node to its target; more than there are where all don't. `load`
-    (resources,) over the target; None = what is there."""
+    (resources,) over the target; None = the excess."""
     headroom = job.cooled
     assert headroom is not None
     load = headroom.excess(job.finding.node) if load is None else load
@@ -218,5 +218,5 @@ def tie_key(pod: Pod, cost: float) -> tuple[float, int, int, float, str, str]:
 
 def largest_first(pods: list[Pod], snapshot: ClusterSnapshot) -> list[Pod]:
     """By requests: the pods that are hardest to place come first."""
-    asked, memory = snapshot.pods.cpu_request_millicores, snapshot.pods.memory_request_bytes
-    return sorted(pods, key=lambda pod: (-float(asked[pod.index]), -float(memory[pod.index]), pod.namespace, pod.name))
+    cpu, memory = snapshot.pods.cpu_request_millicores, snapshot.pods.memory_request_bytes
+    return sorted(pods, key=lambda pod: (-float(cpu[pod.index]), -float(memory[pod.index]), pod.namespace, pod.name))

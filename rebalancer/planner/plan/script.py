@@ -2,8 +2,8 @@
 
 A cycle simulates its plan before it applies soft taints. The real plan begins with the same moves in the same order,
 with their landings as they were simulated, and skips what the simulation refused. The script fails with the first move
-that can't be made: then nothing that is known of the simulation holds. What was skipped is checked, and the plan
-chooses by itself.
+that can't be made: then nothing that is known of the simulation holds. What was skipped is checked, and the plan goes
+on in an order of its own.
 """
 
 from collections import deque
@@ -52,7 +52,7 @@ class Script:
         return None
 
     def fail(self) -> None:
-        """Choose by itself from now on."""
+        """Go on without it."""
         if self._failed:
             return
         self._failed = True
