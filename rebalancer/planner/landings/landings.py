@@ -122,7 +122,7 @@ class Landings:
             if nowhere > self._max_risk:
                 refusal = Refusal.of(Reason.NO_TARGET_NODE, f"with a probability of {nowhere:.0%}")
                 break
-            if risk.sum() + nowhere <= self._max_risk and (self._risk + risk).max(initial=0.0) <= self._max_node_risk:
+            if self._holds(risk, nowhere):
                 pending = None if finding.makes_room else self.model.pending_takes(pod)
                 return pending or CheckedLanding(landing, risk)
             refusal, hopeless = self._refusal(new, landing, risk)
@@ -140,6 +140,11 @@ class Landings:
             self.model.steer(more)
         self._remove_soft_taints(tainted)  # they didn't help: other pods may need them
         return refusal
+
+    def _holds(self, risk: Floats, nowhere: float = 0.0) -> bool:
+        """`risk` as in `CheckedLanding`; `nowhere`: the probability that the replacement fits nowhere."""
+        node_risk = self._risk + risk
+        return bool(risk.sum() + nowhere <= self._max_risk and node_risk.max(initial=0.0) <= self._max_node_risk)
 
     def _with_setting(self, refusal: Refusal, new: Replacement, barring: list[int]) -> Refusal:
         """The refusal with the budget that would free the pod, found beyond the budget and undone. Only for the
@@ -160,7 +165,7 @@ class Landings:
                 if isinstance(landing, Refusal):
                     return refusal
                 risk = self._risks(new, landing)
-                if risk.sum() <= self._max_risk and (self._risk + risk).max(initial=0.0) <= self._max_node_risk:
+                if self._holds(risk):
                     return self._steering.limits(refusal, extra)
                 barring = self._barring(risk)
             return refusal
@@ -234,24 +239,18 @@ class Landings:
         count = int(np.count_nonzero(candidates))
         if not count:
             return Refusal.of(Reason.NO_TARGET_NODE)
-        if repairs is not None and not (candidates & repairs).any():
+        repairing = candidates if repairs is None else candidates & repairs
+        if not repairing.any():
             return Refusal.of(Reason.NO_BETTER_NODE, f"{count} nodes fit by requests")
-        everywhere = candidates & self._fits(new)
-        if repairs is not None:
-            everywhere &= repairs
-        if everywhere.any():
+        if (repairing & self._fits(new)).any():
             return None
-        if self._reserve is not None:
-            room = candidates & self._fits(new, by_reserve=False)
-            if repairs is not None:
-                room &= repairs
-            if room.any():
-                left = np.where(room, self._reserve.shares_left(self._reserve.coming[new.pod.index]), -np.inf)
-                best = int(np.lexsort((self._rank, -left))[0])
-                return Refusal.of(
-                    Reason.NO_NODE_WITH_MEMORY,
-                    f"{np.count_nonzero(room)} nodes have headroom in all else; {self._memory_left(new, best)}",
-                )
+        if self._reserve is not None and (room := repairing & self._fits(new, by_reserve=False)).any():
+            left = np.where(room, self._reserve.shares_left(self._reserve.coming[new.pod.index]), -np.inf)
+            best = int(np.lexsort((self._rank, -left))[0])
+            return Refusal.of(
+                Reason.NO_NODE_WITH_MEMORY,
+                f"{np.count_nonzero(room)} nodes have headroom in all else; {self._memory_left(new, best)}",
+            )
         resource = self._resource_over(new, candidates)
         return Refusal.of(Reason.NO_NODE_WITH_HEADROOM, f"{count} nodes fit by requests{resource}")
 
