@@ -309,29 +309,18 @@ RICH = SchedulerProfile(
 )
 
 
+def read(*profiles: dict[str, Any]) -> dict[str, SchedulerProfile]:
+    """Profiles as a file of kube-scheduler has them."""
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    return {**load_scheduler_config(yaml.safe_dump({**kind, "profiles": [*profiles]}).encode(), source="x").profiles}
+
+
 def test_a_profile_is_written_so_that_it_loads_the_same() -> None:
-    given = load_scheduler_config(
-        yaml.safe_dump(
-            {
-                "apiVersion": "kubescheduler.config.k8s.io/v1",
-                "kind": "KubeSchedulerConfiguration",
-                "profiles": [*PROFILES, profile_fields(RICH), {"schedulerName": "none", **_off()}],
-            }
-        ).encode(),
-        source="x",
-    )
-    again = {**given.profiles}
+    again = read(*PROFILES, profile_fields(RICH), {"schedulerName": "none", **_off()})
     assert again["rich"] == RICH
     assert again["none"].weights == {}
     for name, each in again.items():
-        text = yaml.safe_dump(
-            {
-                "apiVersion": "kubescheduler.config.k8s.io/v1",
-                "kind": "KubeSchedulerConfiguration",
-                "profiles": [profile_fields(each)],
-            }
-        )
-        assert load_scheduler_config(text.encode(), source="x").profiles[name] == each
+        assert read(profile_fields(each))[name] == each
 
 
 def _off() -> dict[str, Any]:

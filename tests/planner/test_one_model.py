@@ -39,8 +39,7 @@ def test_after_a_simulation_the_plan_is_that_of_a_new_model(size: int, seed: int
     none, budget = np.zeros(size, dtype=np.bool_), world.steering()
 
     def story(model: PlacementModel, steering: SoftTaintBudget | None = None) -> Any:
-        planner = planner_for(world.snapshot, usage, world.policy, placement=model, steering=steering)
-        return decisions(planner, world)
+        return decisions(planner_for(world.snapshot, usage, world.policy, placement=model, steering=steering), world)
 
     shared = PlacementModel(world.snapshot, config=world.config, soft_tainted=none)
     story(shared, budget)

@@ -9,12 +9,7 @@ from tests.planner.builders.plans import ANY_REPLICAS, TWO_POOLS, cold, heavy, h
 
 CPU_AND_REQUESTS = {
     "pools": [
-        {
-            "name": "general",
-            "selector": {"matchLabels": {"pool": "general"}},
-            "thresholds": {"high": 75, "target": 65, "low": 50},
-            "requestThresholds": {"high": {"cpu": 60}, "target": {"cpu": 50}, "low": {"cpu": 40}},
-        }
+        {**TWO_POOLS[0], "requestThresholds": {"high": {"cpu": 60}, "target": {"cpu": 50}, "low": {"cpu": 40}}},
     ],
     "strategies": [
         {"name": "LowNodeUtilization", "args": {"source": "CPU"}},
