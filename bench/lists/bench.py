@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from kubernetes.client import Configuration
 
 from bench.cluster.pages import synthetic_cluster
@@ -39,6 +38,7 @@ from rebalancer.kube.snapshot.snapshot import (
     KubeCluster,
 )
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.notation.decoding import json_decoder
 
 PODS_IN_CLUSTER, NODES_IN_CLUSTER, SEED, ROUNDS = 150_000, 5_000, 7, 3
 RATIO_AIM, PEAK_AIM_MIB, PLAN_AIM_SECONDS = 1.5, 400.0, 1.0
@@ -102,7 +102,7 @@ def bare_loop(port: int) -> int:
     """Read and decode every page, drop it; the number of items."""
     client, items = client_for(port), 0
     for each, kind in EVERYTHING:
-        decoder = msgspec.json.Decoder(records.Page[kind])  # type: ignore[valid-type]
+        decoder = json_decoder(records.Page[kind])  # type: ignore[valid-type]
         query: dict[str, str | int] = {"limit": PAGE_SIZE}
         while True:
             page = decoder.decode(client.get(each.path(), query=query).data)

@@ -16,6 +16,7 @@ import msgspec
 from bench.lists.cache import memory_mib
 from rebalancer.kube.snapshot.records import Pod, PodStatus
 from rebalancer.kube.watch.rows import PodRows
+from rebalancer.model.notation.decoding import convert
 
 EVENTS, PODS, GROWTH_AIM = 1_000_000, 20_000, 1.05
 SNAPSHOT_EVERY = 10_000
@@ -50,7 +51,7 @@ def _pod(chance: random.Random, number: int) -> Pod:
         "uid": f"o{service}",
         "controller": True,
     }
-    return msgspec.convert(
+    return convert(
         {
             "metadata": {
                 "name": f"s{service}-{number:x}",
@@ -71,7 +72,7 @@ def _pod(chance: random.Random, number: int) -> Pod:
 
 def _status(chance: random.Random) -> PodStatus:
     ready = {"type": "Ready", "status": chance.choice(("True", "False"))}
-    return msgspec.convert({"phase": "Running", "conditions": [ready]}, PodStatus)
+    return convert({"phase": "Running", "conditions": [ready]}, PodStatus)
 
 
 def main() -> int:

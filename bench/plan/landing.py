@@ -30,6 +30,7 @@ from rebalancer.model.cluster.snapshot import (
     Pods,
     PodTemplateTable,
 )
+from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.reason import Refusal
 from rebalancer.placement.landing import PlacementModel
 
@@ -101,7 +102,7 @@ def a_cluster(nodes: int, *, rules: bool, pending: int = 0, seed: int = 1) -> Cl
             status=np.zeros(count, dtype=np.int32),
         ),
         pod_templates=PodTemplateTable(
-            [msgspec.json.encode(template) for template in templates], msgspec.json.Decoder(PodTemplate).decode
+            [msgspec.json.encode(template) for template in templates], json_decoder(PodTemplate).decode
         ),
         namespaces=tuple(f"n{index}" for index in range(50)),
         namespace_labels={},

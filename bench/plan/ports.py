@@ -31,6 +31,7 @@ from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
 from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome
 from rebalancer.model.decisions.ports import PodState
 from rebalancer.model.measured.usage import Usage
+from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import open_records, upgrade
@@ -147,7 +148,7 @@ class ClusterPorts:
                 init_restarts=np.zeros(len(rows), dtype=np.int32),
                 status=np.zeros(len(rows), dtype=np.int32),
             ),
-            pod_templates=PodTemplateTable(self._templates, msgspec.json.Decoder(PodTemplate).decode),
+            pod_templates=PodTemplateTable(self._templates, json_decoder(PodTemplate).decode),
             namespaces=(NAMESPACE,),
             namespace_labels={},
             owners=self._owners(),

@@ -31,6 +31,7 @@ from rebalancer.model.cluster.snapshot import FAILED, RUNNING, ClusterSnapshot, 
 from rebalancer.model.cluster.template_index import PodTemplateOutline
 from rebalancer.model.measured.peaks import ServiceDayProfiles
 from rebalancer.model.measured.usage import Contention, Usage
+from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.strategies import StrategyView, strategy_for
@@ -100,7 +101,7 @@ def broken_cluster(nodes: int, *, seed: int = 1) -> ClusterSnapshot:
             status=np.where(some < 0.005, 1, 0).astype(np.int32),
         ),
         pod_templates=PodTemplateTable(
-            [msgspec.json.encode(each) for each in templates], msgspec.json.Decoder(PodTemplate).decode, _outline
+            [msgspec.json.encode(each) for each in templates], json_decoder(PodTemplate).decode, _outline
         ),
         statuses=(PodStatus(), PodStatus(reason="Evicted")),
     )
@@ -114,7 +115,7 @@ class _Head(msgspec.Struct, rename="camel"):
     topology_spread: msgspec.Raw = msgspec.Raw()
 
 
-_head = msgspec.json.Decoder(_Head).decode
+_head = json_decoder(_Head).decode
 
 
 def _outline(blob: bytes) -> PodTemplateOutline:

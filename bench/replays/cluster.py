@@ -17,6 +17,7 @@ from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, SpreadC
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, NodeImages, Nodes, Owner, Pods, PodTemplateTable
 from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS, SLOTS, STEP_SECONDS
 from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.recordings.recording import RecordedBudget, RecordedPods, RecordedUsage, Recording
 
 Floats = NDArray[np.float64]
@@ -240,7 +241,7 @@ def make(
     machines = _nodes(nodes, node_pool)
     namespaces = tuple(f"n{index}" for index in range(NAMESPACES))
     templates = PodTemplateTable(
-        [msgspec.json.encode(each) for each in life.templates], msgspec.json.Decoder(PodTemplate).decode
+        [msgspec.json.encode(each) for each in life.templates], json_decoder(PodTemplate).decode
     )
     recorded = _recorded(life.pods, services)
     return Recording(

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from rebalancer.lab.clock import LabClock
+from rebalancer.model.notation.decoding import json_decoder
 
 Side = Literal["kubernetes", "prometheus"]
 
@@ -94,7 +95,7 @@ class Switchboard:
 
     def put(self, document: bytes) -> Faults:
         """Replace the whole setting by a JSON document. Raises msgspec.DecodeError."""
-        state = msgspec.json.decode(document, type=Faults)
+        state = json_decoder(Faults).decode(document)
         with self._lock:
             return self._replace(state)
 

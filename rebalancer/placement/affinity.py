@@ -7,11 +7,11 @@ are grouped by distinct (term, namespace), so that each is matched once with an 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 
 from rebalancer.model.cluster.match import pairs_of, selector_matches
 from rebalancer.model.cluster.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, PodTemplate
+from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.placement.board import Board, Group, Kind
 from rebalancer.placement.nodes import EPS, HOSTNAME, Bools, Floats
 
@@ -75,7 +75,7 @@ class Terms:
         terms: dict[bytes, list[tuple[str, float, PodAffinityTerm, str]]] = {}
         for number, text in kinds:
             if text not in terms:
-                found = _terms(msgspec.json.decode(text, type=Affinity)) if POD_TERMS in text else ()
+                found = _terms(json_decoder(Affinity).decode(text)) if POD_TERMS in text else ()
                 terms[text] = [(*each, repr(each[2])) for each in found]
             own = board.kinds[number].namespace
             for role, weight, term, text_of_term in terms[text]:

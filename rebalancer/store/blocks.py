@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.measured.history import SLOTS, DayBlock, Grid, StoredDay, date_of
 from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.decoding import json_decoder
 
 _MAGIC = b"RBDAY\x00\x00\x01"
 """The last byte is the version."""
@@ -115,7 +116,7 @@ class BlockStore:
                 of_pods = -(-head.pods // _ROWS)
                 file.seek(_START.size + sum(head.batches[:of_pods]))
                 batches = [memoryview(file.read(size)) for size in head.batches[of_pods:]]
-                names = msgspec.json.decode(file.read(head.names), type=tuple[str, ...])
+                names = json_decoder(tuple[str, ...]).decode(file.read(head.names))
             return names[head.pods :], _decoded(batches, head.nodes)
         except (OSError, _BrokenError, _OtherQueriesError, zlib.error, ValueError):
             return None
@@ -213,7 +214,7 @@ class BlockStore:
         if not start.startswith(_MAGIC):
             raise _BrokenError("it is of another version" if start[:5] == _MAGIC[:5] else "it is no such file")
         try:
-            head = msgspec.json.decode(data, type=_Head)
+            head = json_decoder(_Head).decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise _BrokenError("its head can't be read") from None
         if (head.cluster, head.day) != (self._cluster, _day_of(path)):
@@ -252,7 +253,7 @@ def _block(head: _Head, data: memoryview) -> DayBlock:
     for size in head.batches:
         batches.append(data[at : at + size])
         at += size
-    names = msgspec.json.decode(data[at : at + head.names], type=tuple[str, ...])
+    names = json_decoder(tuple[str, ...]).decode(data[at : at + head.names])
     of_pods = -(-head.pods // _ROWS)
     return DayBlock(
         day=head.day,

@@ -18,6 +18,7 @@ from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.measured.outcomes import ForecastOutcomes
 from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.decoding import msgpack_decoder
 from rebalancer.store.db.dialect import upsert
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import FORECAST_OUTCOMES
@@ -142,7 +143,7 @@ def _packed(outcomes: ForecastOutcomes) -> bytes:
 
 def _unpacked(row: Row[Any]) -> ForecastOutcomes:
     """Raises zlib.error or ValueError for what is not one of this version."""
-    value = msgspec.msgpack.decode(zlib.decompress(row.data), type=_Packed)
+    value = msgpack_decoder(_Packed).decode(zlib.decompress(row.data))
     if value.version != _VERSION:
         raise ValueError(f"version {value.version}, expected {_VERSION}")
     figures = np.frombuffer(value.figures, dtype="<f4").astype(np.float64)

@@ -15,6 +15,7 @@ import msgspec
 
 from rebalancer.model.decisions.alerts import Alert
 from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.policy.schema.alerts import Alerts
 
 MAX_ALERTS = 10_000
@@ -78,7 +79,7 @@ class _Payload(msgspec.Struct):
     alerts: list[_Alert]
 
 
-_DECODER = msgspec.json.Decoder(_Payload)
+_DECODER = json_decoder(_Payload)
 
 
 class Delivery(NamedTuple):

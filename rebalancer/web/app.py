@@ -18,6 +18,7 @@ from starlette.routing import Route
 from rebalancer.model.decisions.alerts import Received
 from rebalancer.model.decisions.ports import Inbox
 from rebalancer.model.errors import ConfigError, RebalancerError, UnsafeDataError
+from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.web.alerts import MAX_ALERTS, PayloadError, one_line, read_payload, select
 from rebalancer.web.http.auth import Auth, Denial
@@ -248,7 +249,7 @@ class _Endpoints:
 
     def _ask_for_cycle(self, body: bytes) -> Response:
         try:
-            wanted = msgspec.json.decode(body, type=_Trigger)
+            wanted = json_decoder(_Trigger).decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
             return error(400, f'expected {{"nodes": [NAME, ...], "strategy": NAME}}: {problem}')
         try:

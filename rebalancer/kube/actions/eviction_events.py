@@ -10,6 +10,7 @@ from rebalancer.kube.snapshot.lists import read_list
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.model.cluster.snapshot import Service
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome, PodAmount, TargetNode
+from rebalancer.model.notation.decoding import json_decoder
 
 EVENTS = Resource(group="events.k8s.io", version="v1", plural="events")
 EVICTION_ANNOTATION = "rebalancer.dev/eviction"
@@ -110,7 +111,7 @@ def _eviction(event: _Event) -> Eviction | None:
     if text is None:
         return None
     try:
-        data = msgspec.json.decode(text, type=EvictionData)
+        data = json_decoder(EvictionData).decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     # the server's time, in whole seconds: an annotation from the future would count for ever

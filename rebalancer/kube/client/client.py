@@ -17,6 +17,7 @@ from urllib3 import exceptions as broken
 from rebalancer.kube.client.auth import Credentials, find_credentials
 from rebalancer.kube.client.stream import READ_BYTES, LineStream
 from rebalancer.model.errors import ConnectError, UnsafeDataError
+from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.secrets import redacted
 
 T = TypeVar("T")
@@ -136,7 +137,7 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
 def status_of(body: bytes) -> Status:
     """The Status in an error's body; for a body of another kind (a proxy's), its first line as message."""
     try:
-        return msgspec.json.decode(redacted(body.decode("utf-8", "replace")), type=Status)
+        return json_decoder(Status).decode(redacted(body.decode("utf-8", "replace")))
     except (msgspec.DecodeError, RecursionError):
         # redacted before it is cut: half a secret isn't recognized
         lines = redacted(body.decode("utf-8", "replace")).strip().splitlines()
@@ -286,7 +287,7 @@ class ApiClient:
     def decode(self, body: bytes, kind: type[T], *, what: str) -> T:
         """Decode a JSON response. Raises UnsafeDataError when it has another form."""
         try:
-            return msgspec.json.decode(body, type=kind)
+            return json_decoder(kind).decode(body)
         except (msgspec.DecodeError, RecursionError) as error:
             raise UnsafeDataError(f"{self.server}: {what}: the answer can't be read: {error}") from None
 

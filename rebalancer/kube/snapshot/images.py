@@ -13,8 +13,9 @@ import numpy as np
 
 from rebalancer.kube.snapshot.records import ContainerImage
 from rebalancer.model.cluster.snapshot import NodeImages
+from rebalancer.model.notation.decoding import json_decoder
 
-_decode = msgspec.json.Decoder(ContainerImage).decode
+_decode = json_decoder(ContainerImage).decode
 
 
 class ImageTable:

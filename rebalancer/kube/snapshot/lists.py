@@ -22,6 +22,7 @@ from rebalancer.kube.client.client import JSON, RETRIED_STATUSES, AnswerLostErro
 from rebalancer.kube.snapshot.records import Page
 from rebalancer.model.decisions.ports import Progress
 from rebalancer.model.errors import UnsafeDataError
+from rebalancer.model.notation.decoding import JsonDecoder, json_decoder
 
 PAGE_SIZE = 500
 MAX_RESTARTS = 3
@@ -32,7 +33,7 @@ WATCH_METADATA_ONLY = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON
 _ITEMS, _NO_ITEMS = b'"items":', b'"items":[]}'
 _MOST_HEAD_BYTES = 4096
 """A continue token names one object: its namespace and name have at most 253 bytes each."""
-_HEADS = msgspec.json.Decoder(Page[msgspec.Raw])
+_HEADS = json_decoder(Page[msgspec.Raw])
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -93,7 +94,7 @@ def read_list_at(
     first_page: Callable[[C], None] | None = None,
 ) -> tuple[C, str]:
     """`read_list`, and the list's resourceVersion."""
-    decoder = msgspec.json.Decoder(Page[item])  # type: ignore[valid-type]
+    decoder = json_decoder(Page[item])  # type: ignore[valid-type]
 
     def attempt() -> tuple[C, str]:
         collected = collector()
@@ -115,7 +116,7 @@ def read_list_at(
 def _read_once(
     client: ApiClient,
     resource: Resource,
-    decoder: msgspec.json.Decoder[Page[Any]],
+    decoder: JsonDecoder[Page[Any]],
     collected: C,
     *,
     accept: str,

@@ -19,6 +19,7 @@ from rebalancer.model.cluster.annotations import is_kept
 from rebalancer.model.cluster.objects import PodTemplate, Volume
 from rebalancer.model.cluster.snapshot import Floats, PodTemplateTable
 from rebalancer.model.cluster.template_index import PodTemplateOutline
+from rebalancer.model.notation.decoding import json_decoder
 
 DEFAULT_GRACE_SECONDS = 30.0
 ANY_IP = "0.0.0.0"
@@ -173,7 +174,7 @@ class PodTemplates:
 
 def decode_template(blob: bytes) -> PodTemplate:
     """An interned template as a `PodTemplate`."""
-    template = msgspec.json.decode(blob, type=Template)
+    template = json_decoder(Template).decode(blob)
     containers, inits = template.containers or [], template.init_containers or []
     figures: Requests = effective_requests(
         containers=containers, init_containers=inits, pod_level=template.resources, overhead=template.overhead
@@ -217,7 +218,7 @@ class _Head(msgspec.Struct, array_like=True, gc=False):
     topology_spread_constraints: msgspec.Raw
 
 
-_head = msgspec.json.Decoder(_Head).decode
+_head = json_decoder(_Head).decode
 
 
 def outline_template(blob: bytes) -> PodTemplateOutline:

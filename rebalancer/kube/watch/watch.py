@@ -21,6 +21,7 @@ from rebalancer.kube.client.stream import LineStream
 from rebalancer.kube.snapshot.lists import METADATA_ONLY, WATCH_METADATA_ONLY, read_list_at
 from rebalancer.kube.snapshot.records import Versioned, WatchEvent, WatchStatus
 from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
+from rebalancer.model.notation.decoding import json_decoder
 
 SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600
 """Watches end at different times, so that not all reconnect at once."""
@@ -124,8 +125,8 @@ class Reflector(Generic[T, S]):
         self._chance = chance or random.Random()
         self._stopping = threading.Event()
         self._pause = pause or self._stopping.wait
-        self._decode_event = msgspec.json.Decoder(WatchEvent).decode
-        self._decode_item = msgspec.json.Decoder(item).decode
+        self._decode_event = json_decoder(WatchEvent).decode
+        self._decode_item = json_decoder(item).decode
         self._backoff = Backoff(self._chance)
         self._lock = threading.Lock()
         self._stream: LineStream | None = None
@@ -316,7 +317,7 @@ class Reflector(Generic[T, S]):
         assert self.store is not None
         try:
             self.store.apply(changes)
-            version = msgspec.json.decode(last, type=Versioned).metadata.resource_version
+            version = json_decoder(Versioned).decode(last).metadata.resource_version
         except (ValueError, msgspec.DecodeError, RecursionError) as error:
             raise self._unreadable("watch", error) from None
         if not version:
@@ -327,7 +328,7 @@ class Reflector(Generic[T, S]):
 
     def _ended(self, status: msgspec.Raw) -> Exception:
         """The error of an ERROR event."""
-        decoded = msgspec.json.decode(status, type=WatchStatus)
+        decoded = json_decoder(WatchStatus).decode(status)
         if decoded.code == 410:
             return _GoneError()
         text = f"{self._client.server}: watch {self._resource.rbac_name}: HTTP {decoded.code}: {decoded.message}"

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from rebalancer.lab.objects.errors import bad_request, expired
+from rebalancer.model.notation.decoding import json_decoder
 
 Obj = dict[str, Any]
 
@@ -46,7 +47,7 @@ class Pages:
     def next(self, token: str, *, limit: int) -> Page:
         """The page behind a continue token. Raises ApiError 400, 410."""
         try:
-            number, start = msgspec.json.decode(base64.urlsafe_b64decode(token), type=tuple[int, int])
+            number, start = json_decoder(tuple[int, int]).decode(base64.urlsafe_b64decode(token))
         except (binascii.Error, ValueError, msgspec.DecodeError):
             raise bad_request("continue key is not valid") from None
         if number not in self._open:

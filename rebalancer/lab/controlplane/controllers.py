@@ -6,8 +6,6 @@ A round checks everything; it is cheap and stateless. What follows the clock has
 
 from typing import Any
 
-import msgspec
-
 from rebalancer.lab.controlplane.deployments import run_deployment, update_deployment_status
 from rebalancer.lab.controlplane.owned import controller_of, create_pod, ready_count, set_status, terminate
 from rebalancer.lab.controlplane.stateful_sets import run_stateful_set
@@ -16,6 +14,7 @@ from rebalancer.lab.objects.disruption import is_finished, is_ready, is_terminat
 from rebalancer.lab.objects.store import Change, Store
 from rebalancer.model.cluster.match import labels_match, node_selector_matches, untolerated_taint
 from rebalancer.model.cluster.objects import NodeAffinity, Taint, Toleration
+from rebalancer.model.notation.decoding import convert
 
 Obj = dict[str, Any]
 
@@ -69,14 +68,14 @@ class Controllers:
         Not modelled: `tolerationSeconds`. Pods that tolerate a taint stay.
         """
         taints = {
-            node["metadata"]["name"]: msgspec.convert(found, tuple[Taint, ...])
+            node["metadata"]["name"]: convert(found, tuple[Taint, ...])
             for node in self._store.all("nodes")
             if (found := [each for each in node["spec"].get("taints") or () if each.get("effect") == "NoExecute"])
         }
         for pod in self._store.sorted("pods") if taints else ():
             here = taints.get(pod["spec"].get("nodeName") or "")
             if here and not is_terminating(pod) and not is_finished(pod):
-                tolerations = msgspec.convert(pod["spec"].get("tolerations") or [], tuple[Toleration, ...])
+                tolerations = convert(pod["spec"].get("tolerations") or [], tuple[Toleration, ...])
                 if untolerated_taint(tolerations, here) is not None:
                     terminate(self._store, self._log, pod)
 
@@ -191,11 +190,11 @@ def daemon_runs_on(pod_template: Obj, node: Obj, *, running: bool = False) -> bo
     if not labels_match(spec.get("nodeSelector") or {}, labels):
         return False
     affinity = (spec.get("affinity") or {}).get("nodeAffinity")
-    required = msgspec.convert(affinity, NodeAffinity).required if affinity else None
+    required = convert(affinity, NodeAffinity).required if affinity else None
     if required is not None and not node_selector_matches(required, labels, node["metadata"]["name"]):
         return False
-    tolerations = msgspec.convert(spec.get("tolerations") or [], tuple[Toleration, ...])
-    taints = msgspec.convert(node["spec"].get("taints") or [], tuple[Taint, ...])
+    tolerations = convert(spec.get("tolerations") or [], tuple[Toleration, ...])
+    taints = convert(node["spec"].get("taints") or [], tuple[Taint, ...])
     if running:
         taints = tuple(taint for taint in taints if taint.effect == "NoExecute")
     return untolerated_taint(tolerations, taints) is None

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import is_ready, is_terminating
 from rebalancer.lab.objects.store import Store
 from rebalancer.lab.scenarios.build import REQUESTS, complete_pod, pod_object
+from rebalancer.model.notation.decoding import json_decoder
 
 Obj = dict[str, Any]
 
@@ -42,7 +41,7 @@ def create_pod(
     pod["metadata"]["labels"].update(labels or {})
     recommended = (owner["metadata"].get("annotations") or {}).get(REQUESTS)
     if recommended:
-        pod["spec"] = with_requests(pod["spec"], msgspec.json.decode(recommended, type=dict[str, str]))
+        pod["spec"] = with_requests(pod["spec"], json_decoder(dict[str, str]).decode(recommended))
     if node:
         pod["spec"]["affinity"] = daemon_affinity(node)
     meta = store.create("pods", pod)["metadata"]

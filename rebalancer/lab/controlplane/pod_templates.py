@@ -8,10 +8,9 @@ then the overhead. A pod-level request replaces its containers'.
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from rebalancer.model.cluster.objects import Affinity, PodTemplate, SpreadConstraint, Toleration, Volume
 from rebalancer.model.cluster.snapshot import SCORED_DEFAULT_CPU_MILLICORES, SCORED_DEFAULT_MEMORY_BYTES
+from rebalancer.model.notation.decoding import convert
 from rebalancer.model.notation.quantity import parse_quantity
 
 Obj = dict[str, Any]
@@ -29,9 +28,9 @@ def template_of(labels: Mapping[str, str], spec: Obj) -> PodTemplate:
     return PodTemplate(
         labels=dict(labels),
         node_selector=spec.get("nodeSelector") or {},
-        affinity=msgspec.convert(affinity, Affinity) if affinity else None,
-        tolerations=msgspec.convert(spec.get("tolerations") or [], tuple[Toleration, ...]),
-        topology_spread=msgspec.convert(spec.get("topologySpreadConstraints") or [], tuple[SpreadConstraint, ...]),
+        affinity=convert(affinity, Affinity) if affinity else None,
+        tolerations=convert(spec.get("tolerations") or [], tuple[Toleration, ...]),
+        topology_spread=convert(spec.get("topologySpreadConstraints") or [], tuple[SpreadConstraint, ...]),
         volumes=tuple(_volume(each) for each in spec.get("volumes") or ()),
         host_ports=_host_ports([*containers, *(each for each in inits if _stays(each))]),
         cpu_request_millicores=round(requested.pop("cpu", 0.0) * 1000.0, 6),

@@ -17,6 +17,7 @@ from rebalancer.lab.controlplane.pod_templates import template_of
 from rebalancer.lab.objects.disruption import is_ready, is_terminating
 from rebalancer.model.cluster.objects import NodeSelector, PodTemplate, Taint
 from rebalancer.model.cluster.snapshot import PHASES, ClusterSnapshot, NodeImages, Nodes, Owner, Pods, PodTemplateTable
+from rebalancer.model.notation.decoding import convert
 from rebalancer.model.notation.quantity import parse_quantity
 from rebalancer.placement.scores import normalised
 
@@ -190,7 +191,7 @@ def _nodes(nodes: Sequence[Obj]) -> Nodes:
         unschedulable=np.array([bool(node["spec"].get("unschedulable")) for node in nodes], dtype=np.bool_),
         created=np.array([seconds_of(node["metadata"]["creationTimestamp"]) for node in nodes], dtype=np.float64),
         labels=tuple(node["metadata"].get("labels") or {} for node in nodes),
-        taints=tuple(msgspec.convert(node["spec"].get("taints") or [], tuple[Taint, ...]) for node in nodes),
+        taints=tuple(convert(node["spec"].get("taints") or [], tuple[Taint, ...]) for node in nodes),
         addresses=tuple(tuple(each["address"] for each in node["status"].get("addresses") or ()) for node in nodes),
         extended=tuple(
             {name: parse_quantity(str(value)) for name, value in each.items() if name not in _PLAIN}
@@ -225,7 +226,7 @@ def _claims(
         claim = volume["spec"].get("claimRef")
         required = (volume["spec"].get("nodeAffinity") or {}).get("required")
         if claim and required:
-            tied[claim["namespace"], claim["name"]] = msgspec.convert(required, NodeSelector)
+            tied[claim["namespace"], claim["name"]] = convert(required, NodeSelector)
     exclusive = frozenset(
         (claim["metadata"]["namespace"], claim["metadata"]["name"])
         for claim in others("persistentvolumeclaims")

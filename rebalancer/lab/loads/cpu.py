@@ -14,6 +14,7 @@ import numpy as np
 
 from rebalancer.model.cluster.snapshot import Floats
 from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.notation.decoding import json_decoder
 
 WOBBLE_PERIODS_SECONDS = (7919.0, 2477.0, 607.0)
 WOBBLE_WEIGHTS = (0.5, 0.3, 0.2)
@@ -119,7 +120,7 @@ def behaviour_of(pod: dict[str, Any]) -> Behaviour:
     if not text:
         return Behaviour()
     try:
-        return msgspec.json.decode(text, type=Behaviour)
+        return json_decoder(Behaviour).decode(text)
     except msgspec.DecodeError:
         return Behaviour()
 

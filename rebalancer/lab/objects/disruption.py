@@ -7,14 +7,13 @@ pkg/registry/core/pod/storage/eviction.go.
 import math
 from typing import Any
 
-import msgspec
-
 from rebalancer.lab.clock import seconds_of, timestamp
 from rebalancer.lab.objects.errors import ApiError, conflict
 from rebalancer.lab.objects.kinds import by_plural
 from rebalancer.lab.objects.store import Store
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.objects import LabelSelector
+from rebalancer.model.notation.decoding import convert
 
 Obj = dict[str, Any]
 
@@ -52,7 +51,7 @@ def budgets_of(store: Store, pod: Obj) -> list[Obj]:
 
 
 def _selector(pdb: Obj) -> LabelSelector | None:
-    return msgspec.convert(pdb["spec"]["selector"] or {}, LabelSelector) if "selector" in pdb["spec"] else None
+    return convert(pdb["spec"]["selector"] or {}, LabelSelector) if "selector" in pdb["spec"] else None
 
 
 def update_statuses(store: Store) -> None:

@@ -15,6 +15,7 @@ import yaml
 from rebalancer.lab.loads.cpu import CpuModel, MemoryModel
 from rebalancer.lab.scenarios.specs import NodeSpec, Spec, WorkloadSpec
 from rebalancer.lab.scenarios.steps import Step
+from rebalancer.model.notation.decoding import convert
 from rebalancer.model.notation.quantity import parse_quantity
 
 T = TypeVar("T")
@@ -111,7 +112,7 @@ def parse(text: bytes, source: str) -> Scenario:
 
 def _convert(fields: Mapping[str, Any], type_: type[T], source: str) -> T:
     try:
-        return msgspec.convert(_plain(fields), type_)
+        return convert(_plain(fields), type_)
     except msgspec.ValidationError as error:
         raise ScenarioError(f"{source}: {error}") from None
 

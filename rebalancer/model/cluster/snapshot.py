@@ -17,6 +17,7 @@ from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
 from rebalancer.model.cluster.objects import LabelSelector, NodeSelector, PodTemplate, Taint
 from rebalancer.model.cluster.quota import ResourceQuota
 from rebalancer.model.cluster.template_index import PodTemplateOutline, TemplateIndex
+from rebalancer.model.notation.decoding import json_decoder
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -200,7 +201,7 @@ class _OutlineAdded:
 
 
 def _added(blob: bytes) -> PodTemplate:
-    return msgspec.json.decode(blob[len(_ADDED) :], type=PodTemplate)
+    return json_decoder(PodTemplate).decode(blob[len(_ADDED) :])
 
 
 def _outline_of(template: PodTemplate) -> PodTemplateOutline:
@@ -209,7 +210,7 @@ def _outline_of(template: PodTemplate) -> PodTemplateOutline:
 
 
 def _from_json(blobs: list[bytes]) -> PodTemplateTable:
-    return PodTemplateTable(blobs, msgspec.json.Decoder(PodTemplate).decode)
+    return PodTemplateTable(blobs, json_decoder(PodTemplate).decode)
 
 
 REVISION_LABEL = "controller-revision-hash"

@@ -21,6 +21,7 @@ from rebalancer.model.cluster.scheduler import (
     SchedulerProfile,
 )
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.notation.decoding import convert
 from rebalancer.policy.document import Document
 from rebalancer.policy.kube_scheduler.args import (
     ARGS,
@@ -284,11 +285,11 @@ def _weighted(resources: Sequence[Resource]) -> tuple[tuple[str, int], ...]:
 def _node_affinity(given: AddedAffinity | None) -> NodeAffinity | None:
     if given is None:
         return None
-    return msgspec.convert(given.model_dump(by_alias=True, exclude_none=True), NodeAffinity)
+    return convert(given.model_dump(by_alias=True, exclude_none=True), NodeAffinity)
 
 
 def _constraint(given: DefaultConstraint) -> SpreadConstraint:
-    return msgspec.convert(given.model_dump(by_alias=True, exclude_none=True), SpreadConstraint)
+    return convert(given.model_dump(by_alias=True, exclude_none=True), SpreadConstraint)
 
 
 def _without_nulls(value: Any) -> Any:

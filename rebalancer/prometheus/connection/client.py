@@ -11,7 +11,6 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import requests
 from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
@@ -25,6 +24,7 @@ from tenacity import (
 from urllib3 import exceptions as broken
 
 from rebalancer.model.errors import ConfigError, ConnectError
+from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.secrets import redacted
 from rebalancer.policy.schema.usage import Prometheus
 from rebalancer.prometheus.connection import credentials
@@ -113,7 +113,7 @@ class PrometheusClient:
             return ""
         try:
             data = decode.envelope(self._accepted(reply, field="usage.prometheus.url").body).data
-            found = msgspec.json.decode(data, type=dict[str, Any]).get("version", "")
+            found = json_decoder(dict[str, Any]).decode(data).get("version", "")
         except (decode.BadAnswerError, *decode.UNDECODABLE) as error:
             raise self._connect_error(f"the response is not Prometheus': {error}") from None
         return str(found)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.cluster.snapshot import Floats
 from rebalancer.model.measured.history import Grid
+from rebalancer.model.notation.decoding import JsonDecoder, json_decoder, new_json_decoder
 from rebalancer.prometheus.promql.series import PodLabels, PodSeries, SharedPodSeries
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -132,7 +133,7 @@ def envelope(body: bytes) -> Envelope:
     Raises BadAnswerError when the bytes are no JSON, or JSON of another form.
     """
     try:
-        found = msgspec.json.decode(body, type=Envelope)
+        found = json_decoder(Envelope).decode(body)
     except UNDECODABLE as error:
         raise _undecodable(error) from None
     return msgspec.structs.replace(found, warnings=(*found.warnings, MARKED_PARTIAL)) if found.is_partial else found
@@ -214,9 +215,10 @@ class PodDecoder:
         line = msgspec.defstruct(
             "PodLine", [("metric", labels), ("values", msgspec.Raw, msgspec.Raw(b"[]"))], frozen=True, gc=False
         )
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[_PodSample])
-        self._series = SharedPodSeries(lambda raw: cast(PodLabels, _decoded(raw, labels)))
-        self._lines: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[line])  # type: ignore[valid-type]
+        of_labels: JsonDecoder[Any] = new_json_decoder(labels)
+        self._decoder = json_decoder(list[_PodSample])
+        self._series = SharedPodSeries(lambda raw: cast(PodLabels, _decoded_by(of_labels, raw)))
+        self._lines: JsonDecoder[Any] = new_json_decoder(list[line])  # type: ignore[valid-type]
 
     def vector(self, answer: Result) -> PodVector:
         """Raises BadAnswerError when it isn't a vector of numbers."""
@@ -252,18 +254,14 @@ def _undecodable(error: Exception) -> BadAnswerError:
 
 
 def _decoded(raw: msgspec.Raw, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except UNDECODABLE as error:
-        raise _undecodable(error) from None
+    return _decoded_by(json_decoder(kind), raw)
 
 
-def _decoded_by(decoder: msgspec.json.Decoder[Any], raw: msgspec.Raw) -> list[Any]:
+def _decoded_by(decoder: JsonDecoder[T], raw: msgspec.Raw) -> T:
     try:
-        found: list[Any] = decoder.decode(raw)
+        return decoder.decode(raw)
     except UNDECODABLE as error:
         raise _undecodable(error) from None
-    return found
 
 
 def _floats(texts: list[str]) -> Floats:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.cluster.objects import LabelSelector, Taint
+from rebalancer.model.notation.decoding import msgpack_decoder
 
 MAGIC = b"RBJ\x01"
 """The last byte is the version."""
@@ -172,7 +173,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a cycle has read since the entry before."""
 
 
-_decoder = msgspec.msgpack.Decoder(Entry)
+_decoder = msgpack_decoder(Entry)
 
 
 class Read(NamedTuple):

@@ -7,7 +7,6 @@ entries that it lies between. Pods are columns here too: seven days of 150,000 p
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +16,7 @@ from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.measured.history import STEP_SECONDS, DayBlock, date_of, slot_of
 from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.notation.figures import clock_time, counted
 from rebalancer.model.recordings.recorded_usage import days_before, recorded_usage
 from rebalancer.model.recordings.recording import (
@@ -343,7 +343,7 @@ class _State:
                 Owner(kind=each.kind, namespace=each.namespace, name=each.name, uid=each.uid, parent=each.parent)
                 for each in self._owners
             ),
-            pod_templates=PodTemplateTable(list(self._templates), msgspec.json.Decoder(PodTemplate).decode),
+            pod_templates=PodTemplateTable(list(self._templates), json_decoder(PodTemplate).decode),
             pods=pods,
             usage=recorded,
             readings=self._readings.recorded(nodes=node_of, pods=index_of),
