@@ -5,6 +5,7 @@ number the process kills itself with SIGKILL. Processes come from a fork server 
 each is a real one, and starts at once.
 """
 
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -27,6 +28,14 @@ from rebalancer.policy import load_policy
 from rebalancer.prometheus.readings import reader
 from rebalancer.store import SqlLedger, SqlRecords
 from rebalancer.store.ledger import ledger
+
+PRELOADED = (
+    "tests.e2e.programs",
+    "numpy.ma",  # np.unique imports it when it is first called
+    "rebalancer.kube.leader.lease",
+    "rebalancer.strategies.low_node_utilization",
+)
+"""What every run imports: the fork server does it once."""
 
 STEPS = {
     "begin: after",
@@ -128,6 +137,7 @@ def lay(fuse: Fuse) -> None:
 
 def run(job: Job) -> None:
     """The run, in the process that may die."""
+    faulthandler.enable()  # a fatal signal prints where each thread was: pytest shows it with a failure
     lay(Fuse(job.trace, job.kill_at))
     # one machine, one clock: at this speed two seconds without a CPU look like clocks that disagree
     reader.CLOCK_SLACK_SECONDS *= job.clock.speed
@@ -142,7 +152,7 @@ def run(job: Job) -> None:
 def begin(job: Job) -> ForkServerProcess:
     """Start it."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.e2e.programs"])
+    context.set_forkserver_preload(list(PRELOADED))
     process = context.Process(target=run, args=(job,))
     with _one_at_a_time:
         process.start()

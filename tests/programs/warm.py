@@ -7,6 +7,7 @@ spared: together they take longer than most commands.
 """
 
 import atexit
+import faulthandler
 import gc
 import importlib
 import json
@@ -199,6 +200,8 @@ def main() -> None:
     for module in pkgutil.walk_packages(rebalancer.__path__, "rebalancer."):
         if module.name != "rebalancer.__main__":
             importlib.import_module(module.name)
+    importlib.import_module("numpy.ma")  # np.unique imports it when it is first called
+    faulthandler.enable()  # of each process that is forked, too: a fatal signal prints where each thread was
     gc.collect()
     gc.freeze()  # the collector of a forked process leaves alone, and unwritten, what they share
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-c is for pytest
