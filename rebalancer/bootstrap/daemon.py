@@ -55,6 +55,10 @@ class DaemonResources:
     stack: ExitStack
     """Closed with the daemon."""
 
+    def leads(self) -> bool:
+        """Whether this replica may evict and has read the cluster."""
+        return self.leadership.holds() and self.cluster.synced()
+
     def database_problem(self) -> str:
         """Why the database can't be used; empty when it can."""
         try:

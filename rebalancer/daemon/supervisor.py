@@ -2,12 +2,26 @@
 
 import queue
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
 LOG = structlog.get_logger("rebalancer")
+
+
+@dataclass(slots=True, kw_only=True)
+class Heartbeat:
+    """The worker's last sign of life, by the machine's monotonic clock."""
+
+    stopping: threading.Event
+    at: float = field(default_factory=time.monotonic)
+
+    def beat(self) -> bool:
+        """A sign of life; whether the daemon is stopping."""
+        self.at = time.monotonic()
+        return self.stopping.is_set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,14 @@ One cycle at a time runs in a cluster. Requests that arrive meanwhile are merged
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.cycle.triggers.request import CycleRequest, RequestScope
 from rebalancer.model.decisions.plan import Trigger
+from rebalancer.model.errors import ConfigError
 from rebalancer.policy import RebalancerPolicy
 
 JITTER_SHARE = 0.1
@@ -102,3 +104,15 @@ class Timer:
         """Stop all jobs."""
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
+
+
+def manual_request(active: Active, nodes: Sequence[str], strategy: str | None) -> CycleRequest:
+    """A user's request for a cycle of these nodes, none for all. Raises ConfigError for an unknown node or strategy."""
+    have = [each.name for each in active.policy.strategies]
+    if strategy is not None and strategy not in have:
+        raise ConfigError(f"strategy: expected one of {', '.join(have)}, got {strategy}")
+    unknown = sorted(set(nodes) - active.context.cluster.snapshot().node_index.keys())
+    if unknown:
+        raise ConfigError(f"nodes: no node of this cluster is {', '.join(unknown)}")
+    scope = RequestScope(strategy=strategy, nodes=frozenset(nodes))
+    return CycleRequest(trigger=Trigger.MANUAL, scopes=frozenset({scope}))

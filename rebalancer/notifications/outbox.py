@@ -13,6 +13,7 @@ from rebalancer.policy.schema.notifications import Receiver
 
 LOG = structlog.get_logger("rebalancer")
 MAX_WAITING = 100
+POLL_SECONDS = 1.0
 SENT, FAILED, DROPPED = "sent", "failed", "dropped"
 
 
@@ -39,6 +40,11 @@ class Outbox:
             for receiver in self._receivers():
                 if each.event in receiver.events and not (each.repeated and receiver.alertmanager is None):
                     self._put(receiver, each)
+
+    def run(self) -> None:
+        """Send what waits until the program stops."""
+        while not self._stopping.is_set():
+            self.send_waiting(POLL_SECONDS)
 
     def send_waiting(self, seconds: float) -> None:
         """Wait up to `seconds` for a notification, then send all that wait. Once the program stops they are dropped.

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from rebalancer.daemon import journaling
-from rebalancer.daemon.journaling import JournalWriter
+from rebalancer.daemon.threads import journaling
+from rebalancer.daemon.threads.journaling import JournalWriter
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.alerts import AlertEpisode
 from rebalancer.model.decisions.eviction import Eviction

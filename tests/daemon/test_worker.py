@@ -19,8 +19,8 @@ from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.triggers.alert_requests import ActionableEpisode, with_alerts
 from rebalancer.cycle.triggers.request import CycleRequest, RequestScope
+from rebalancer.daemon.threads.worker import SHORTEST_NAP_SECONDS, Worker
 from rebalancer.daemon.triggers import TriggerQueue
-from rebalancer.daemon.worker import SHORTEST_NAP_SECONDS, Heartbeat, Worker
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.decisions.alerts import Alert, AlertEpisode, EpisodeState, Received, ThresholdOverride
 from rebalancer.model.decisions.eviction import Outcome
@@ -115,7 +115,6 @@ def around(
                 stopping=lambda: next_of(made.stopping),
                 done=lambda report, _: made.reports.append(report),
                 failed=lambda trigger, why: made.failures.append((trigger, why)),
-                heartbeat=Heartbeat(at=time.monotonic()),
                 dry_run=dry_run,
             )
             made = Around(lab=lab, worker=worker, queue=queue, inbox=inbox, state=episodes)
@@ -352,7 +351,7 @@ def test_a_database_whose_clock_is_behind_is_not_asked_without_a_pause(tmp_path:
     with around(tmp_path) as it:
         it.alert("warm-1")
         patience = Patience()
-        it.worker._queue = patience
+        it.worker.queue = patience
         it.stopping[:] = [False, True]
         it.worker.run()
         assert patience.waits == [SHORTEST_NAP_SECONDS]

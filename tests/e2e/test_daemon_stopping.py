@@ -20,9 +20,9 @@ SqlInbox.next_at = broken
 main()
 """
 IMPATIENT = """
-from rebalancer.daemon import serve
+from rebalancer.daemon import readiness
 from rebalancer.cli.main import main
-serve.DEAD_AFTER_SECONDS = 1.0
+readiness.DEAD_AFTER_SECONDS = 1.0
 main()
 """
 

@@ -12,7 +12,7 @@ from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.recordings.journal import journal_covers, recording_from_journal, stored_usage
 from rebalancer.bootstrap.recordings.replay import policy_run
 from rebalancer.cycle.context import NullProgress
-from rebalancer.daemon.journaling import JournalWriter
+from rebalancer.daemon.threads.journaling import JournalWriter
 from rebalancer.lab import Lab
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.alerts import AlertEpisode

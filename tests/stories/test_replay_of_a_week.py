@@ -19,7 +19,7 @@ from rebalancer.bootstrap.recordings.replay import policy_run
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.triggers.request import CycleRequest
-from rebalancer.daemon.journaling import JournalWriter
+from rebalancer.daemon.threads.journaling import JournalWriter
 from rebalancer.lab import CpuModel, Lab, NodeSpec, PdbSpec, Scenario, WorkloadSpec, node, workload
 from rebalancer.lab.scenarios.steps import RollOut
 from rebalancer.model.decisions.alerts import AlertEpisode

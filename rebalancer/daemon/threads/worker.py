@@ -46,58 +46,35 @@ MAX_LINES = 20
 
 
 @dataclass(slots=True, kw_only=True)
-class Heartbeat:
-    """Time of the worker's last sign of life, by the machine's monotonic clock."""
-
-    at: float
-
-    def beat(self) -> None:
-        self.at = time.monotonic()
-
-
 class Worker:
     """Runs cycles, on the leader only."""
 
-    def __init__(
-        self,
-        *,
-        queue: TriggerQueue,
-        inbox: Inbox,
-        active: Callable[[], Active],
-        leads: Callable[[], bool],
-        stopping: Callable[[], bool],
-        done: Callable[[CycleReport, float], None],
-        failed: Callable[[Trigger, str], None],
-        heartbeat: Heartbeat,
-        dry_run: bool = False,
-    ) -> None:
-        """`leads`: whether this replica may evict and has read the cluster. `done` receives each cycle's report and its
-        duration in seconds, also after an error; `failed` the trigger and error of a cycle that did not begin."""
-        self._queue = queue
-        self._inbox = inbox
-        self._active = active
-        self._leads = leads
-        self._stopping = stopping
-        self._done = done
-        self._failed = failed
-        self._heartbeat = heartbeat
-        self._dry_run = dry_run
-        self._passed = False
-        """Whether alerts went past a periodic request last. The next time they share its cycle."""
+    queue: TriggerQueue
+    inbox: Inbox
+    active: Callable[[], Active]
+    leads: Callable[[], bool]
+    """Whether this replica may evict and has read the cluster."""
+    stopping: Callable[[], bool]
+    done: Callable[[CycleReport, float], None]
+    """Receives each cycle's report and its duration in seconds, also after an error."""
+    failed: Callable[[Trigger, str], None]
+    """Receives the trigger and error of a cycle that did not begin."""
+    dry_run: bool = False
+    _passed: bool = False
+    """Whether alerts went past a periodic request last. The next time they share its cycle."""
 
     def run(self) -> None:
         """Run until `stopping`."""
-        while not self._stopping():
-            self._heartbeat.beat()
-            if not self._leads():
+        while not self.stopping():
+            if not self.leads():
                 time.sleep(0.1)
                 continue
             try:
-                request = self._queue.take(self._nap(), monotonic=time.monotonic)
-                if self._leads():
+                request = self.queue.take(self._nap(), monotonic=time.monotonic)
+                if self.leads():
                     self.work(request)
                 elif request is not None:
-                    self._queue.put(request)
+                    self.queue.put(request)
             except RebalancerError as error:
                 LOG.error("cycle failed", error=str(error))
                 self._rest(PAUSE_AFTER_ERROR_SECONDS)
@@ -108,22 +85,22 @@ class Worker:
 
         Raises RebalancerError if nothing could be observed; the request returns to the queue.
         """
-        if self._stopping():
+        if self.stopping():
             return None
-        active = self._active()
+        active = self.active()
         context, policy = active.context, active.policy
         try:
             try:
-                episodes = self._inbox.due(expire_after_seconds=policy.alerts.expire_after)
+                episodes = self.inbox.due(expire_after_seconds=policy.alerts.expire_after)
                 # alerts are read by the snapshot that the cycle decides on
                 snapshot = context.cluster.snapshot() if episodes else None
                 actionable = self._read(episodes, snapshot, context, policy) if snapshot is not None else []
             except RebalancerError as error:
-                self._failed(request.trigger if request else Trigger.ALERT, str(error))
+                self.failed(request.trigger if request else Trigger.ALERT, str(error))
                 raise
             if request is not None and actionable and request.trigger is Trigger.PERIODIC and not self._passed:
                 # an alert doesn't wait for a plan of the whole cluster
-                self._queue.put(request)
+                self.queue.put(request)
                 request, self._passed = None, True
             elif request is not None:
                 self._passed = False
@@ -131,7 +108,7 @@ class Worker:
             return None if merged is None else self._cycle(context, policy, merged, actionable, snapshot)
         except RebalancerError:
             if request is not None:
-                self._queue.put(request)
+                self.queue.put(request)
             raise
 
     def _cycle(
@@ -142,17 +119,17 @@ class Worker:
         actionable: list[ActionableEpisode],
         snapshot: ClusterSnapshot | None,
     ) -> CycleReport:
-        report = begin_report(context, policy, trigger=request.trigger, dry_run=self._dry_run)
+        report = begin_report(context, policy, trigger=request.trigger, dry_run=self.dry_run)
         with structlog.contextvars.bound_contextvars(cycle=report.id, trigger=str(request.trigger)):
             began = time.monotonic()
             try:
                 execute_cycle(context, policy, report, request=request, snapshot=snapshot)
-                record_results(self._inbox, actionable, report, now=context.clock.now())
+                record_results(self.inbox, actionable, report, now=context.clock.now())
             finally:
                 # reported after an error too: pods may have been evicted
                 took = time.monotonic() - began
                 _log(report, took)
-                self._done(report, took)
+                self.done(report, took)
         return report
 
     def _read(
@@ -169,20 +146,19 @@ class Worker:
         rejected = [each for each in read if isinstance(each, RejectedEpisode)]
         for reason, count in Counter(each.reason for each in rejected).most_common(MAX_LINES):
             LOG.warning("alerts rejected", reason=reason, alerts=count)
-        close_rejected(self._inbox, rejected, now=now)
+        close_rejected(self.inbox, rejected, now=now)
         return [each for each in read if isinstance(each, ActionableEpisode)]
 
     def _nap(self) -> float:
-        due = self._inbox.next_at()
+        due = self.inbox.next_at()
         if due is None:
             return LONGEST_NAP_SECONDS
         # the database's clock may be behind, so an alert that is due here may not be due there yet
-        return min(max(due - self._active().context.clock.now(), SHORTEST_NAP_SECONDS), LONGEST_NAP_SECONDS)
+        return min(max(due - self.active().context.clock.now(), SHORTEST_NAP_SECONDS), LONGEST_NAP_SECONDS)
 
     def _rest(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while not self._stopping() and time.monotonic() < end:
-            self._heartbeat.beat()
+        while not self.stopping() and time.monotonic() < end:
             time.sleep(0.1)
 
 

@@ -1,0 +1,66 @@
+"""Liveness and readiness of the daemon."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rebalancer.bootstrap.daemon import DaemonResources
+from rebalancer.bootstrap.wiring.active import Active
+from rebalancer.daemon.reload import PolicyFile
+from rebalancer.daemon.supervisor import Heartbeat
+from rebalancer.web.app import ReadyCheck
+
+DEAD_AFTER_SECONDS = 3600.0
+"""The worker beats at every move. Slow answers of the API server or Prometheus are no reason to end the process: the
+supervisor ends it when a thread dies."""
+
+OVERDUE_INTERVALS = 3.0
+"""A leader without a cycle for so many of the shortest interval, and a minute, is not ready."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Readiness:
+    """Checks of the daemon, for any thread."""
+
+    active: Callable[[], Active]
+    resources: DaemonResources
+    file: PolicyFile
+    heartbeat: Heartbeat
+    _cycle_due_since: float = field(default_factory=time.monotonic)
+    """End of the last cycle, or beginning of leadership (monotonic clock)."""
+
+    def cycle_done(self) -> None:
+        """A cycle has ended."""
+        self._cycle_due_since = time.monotonic()
+
+    def alive(self) -> bool:
+        """Whether the worker moves; that of a follower does too."""
+        return time.monotonic() - self.heartbeat.at < DEAD_AFTER_SECONDS
+
+    def checks(self) -> list[ReadyCheck]:
+        """The daemon is ready when all are ok."""
+        cluster, leadership = self.resources.cluster, self.resources.leadership
+        ages = cluster.ages()
+        oldest = max(ages, key=lambda kind: ages[kind], default="")
+        database = self.resources.database_problem()
+        updated = cluster.problem() or f"{oldest} last updated {ages.get(oldest, 0.0):.0f}s ago"
+        # a follower is ready: it accepts alerts
+        leader = "leader" if leadership.holds() else leadership.waiting_for
+        return [
+            ReadyCheck("cache", cluster.synced(), updated),
+            ReadyCheck("database", not database, database),
+            ReadyCheck("lease", not leadership.prevented, leader),
+            self._cycles_check(),
+            ReadyCheck("policy", True, self.file.reloads.error or "active"),
+            ReadyCheck("stopping", not self.heartbeat.stopping.is_set(), ""),
+        ]
+
+    def _cycles_check(self) -> ReadyCheck:
+        """Whether cycles come when they are due, on the leader."""
+        if not self.resources.leadership.holds():
+            self._cycle_due_since = time.monotonic()
+            return ReadyCheck("cycles", True, "none on a follower")
+        interval = min((each.interval for each in self.active().policy.strategies), default=float("inf"))
+        ago = time.monotonic() - self._cycle_due_since
+        ok = ago <= OVERDUE_INTERVALS * interval + 60.0
+        return ReadyCheck("cycles", ok, f"the last one ended {ago:.0f}s ago, one is due every {interval:.0f}s")

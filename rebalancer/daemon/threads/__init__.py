@@ -1,0 +1,1 @@
+"""Threads of the daemon, a class each: what it needs, and `run` until the daemon stops."""
