@@ -27,7 +27,7 @@ from rebalancer.kube.client.client import ApiClient
 from rebalancer.policy import load_policy
 from rebalancer.prometheus.readings import reader
 from rebalancer.store import SqlLedger, SqlRecords
-from rebalancer.store.ledger import ledger
+from rebalancer.store.ledger import outcomes, reconcile, reservations
 
 PRELOADED = (
     "tests.e2e.programs",
@@ -126,10 +126,13 @@ def lay(fuse: Fuse) -> None:
     fuse.wrap(SqlRecords, "finish", before="finish: before", after="finish: after")
     fuse.wrap(SqlLedger, "reserve_all", before="reserve: before", after="reserve: after")
     # both inside of the transaction: nothing is committed yet
-    fuse.wrap(ledger, "lock_scopes", after="reserve: scopes locked")
-    fuse.wrap(ledger, "add_entries", after="reserve: rows written")
+    fuse.wrap(reservations, "lock_scopes", after="reserve: scopes locked")
+    fuse.wrap(reservations, "add_entries", after="reserve: rows written")
     fuse.wrap(SqlLedger, "outcomes", before="outcome: before", after="outcome: after")
-    fuse.wrap(ledger, "change_eviction", after="outcome: row written", only=lambda *_, **values: "outcome" in values)
+    for module in (outcomes, reconcile):
+        fuse.wrap(
+            module, "change_eviction", after="outcome: row written", only=lambda *_, **values: "outcome" in values
+        )
     fuse.wrap(KubeEvictor, "evict", before="evict: before", after="evict: after")
     fuse.wrap(KubeEvictor, "_reread", after="evict: pod read again")
     fuse.wrap(ApiClient, "send", after="evict: call answered", only=lambda *args, **_: args[2].endswith("/eviction"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rebalancer.model.decisions.limits import Denied, Scope
 from rebalancer.model.errors import ConnectError
 from rebalancer.store import open_engine
-from rebalancer.store.ledger import ledger, round_trip
+from rebalancer.store.ledger import reservations, round_trip
 from tests.store.builders import GLOBAL, in_flight, rate, spacing
 from tests.store.readers import counted_times, fullest_window, in_flight_now, raw_connection, read_rows
 from tests.store.scenarios.ledger_cluster import Cluster
@@ -31,13 +31,13 @@ def opened(newest_postgres_url):
 @pytest.fixture
 def in_steps(monkeypatch):
     """How often a reservation was counted in steps."""
-    counted, original = [], ledger.count
+    counted, original = [], reservations.count
 
     def count(*arguments, **named):
         counted.append(1)
         return original(*arguments, **named)
 
-    monkeypatch.setattr(ledger, "count", count)
+    monkeypatch.setattr(reservations, "count", count)
     return counted
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.limits import Denied, Scope
 from rebalancer.model.errors import ConnectError, UnsafeDataError
-from rebalancer.store.ledger import ledger
+from rebalancer.store.ledger import outcomes
 from tests.store.builders import GLOBAL, build_eviction, build_scopes, in_flight, rate, spacing
 from tests.store.readers import counted_times, cycle_report, fullest_window, in_flight_now, read_rows
 from tests.store.scenarios.ledger_cluster import Cluster
@@ -73,14 +73,14 @@ def test_outcomes_that_go_together_refund_what_did_not_happen(url, blue):
 
 def test_outcomes_that_were_not_written_are_still_counted_all_of_them(url, blue, monkeypatch):
     _, made = reserve_all(blue, *[("web", rate(GLOBAL, 9))] * 3)
-    change, left = ledger.change_eviction, iter(range(1))
+    change, left = outcomes.change_eviction, iter(range(1))
 
     def fails(*arguments, **values):
         if next(left, None) is None:
             raise ConnectError("the database is away")
         change(*arguments, **values)
 
-    monkeypatch.setattr(ledger, "change_eviction", fails)
+    monkeypatch.setattr(outcomes, "change_eviction", fails)
     for each in made:
         each.outcome = Outcome.REFUSED
     with pytest.raises(ConnectError):

@@ -5,14 +5,14 @@ Pauses, eviction backoff, ready replicas of each cluster, and the global limits 
 
 from collections.abc import Callable, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Connection, Engine, case, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, update
 
-from rebalancer.model.decisions.limits import SCOPE_KINDS, EvictionBackoff, Pause, RemoteReadiness, Scope
-from rebalancer.model.decisions.ports import Clock
-from rebalancer.store.db.dialect import read_clock, upsert
+from rebalancer.model.decisions.limits import EvictionBackoff, Pause, RemoteReadiness, Scope
+from rebalancer.store.db.dialect import upsert
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CLUSTER_LIMITS, EVICTION_BACKOFFS, PAUSES, READY_REPORTS
 from rebalancer.store.ledger.counting import as_pause, hold_scopes, in_force
+from rebalancer.store.ledger.part import LedgerPart
 
 _ASKED_AT_ONCE = 1000
 
@@ -20,28 +20,8 @@ PUBLISHED_SECONDS = 86_400.0
 """A cluster that has published nothing for so long takes part in no global percentage: it may be gone."""
 
 
-class OperatorState:
-    """State of one cluster in the shared database. Each method is one transaction; all raise ConfigError, ConnectError.
-
-    Times are seconds since the epoch, by the database's clock unless a `clock` replaces it.
-    """
-
-    def __init__(self, *, engine: Engine, cluster: str, clock: Clock | None = None) -> None:
-        """The caller disposes of the engine."""
-        self._engine = engine
-        self._cluster = cluster
-        self._clock = clock
-        self._sequence = 0
-        """Number of the cluster's last reservation that this process has seen; 0 = none."""
-        self.cluster_uid = ""
-        """UID of the Kubernetes cluster that this process evicts in; empty = not known."""
-
-    def now(self) -> float:
-        """The ledger's clock: seconds since the epoch."""
-        return read(self._engine, self._now)
-
-    def _now(self, connection: Connection) -> float:
-        return read_clock(connection, self._clock)
+class OperatorState(LedgerPart):
+    """Pauses, backoffs, and what clusters publish to each other."""
 
     # -- pauses -------------------------------------------------------------------------------------------------------
 
@@ -85,11 +65,6 @@ class OperatorState:
 
         return read(self._engine, work)
 
-    def _ours(self, kind: ColumnElement[str], key: ColumnElement[str]) -> ColumnElement[bool]:
-        """Scopes of this cluster, and those that all clusters share."""
-        shared, prefix = [each for each, facts in SCOPE_KINDS.items() if not facts.in_cluster], f"{self._cluster}/"
-        return or_(kind.in_(shared), key == self._cluster, func.substr(key, 1, len(prefix)) == prefix)
-
     # -- moves that did not help --------------------------------------------------------------------------------------
 
     def back_off(
@@ -131,12 +106,6 @@ class OperatorState:
             )
 
         return write(self._engine, work)
-
-    def _end_backoffs(self, connection: Connection, service_identities: Sequence[str], *, node: str) -> None:
-        rows = EVICTION_BACKOFFS.c
-        these = (rows.cluster == self._cluster, rows.service_identity.in_(service_identities), rows.node == node)
-        if service_identities:
-            connection.execute(delete(EVICTION_BACKOFFS).where(*these))
 
     def backoffs(self) -> list[EvictionBackoff]:
         """Backoffs of this cluster that have not expired, by service and node."""

@@ -4,8 +4,14 @@ The process died around the call, or the call timed out. An evicted pod is gone,
 name. Until it is reconciled such an eviction counts; a pod that is alive refunds it.
 """
 
+from sqlalchemy import Connection, select
+
 from rebalancer.model.decisions.eviction import Eviction, Outcome
-from rebalancer.model.decisions.ports import PodState
+from rebalancer.model.decisions.ports import ClusterReader, PodState
+from rebalancer.store.db.engine import write
+from rebalancer.store.db.tables import EVICTIONS
+from rebalancer.store.ledger.part import LedgerPart
+from rebalancer.store.ledger.rows import UNRECONCILED, change_eviction, eviction_row, read_evictions
 
 CALL_GRACE_SECONDS = 60.0
 """An eviction call may be in progress for so long after it was recorded."""
@@ -24,3 +30,55 @@ def reconciled_outcome(eviction: Eviction, pod: PodState | None) -> tuple[Outcom
     if eviction.outcome is Outcome.UNKNOWN:
         return Outcome.FAILED, "the call without an answer did not evict it: the pod is alive"
     return Outcome.FAILED, "the call was never made or was refused: the pod is alive"
+
+
+class Reconciliation(LedgerPart):
+    """Reconciles evictions without an outcome."""
+
+    def unreconciled(self) -> list[Eviction]:
+        """Evictions of this cluster whose outcome is not known, oldest first."""
+        rows = EVICTIONS.c
+        query = select(EVICTIONS).where(rows.cluster == self._cluster, UNRECONCILED).order_by(rows.id)
+        return read_evictions(self._engine, query)
+
+    def reconcile_outcomes(self, reader: ClusterReader) -> list[Eviction]:
+        """Reconcile evictions without an outcome with the API server's state now; those whose outcome is known now.
+
+        Hold the lease: another process's call in progress looks like one of a process that died. A pod that is alive
+        proves nothing for CALL_GRACE_SECONDS after the record. An outcome that another process has written meanwhile
+        stays: this one may have been stopped, and lost the lease. One small query while there is nothing to reconcile.
+        Raises ConnectError also for the API server; evictions that were not reached stay as they are, and counted.
+        """
+        found = self.unreconciled()
+        if not found:
+            return []
+        now = self.now()  # before the pods are read: a process may be stopped in between
+        states = reader.pod_states(sorted({(each.namespace, each.pod) for each in found}))
+        out = []
+        for each in found:
+            pod = states.get((each.namespace, each.pod))
+            outcome, detail = reconciled_outcome(each, pod)
+            if outcome is Outcome.FAILED and now - each.planned_at < CALL_GRACE_SECONDS:
+                continue
+            was, each.outcome, each.detail = each.outcome, outcome, detail
+            each.in_background = pod is not None and pod.uid == each.uid and pod.eviction_in_progress
+            if self._reconcile(each, was=was):
+                out.append(each)
+        return out
+
+    def _reconcile(self, eviction: Eviction, *, was: Outcome) -> bool:
+        """Whether the row had this outcome until now."""
+        record = eviction.record
+        assert record is not None
+
+        def work(connection: Connection) -> bool:
+            row = select(EVICTIONS.c.outcome).where(EVICTIONS.c.id == record).with_for_update()
+            if connection.execute(row).scalar() != was.value:
+                return False
+            eviction.reconciled_at = self._now(connection)
+            known = eviction_row(eviction)
+            values = {column: known[column] for column in ("outcome", "detail", "reconciled_at", "in_background")}
+            change_eviction(connection, record, cluster=self._cluster, **values)
+            return True
+
+        return write(self._engine, work)
