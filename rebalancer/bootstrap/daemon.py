@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.bootstrap.wiring.active import Active, with_loops
+from rebalancer.bootstrap.wiring.active import Active, active_of
 from rebalancer.bootstrap.wiring.adapters import (
     client_of,
     lease_lock,
@@ -18,15 +18,13 @@ from rebalancer.bootstrap.wiring.adapters import (
 from rebalancer.bootstrap.wiring.database import create_database, records_of
 from rebalancer.bootstrap.wiring.history import history_keepers
 from rebalancer.cycle.context import NullProgress, SystemClock
-from rebalancer.evaluation.loop import EvaluationLoop
-from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.kube.actions.events import KubeEvents
 from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.leader.leadership import Leadership
 from rebalancer.kube.leader.lease import Sighting
 from rebalancer.kube.watch.cache import WatchedCluster
-from rebalancer.model.decisions.ports import Clock
+from rebalancer.model.decisions.ports import Clock, UsageReader
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.recordings.journal import Journal
 from rebalancer.policy import RebalancerPolicy
@@ -100,40 +98,26 @@ class DaemonResources:
         if policy.usage.source != "MetricsServer":
             slo_reader = PrometheusSlo(policy.usage, policy.effect.hot_node_slo)
             own.callback(slo_reader.close)
-        evaluation = EvaluationLoop(
-            policy=policy,
-            cluster=self.cluster,
-            usage=usage_of(instant, self.client, clock, progress, own, beside=context.usage),
-            effect=self.effect,
-            forecasts=self.forecasts,
-            ledger=self.ledger,
-            standard=slo_reader,
-            clock=clock,
-            stopping=stopping,
-        )
-        instant_usage = usage_of(instant, self.client, clock, progress, own, beside=context.usage)
-        forecast_loop = None
+        keepers = None
         if policy.forecast.mode != "Off":
             keepers = own.enter_context(
                 history_keepers(policy, self.settings, progress=progress, clock=clock, stopping=stopping)
             )
-            forecast_loop = ForecastLoop(
-                policy=policy,
-                keepers=keepers,
-                clock=clock,
-                ledger=self.ledger,
-                records=self.forecasts,
-                outcomes=self.outcomes,
-                own_pod=self.settings.own_pod,
-            )
-        return Active(
-            policy=policy,
-            context=with_loops(replace(context, cluster=self.cluster), evaluation=evaluation, forecasts=forecast_loop),
-            forecast_loop=forecast_loop,
-            instant_usage=instant_usage,
-            evaluation=evaluation,
-            close=own.close,
+
+        def other_reader() -> UsageReader:
+            return usage_of(instant, self.client, clock, progress, own, beside=context.usage)
+
+        active = active_of(
+            policy,
+            replace(context, cluster=self.cluster),
+            self.records,
+            keepers=keepers,
+            usage=other_reader(),
+            standard=slo_reader,
+            outcomes=self.outcomes,
+            stopping=stopping,
         )
+        return replace(active, instant_usage=other_reader(), close=own.close)
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def _with_kept_history(
     if not folder.is_dir():
         none = f"planned without a forecast: no usage history in {folder} (`rebalancer forecast` fills it)"
         return replace(context, forecast_basis=lambda _now: none)
-    from rebalancer.bootstrap.wiring.active import with_loops
+    from rebalancer.bootstrap.wiring.active import acting_on
     from rebalancer.bootstrap.wiring.history import history_keepers
     from rebalancer.forecasting.loop import ForecastLoop
     from rebalancer.forecasting.outcomes import OutcomeKeeper
@@ -131,7 +131,7 @@ def _with_kept_history(
         reads_history=False,
     )
     context = replace(context, forecast_basis=lambda now: _basis(forecast_loop, folder, now))
-    return with_loops(context, forecasts=forecast_loop)
+    return acting_on(context, forecast_loop)
 
 
 def _basis(forecast_loop: "ForecastLoop", folder: Path, now: float) -> str:

@@ -13,13 +13,11 @@ from rebalancer.bootstrap.commands.contexts import read_cluster
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.recordings.journal import journal_covers, recording_from_journal, stored_usage
 from rebalancer.bootstrap.recordings.recording import read_recording
-from rebalancer.bootstrap.wiring.active import with_loops
+from rebalancer.bootstrap.wiring.active import active_of
 from rebalancer.bootstrap.wiring.adapters import scheduler_of
 from rebalancer.bootstrap.wiring.database import create_database, records_of
 from rebalancer.cycle.context import CycleContext, NullProgress, SystemClock
 from rebalancer.cycle.soft_taints import SoftTaintController
-from rebalancer.evaluation.loop import EvaluationLoop
-from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.decisions.ports import Ledger, Progress, Records
 from rebalancer.model.recordings.recording import Recording
@@ -81,13 +79,12 @@ def policy_run(
             stored, lease = records.ledger(clock=clock), ReplayLease()
             stored.fence(lease.term)
             remembered = Remembered(stored, records)
-            ledger = cast("Ledger", remembered)
             context = CycleContext(
                 cluster=ReplayedCluster(cluster),
                 usage=ReplayedUsage(cluster, policy.usage, errors),
                 evictor=ReplayedEvictor(cluster),
                 records=cast("Records", remembered),
-                ledger=ledger,
+                ledger=cast("Ledger", remembered),
                 lease=lease,
                 clock=clock,
                 progress=NullProgress(),
@@ -95,27 +92,16 @@ def policy_run(
                 soft_taint_controller=SoftTaintController(taints=ReplayedTaints(cluster)),
                 planning_seconds=math.inf,
             )
-            evaluation = EvaluationLoop(
-                policy=policy,
-                cluster=context.cluster,
-                usage=context.usage,
-                effect=records.effect(),
-                forecasts=records.forecasts(),
-                ledger=ledger,
-                standard=None,
-                clock=clock,
-                quiet=True,
-                slo=False,
-            )
-            forecasts = None
-            if policy.forecast.mode == "Act":
-                forecasts = ForecastLoop(policy=policy, keepers=keepers_of(cluster, clock), clock=clock, ledger=ledger)
+            keepers = keepers_of(cluster, clock) if policy.forecast.mode == "Act" else None
+            active = active_of(policy, context, records, keepers=keepers)
+            evaluation = active.evaluation
+            assert evaluation is not None
             yield PolicyRun(
                 cluster=cluster,
-                context=with_loops(context, evaluation=evaluation, forecasts=forecasts),
+                context=active.context,
                 policy=policy,
                 evaluate=lambda: evaluation.turn() if remembered.evicts else (),
-                forecasts=forecasts,
+                forecasts=active.forecast_loop,
             )
 
 

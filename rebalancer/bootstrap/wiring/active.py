@@ -1,13 +1,17 @@
 """The active policy and everything that was built for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from rebalancer.cycle.context import CycleContext
 from rebalancer.evaluation.loop import EvaluationLoop
+from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.forecasting.loop import ForecastLoop
+from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.model.decisions.ports import UsageReader
+from rebalancer.model.measured.slo import SloReader
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.store import SqlRecords
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,18 +30,60 @@ class Active:
     """Closes the adapters of this policy."""
 
 
-def with_loops(
-    context: CycleContext, *, evaluation: EvaluationLoop | None = None, forecasts: ForecastLoop | None = None
-) -> CycleContext:
-    """The context of cycles that learn from the assessments of `evaluation` and act on `forecasts`."""
-    if evaluation is not None:
-        context = replace(context, effect=evaluation.effect, feedback=lambda: evaluation.feedback)
-    if forecasts is not None:
-        context = replace(
-            context,
-            peaks=forecasts.peaks,
-            service_day_profiles=forecasts.service_day_profiles,
-            memory_leaks=forecasts.memory_leaks,
-            record_usage=forecasts.record_usage,
+def active_of(
+    policy: RebalancerPolicy,
+    context: CycleContext,
+    records: SqlRecords,
+    *,
+    keepers: Mapping[str, HistoryKeeper] | None,
+    usage: UsageReader | None = None,
+    standard: SloReader | None = None,
+    outcomes: OutcomeKeeper | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Active:
+    """The policy with its evaluation loop and, with `keepers` of the history, its forecast loop.
+
+    `usage`: the reader of assessments, which run beside the cycles; None = the cycles' own. `outcomes`: of earlier
+    forecasts; None in a replay, which logs no assessment, evaluates no hot-node SLO and records no forecast.
+    """
+    assert context.ledger is not None
+    forecasts, replayed = records.forecasts(), outcomes is None
+    evaluation = EvaluationLoop(
+        policy=policy,
+        cluster=context.cluster,
+        usage=usage or context.usage,
+        effect=records.effect(),
+        forecasts=forecasts,
+        ledger=context.ledger,
+        standard=standard,
+        clock=context.clock,
+        stopping=stopping,
+        quiet=replayed,
+        slo=not replayed,
+    )
+    forecast_loop = None
+    if keepers is not None:
+        forecast_loop = ForecastLoop(
+            policy=policy,
+            keepers=keepers,
+            clock=context.clock,
+            ledger=context.ledger,
+            records=None if replayed else forecasts,
+            outcomes=outcomes,
+            own_pod=context.own_pod,
         )
-    return context
+    context = replace(context, effect=evaluation.effect, feedback=lambda: evaluation.feedback)
+    if forecast_loop is not None:
+        context = acting_on(context, forecast_loop)
+    return Active(policy=policy, context=context, forecast_loop=forecast_loop, evaluation=evaluation)
+
+
+def acting_on(context: CycleContext, forecasts: ForecastLoop) -> CycleContext:
+    """The context of cycles that act on `forecasts`."""
+    return replace(
+        context,
+        peaks=forecasts.peaks,
+        service_day_profiles=forecasts.service_day_profiles,
+        memory_leaks=forecasts.memory_leaks,
+        record_usage=forecasts.record_usage,
+    )
