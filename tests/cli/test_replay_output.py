@@ -116,7 +116,7 @@ def test_csv_has_a_row_for_each_run() -> None:
 def test_an_interrupted_run_gives_all_figures_until_it_ended() -> None:
     partial = a_run(evictions=14, until=START + 36 * HOUR)
     replay, summary = summary_of(a_replay(partial), when)
-    assert summary.interrupted
+    assert summary.replayed.interrupted
     assert {line.until for line in summary.runs} == {START + 36 * HOUR}
     assert [line.hot_node_hours for line in summary.runs] == [12.0, 2.0]
     assert replay.as_recorded.hot_minutes.shape[1] == 36 * 12

@@ -44,9 +44,10 @@ def when(at: float) -> str:
 
 def print_replay(console: Console, summary: ReplaySummary, *, wide: bool = False) -> None:
     """All tables of a replay, its sentences first. `wide`: every row."""
-    between = f"{when(summary.since)} to {when(summary.until)}"
-    print_paragraph(console, f"Replay of cluster {summary.cluster}:", between)
-    size = f"{counted(summary.nodes, 'node')}, {counted(summary.pods, 'pod')}, from {summary.source}."
+    replayed = summary.replayed
+    between = f"{when(replayed.since)} to {when(replayed.until)}"
+    print_paragraph(console, f"Replay of cluster {replayed.cluster}:", between)
+    size = f"{counted(replayed.nodes, 'node')}, {counted(replayed.pods, 'pod')}, from {replayed.source}."
     print_paragraph(console, "", size)
     print_notes(console, summary.notes)
     policies = summary.of_policies

@@ -8,12 +8,13 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.measured.history import STEP_SECONDS
-from rebalancer.model.notation.document import Amount, Count, Instant
+from rebalancer.model.notation.document import INLINE, Amount, Count, Instant
 from rebalancer.model.reason import Reason
 from rebalancer.model.recordings.replay import HOUR_MINUTES, Grid32, Replay, ReplayedCycle, ReplayRun
 from rebalancer.replay.comparison.variants import cheapest, frontier, read_goal
@@ -133,8 +134,8 @@ class GoalLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaySummary:
-    """A replay: recorded days of a cluster, simulated again under other policies."""
+class Replayed:
+    """What was replayed."""
 
     cluster: str
     source: str
@@ -147,6 +148,13 @@ class ReplaySummary:
     nodes: Count
     pods: Count
     seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySummary:
+    """A replay: recorded days of a cluster, simulated again under other policies."""
+
+    replayed: Annotated[Replayed, INLINE]
     measured_hot_node_hours: Amount
     """As recorded, not simulated."""
     error: float
@@ -247,22 +255,24 @@ def summary_of(
     notes += [f"{run.label}: interrupted at {when(run.until)}, left out" for run in early if run.label not in kept]
     missing = [label for label in replay.parts if label not in {run.label for run in replay.runs}]
     notes += [f"{label}: interrupted before all of it began, left out" for label in missing]
-    return same, replace(_summarised(same, goal), interrupted=bool(early or missing), notes=tuple(notes))
+    return same, _summarised(same, goal, interrupted=bool(early or missing), notes=tuple(notes))
 
 
-def _summarised(replay: Replay, goal: str) -> ReplaySummary:
+def _summarised(replay: Replay, goal: str, *, interrupted: bool, notes: tuple[str, ...]) -> ReplaySummary:
     runs = all_runs(replay)
     best = {run.label for run in frontier(runs, end=replay.end)}
     places = {node: number for number, node in enumerate(replay.nodes)}
     return ReplaySummary(
-        cluster=replay.cluster,
-        source=replay.source,
-        since=replay.start,
-        until=replay.end,
-        interrupted=False,
-        nodes=len(replay.nodes),
-        pods=replay.pods,
-        seed=replay.seed,
+        replayed=Replayed(
+            cluster=replay.cluster,
+            source=replay.source,
+            since=replay.start,
+            until=replay.end,
+            interrupted=interrupted,
+            nodes=len(replay.nodes),
+            pods=replay.pods,
+            seed=replay.seed,
+        ),
         measured_hot_node_hours=replay.measured_hot_node_minutes / HOUR_MINUTES,
         error=replay.error,
         runs=tuple(_line(run, on_frontier=run.label in best) for run in runs),
@@ -273,7 +283,7 @@ def _summarised(replay: Replay, goal: str) -> ReplaySummary:
         gaps=tuple(GapLine(text=each.text, pods=each.pods) for each in replay.gaps),
         goal=_goal_line(replay, goal) if goal else None,
         policies={run.label: replay.parts.get(run.label, "") for run in replay.runs},
-        notes=(),
+        notes=notes,
     )
 
 
