@@ -53,7 +53,7 @@ class OpenBreaker:
 class Feedback:
     """What later plans use."""
 
-    give_up: tuple[IneffectiveMove, ...] = ()
+    ineffective: tuple[IneffectiveMove, ...] = ()
     """New ones, each to be recorded once."""
     open_breakers: Mapping[str, OpenBreaker]
     """By pool; those still open."""
@@ -69,10 +69,10 @@ def feedback(
     breaker: EffectivenessBreaker,
     now: float,
 ) -> Feedback:
-    """From `new` assessments and `known` ones before them; `moved` are their evictions."""
+    """From `new` assessments and `earlier` ones; `moved` are their evictions."""
     known = _by_key((*earlier, *new))
     return Feedback(
-        give_up=tuple(ineffective_moves(new, known, moved)),
+        ineffective=tuple(ineffective_moves(new, known, moved)),
         open_breakers=open_breakers(known, breaker, now=now),
         relief_factor=relief_factors(known),
     )
@@ -87,7 +87,7 @@ def ineffective_moves(
         services.setdefault((one.cycle, one.node), set()).add(one.service_identity)
     just_now = {_key(each) for each in new}
     history: dict[tuple[str, str, str], list[Assessment]] = {}
-    for each in sorted(_taught(known), key=lambda one: (one.last_eviction_at, one.cycle)):
+    for each in sorted(_counted(known), key=lambda one: (one.last_eviction_at, one.cycle)):
         if _was_hot(each) and (each.outcome in INEFFECTIVE_OUTCOMES or each.outcome is Outcome.COOLED):
             for service in services.get((each.cycle, each.node), ()):
                 history.setdefault((service, each.node, each.resource), []).append(each)
@@ -151,12 +151,12 @@ def relief_ratio(made: Assessment) -> float | None:
 def _by_pool(known: Sequence[Assessment]) -> dict[str, list[Assessment]]:
     """Those that count, oldest first."""
     out: dict[str, list[Assessment]] = {}
-    for each in sorted(_taught(known), key=lambda one: (one.assessed_at or 0.0, one.last_eviction_at, one.node)):
+    for each in sorted(_counted(known), key=lambda one: (one.assessed_at or 0.0, one.last_eviction_at, one.node)):
         out.setdefault(each.pool, []).append(each)
     return out
 
 
-def _taught(known: Sequence[Assessment]) -> list[Assessment]:
+def _counted(known: Sequence[Assessment]) -> list[Assessment]:
     return [
         each
         for each in known

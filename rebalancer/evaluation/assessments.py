@@ -211,7 +211,7 @@ def derive_feedback(
 
 def remember(ledger: Ledger, learned: Feedback, policy: RebalancerPolicy) -> None:
     """Record the new backoffs. Raises ConnectError."""
-    for each in learned.give_up:
+    for each in learned.ineffective:
         ledger.back_off(
             service_identity=each.service_identity,
             node=each.node,

@@ -71,7 +71,7 @@ def attribute_episodes(
     for each in asked:
         until = math.inf if each.ended_at is None else each.ended_at
         said = [one for one in node_observations[each.id] if since_of[each.id] <= one.at <= until]
-        told = attribute_episode(
+        attributed = attribute_episode(
             each,
             said,
             covered=each.pool in every,
@@ -80,8 +80,8 @@ def attribute_episodes(
             settled=[one for one in settled if one.node == each.node],
             after=_end_of_the_one_before(each, stored),
         )
-        out.append(told)
-    records.put_episodes([told for told, before in zip(out, asked, strict=True) if told != before])
+        out.append(attributed)
+    records.put_episodes([attributed for attributed, before in zip(out, asked, strict=True) if attributed != before])
     return out
 
 
@@ -167,7 +167,7 @@ def count_days(
     records: EffectRecords,
     policy: RebalancerPolicy,
     span: SloWindow,
-    told: Sequence[HotEpisode],
+    attributed: Sequence[HotEpisode],
     judged: Callable[[float], Sequence[VerifiedForecast]],
 ) -> None:
     """Roll up today, the days of newly attributed episodes, and once an hour the days before, for late counts.
@@ -175,7 +175,7 @@ def count_days(
     Raises ConnectError.
     """
     today = day_of(span.now)
-    first = min([today, day_of(span.began), *(day_of(each.started_at) for each in told)])
+    first = min([today, day_of(span.began), *(day_of(each.started_at) for each in attributed)])
     if span.new_hour:
         first = min(first, today - COUNT_AGAIN_DAYS)
     # a day with pruned details must not be counted again

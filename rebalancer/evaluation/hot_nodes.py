@@ -75,15 +75,15 @@ def evaluate_slo(
         run.read_on()
     except RebalancerError as error:
         run.notes.append(f"the hot-node SLO is not evaluated: {error}")
-    told: list[HotEpisode] = []
+    attributed: list[HotEpisode] = []
     span = SloWindow(began=now if run.began is None else run.began, until=run.until, behind=run.behind, now=now)
     try:
-        told = attribute_episodes(records, policy, span, pauses)
-        count_days(records, policy, span, told, judged)
+        attributed = attribute_episodes(records, policy, span, pauses)
+        count_days(records, policy, span, attributed, judged)
     except RebalancerError as error:
         run.notes.append(f"hot episodes are not attributed: {error}")
     notes = tuple(dict.fromkeys(run.notes))
-    return SloReading(read_until=run.until, episodes=tuple(told), behind=run.behind, notes=notes)
+    return SloReading(read_until=run.until, episodes=tuple(attributed), behind=run.behind, notes=notes)
 
 
 class _SloRun:

@@ -50,7 +50,7 @@ class EvaluationLoop:
     """The latest feedback; None before the first."""
     _learned_at: float = float("-inf")
     _read_at: float = float("-inf")
-    _told: set[str] = field(default_factory=set)
+    _logged: set[str] = field(default_factory=set)
 
     def turn(self) -> Sequence[Assessment]:
         """One pass over everything that is due; the assessments made. Never raises for an unavailable cluster, database
@@ -66,7 +66,7 @@ class EvaluationLoop:
                 self._read_at = now
                 self._evaluate_slo(now)
         except RebalancerError as error:
-            self._tell([f"evictions are not assessed: {error}"])
+            self._log_new([f"evictions are not assessed: {error}"])
         return made
 
     def days(self, count: int) -> Sequence[DayRow]:
@@ -89,7 +89,7 @@ class EvaluationLoop:
             policy=self.policy,
             now=now,
         )
-        self._tell(done.notes)
+        self._log_new(done.notes)
         for each in () if self.quiet else done.made:
             LOG.info(
                 "assessed",
@@ -116,11 +116,11 @@ class EvaluationLoop:
         )
         if reading.behind:
             self._read_at = float("-inf")
-        self._tell(reading.notes)
+        self._log_new(reading.notes)
 
-    def _tell(self, notes: Sequence[str]) -> None:
+    def _log_new(self, notes: Sequence[str]) -> None:
         """Log each note once, until it is gone."""
         for note in notes:
-            if note not in self._told and not self.quiet:
+            if note not in self._logged and not self.quiet:
                 LOG.warning("effect", note=note)
-        self._told = set(notes)
+        self._logged = set(notes)

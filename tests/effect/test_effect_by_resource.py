@@ -132,10 +132,10 @@ def test_an_assessment_by_memory_says_nothing_about_an_episode_of_the_slo() -> N
 def test_two_that_did_not_help_by_one_resource_back_off_and_one_by_each_do_not() -> None:
     first = made_in_cycle(1, Outcome.UNEXPLAINED, resource="memory")
     second = made_in_cycle(2, Outcome.UNEXPLAINED, resource="memory")
-    (move,) = learned([second], [first], services=("shop/web",), brake=BRAKE).give_up
+    (move,) = learned([second], [first], services=("shop/web",), brake=BRAKE).ineffective
     assert (move.service_identity, move.node, move.resource) == ("shop/web", "a", "memory")
     assert "did not cool by memory twice" in move.reason
-    assert learned([replace(second, resource="cpu")], [first], services=("shop/web",), brake=BRAKE).give_up == ()
+    assert learned([replace(second, resource="cpu")], [first], services=("shop/web",), brake=BRAKE).ineffective == ()
 
 
 def test_measured_relief_of_memory_does_not_calibrate_the_relief_of_cpu() -> None:

@@ -82,27 +82,27 @@ def learned(
 
 @pytest.mark.parametrize("outcome", [Outcome.REMAINING_PODS_GREW, Outcome.NEW_PODS_ARRIVED, Outcome.UNEXPLAINED])
 def test_a_service_that_left_twice_without_help_is_given_up_on_that_node(outcome: Outcome) -> None:
-    found = learned([made(2, outcome)], [made(1, Outcome.REMAINING_PODS_GREW)]).give_up
+    found = learned([made(2, outcome)], [made(1, Outcome.REMAINING_PODS_GREW)]).ineffective
     assert [(each.service_identity, each.node) for each in found] == [("shop/web", "a")]
     assert found[0].reason.startswith("its node did not cool twice within a day after its eviction: remainingPodsGrew")
 
 
 def test_once_is_not_twice() -> None:
-    assert learned([made(1, Outcome.REMAINING_PODS_GREW)]).give_up == ()
+    assert learned([made(1, Outcome.REMAINING_PODS_GREW)]).ineffective == ()
 
 
 @pytest.mark.parametrize("outcome", [Outcome.TOO_FEW_EVICTED, Outcome.REPLACEMENTS_RETURNED, Outcome.UNKNOWN, None])
 def test_what_helped_a_little_what_came_back_and_what_is_not_known_are_no_reason_to_give_up(
     outcome: Outcome | None,
 ) -> None:
-    assert learned([made(3, outcome)], [made(2, outcome), made(1, Outcome.REMAINING_PODS_GREW)]).give_up == ()
+    assert learned([made(3, outcome)], [made(2, outcome), made(1, Outcome.REMAINING_PODS_GREW)]).ineffective == ()
 
 
 def test_help_in_between_begins_anew() -> None:
     assert (
         learned(
             [made(3, Outcome.REMAINING_PODS_GREW)], [made(1, Outcome.REMAINING_PODS_GREW), made(2, Outcome.COOLED)]
-        ).give_up
+        ).ineffective
         == ()
     )
 
@@ -110,13 +110,14 @@ def test_help_in_between_begins_anew() -> None:
 def test_what_says_nothing_in_between_does_not() -> None:
     found = learned(
         [made(3, Outcome.REMAINING_PODS_GREW)], [made(1, Outcome.REMAINING_PODS_GREW), made(2, Outcome.TOO_FEW_EVICTED)]
-    ).give_up
+    ).ineffective
     assert len(found) == 1
 
 
 def test_two_nodes_are_not_twice() -> None:
     assert (
-        learned([made(2, Outcome.REMAINING_PODS_GREW, node="b")], [made(1, Outcome.REMAINING_PODS_GREW)]).give_up == ()
+        learned([made(2, Outcome.REMAINING_PODS_GREW, node="b")], [made(1, Outcome.REMAINING_PODS_GREW)]).ineffective
+        == ()
     )
 
 
@@ -126,13 +127,13 @@ def test_two_services_are_not_twice() -> None:
         an_eviction(service="shop/web", node="a", cycle=one.cycle, trigger="periodic"),
         an_eviction(service="shop/db", node="a", cycle=two.cycle, trigger="periodic"),
     ]
-    assert feedback([two], [one], moved=moved, breaker=BRAKE, now=NOW).give_up == ()
+    assert feedback([two], [one], moved=moved, breaker=BRAKE, now=NOW).ineffective == ()
 
 
 def test_all_services_that_left_both_times_are_given_up() -> None:
     found = learned(
         [made(2, Outcome.REMAINING_PODS_GREW)], [made(1, Outcome.REMAINING_PODS_GREW)], services=("shop/web", "shop/db")
-    ).give_up
+    ).ineffective
     assert [each.service_identity for each in found] == ["shop/db", "shop/web"]
 
 
@@ -142,7 +143,7 @@ def test_more_than_a_day_apart_is_not_twice(apart: float, backoffs: int) -> None
     first = replace(
         made(1, Outcome.REMAINING_PODS_GREW), last_eviction_at=second.last_eviction_at - TWICE_WITHIN_SECONDS - apart
     )
-    assert len(learned([second], [first]).give_up) == backoffs
+    assert len(learned([second], [first]).ineffective) == backoffs
 
 
 def test_what_was_learned_before_is_not_learned_again() -> None:
@@ -150,14 +151,14 @@ def test_what_was_learned_before_is_not_learned_again() -> None:
         learned(
             [made(3, Outcome.COOLED, node="b")],
             [made(1, Outcome.REMAINING_PODS_GREW), made(2, Outcome.REMAINING_PODS_GREW)],
-        ).give_up
+        ).ineffective
         == ()
     )
 
 
 def test_one_that_is_read_back_with_the_others_counts_once() -> None:
     once = made(1, Outcome.REMAINING_PODS_GREW)
-    assert learned([once], [once]).give_up == ()
+    assert learned([once], [once]).ineffective == ()
 
 
 @pytest.mark.parametrize("fields", [{"late": True}, {"step": Step.HOUR}, {"step": Step.DAY}, {"assessed_at": None}])
@@ -167,7 +168,7 @@ def test_only_what_was_measured_in_time_after_settling_teaches(fields: dict[str,
         for number in range(1, 11)
     ]
     found = learned(wrong[-1:], wrong, now=NOW - 86_400.0 + 10 * 3600.0 + 950.0)
-    assert found == Feedback(give_up=(), open_breakers={}, relief_factor={})
+    assert found == Feedback(ineffective=(), open_breakers={}, relief_factor={})
 
 
 # ---- the brake
@@ -219,7 +220,7 @@ def test_nodes_that_were_relieved_ahead_of_their_peak_say_nothing_of_cooling() -
     known = [*the_last(G, G, G, G), *ahead]
     assert set(learned([], known, now=(known[3].assessed_at or 0.0) + 1.0).open_breakers) == {"p"}
     between = made(2, C, before_share=0.5)
-    assert len(learned([made(3, G)], [made(1, G), between]).give_up) == 1
+    assert len(learned([made(3, G)], [made(1, G), between]).ineffective) == 1
 
 
 def test_what_a_policy_says_by_itself_is_ten_and_thirty_percent() -> None:

@@ -187,16 +187,16 @@ def _chosen(conflicts: Sequence[_Conflict], rank: Mapping[int, int]) -> list[int
     heapq.heapify(heap)
     out = []
     while heap:
-        told, _, pods = heapq.heappop(heap)
+        key, _, pods = heapq.heappop(heap)
         now = entry(pods)
-        if now[0] != told:
+        if now[0] != key:
             heapq.heappush(heap, now)
-        elif told:
+        elif key:
             pod = pods.pop()
             out.append(pod)
             _take_out(pod, of_pod[pod])
             if pods:
-                heapq.heappush(heap, (told, rank[pods[-1]], pods))
+                heapq.heappush(heap, (key, rank[pods[-1]], pods))
     return out
 
 

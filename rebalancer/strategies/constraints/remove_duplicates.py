@@ -47,17 +47,17 @@ def find(view: StrategyView) -> Findings:
     args = view.strategy.args
     assert isinstance(args, DuplicatesArgs)
     snapshot = view.snapshot
-    observed_cluster = pods_in_scope(view, args)
+    observed_pods = pods_in_scope(view, args)
     places = Places(snapshot)
     found: list[tuple[int, Finding]] = []
-    for copies in _crowded(snapshot, observed_cluster, PINNED_KINDS.union(args.exclude_owner_kinds), places):
-        found += _over(view, copies, observed_cluster)
+    for copies in _crowded(snapshot, observed_pods, PINNED_KINDS.union(args.exclude_owner_kinds), places):
+        found += _over(view, copies, observed_pods)
     ordered = by_names(snapshot, [finding for _, finding in found], most_first=[many for many, _ in found])
     return Findings(findings=tuple(ordered))
 
 
 def _crowded(
-    snapshot: ClusterSnapshot, observed_cluster: Bools, without: frozenset[str], places: Places
+    snapshot: ClusterSnapshot, observed_pods: Bools, without: frozenset[str], places: Places
 ) -> Iterator[_Copies]:
     """Copies of which a node in scope may have too many."""
     pods, nodes = snapshot.pods, len(snapshot.nodes)
@@ -68,7 +68,7 @@ def _crowded(
     order = np.argsort(code)
     ranked = code[order]
     starts = np.flatnonzero(np.diff(ranked, prepend=-1))
-    observed = np.logical_or.reduceat(observed_cluster[there][order], starts)
+    observed = np.logical_or.reduceat(observed_pods[there][order], starts)
     shared = np.diff(starts, append=len(ranked)) > 1
     crowded = np.zeros(len(counts), dtype=np.bool_)
     crowded[ranked[starts[shared & observed]] // max(nodes, 1)] = True  # others have at most their fair share
@@ -87,7 +87,7 @@ def _crowded(
             )
 
 
-def _over(view: StrategyView, copies: _Copies, observed_cluster: Bools) -> Iterator[tuple[int, Finding]]:
+def _over(view: StrategyView, copies: _Copies, observed_pods: Bools) -> Iterator[tuple[int, Finding]]:
     """(how many too many, finding) of each node with more than its fair share."""
     snapshot, takes = view.snapshot, int(np.count_nonzero(copies.places))
     if takes < 2:
@@ -95,7 +95,7 @@ def _over(view: StrategyView, copies: _Copies, observed_cluster: Bools) -> Itera
     of_node = snapshot.pods.node[copies.staying]
     count = np.bincount(of_node, minlength=len(snapshot.nodes)).astype(np.float64)
     fair = math.ceil(copies.count / takes)
-    chosen = copies.staying[observed_cluster[copies.staying] & (count > fair)[of_node]]
+    chosen = copies.staying[observed_pods[copies.staying] & (count > fair)[of_node]]
     if not len(chosen):
         return
     # a node that takes no more has a domain, too, while it has pods to give

@@ -205,8 +205,8 @@ def _overfull(view: StrategyView, group: _Group, by_kind: _ByKind) -> Iterator[_
     everyone = pods[over[of_pod] > 0].astype(np.int32)
     total = int(given.sum())
     # where nothing helps, the domains that stay overfull are reported
-    told = over > 0 if total else after - (float(after.min()) if enough else 0.0) > each.max_skew
-    for number in np.flatnonzero(told & (spare > 0)).tolist():
+    reported = over > 0 if total else after - (float(after.min()) if enough else 0.0) > each.max_skew
+    for number in np.flatnonzero(reported & (spare > 0)).tolist():
         inside = pods[of_pod == number]
         names = view.snapshot.pods.names
         leader = min(inside.tolist(), key=names.__getitem__)

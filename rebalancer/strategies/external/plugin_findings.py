@@ -121,8 +121,8 @@ def _rule(given: Any, at: str, view: StrategyView) -> None:
 def _loads(given: Any, view: StrategyView) -> None:
     _expect(isinstance(given, Loads), "loads", "Loads", given)
     names = given.resources
-    told = isinstance(names, tuple) and len(names) > 0 and all(isinstance(each, str) for each in names)
-    _expect(told, "loads.resources", "a tuple of names", names)
+    valid = isinstance(names, tuple) and len(names) > 0 and all(isinstance(each, str) for each in names)
+    _expect(valid, "loads.resources", "a tuple of names", names)
     nodes, pods = (len(view.snapshot.nodes), len(names)), (len(view.snapshot.pods), len(names))
     for field in ("node", "room", "high", "target", "low"):
         _shape(getattr(given, field), f"loads.{field}", nodes, "f")

@@ -60,28 +60,26 @@ def find(view: StrategyView) -> Findings:
     """One finding for each affected node with a noisy pod, the longest waits first; one pod of it goes."""
     args = view.strategy.args
     assert isinstance(args, InterferenceArgs)
-    observed_cluster = nodes_in_scope(view)
+    observed_nodes = nodes_in_scope(view)
     if view.usage.contention is None:
         return Findings(
             findings=(),
-            skipped={int(node): Refusal.of(Reason.NO_CONTENTION) for node in np.flatnonzero(observed_cluster)},
+            skipped={int(node): Refusal.of(Reason.NO_CONTENTION) for node in np.flatnonzero(observed_nodes)},
             notes=(f"{view.strategy.name} found nothing: {view.usage.source} has no CPU contention",),
         )
     snapshot = view.snapshot
     waiting = _waiting(view, view.usage.contention, args)
-    skipped = {
-        int(node): Refusal.of(Reason.NO_CONTENTION) for node in np.flatnonzero(observed_cluster & ~waiting.known)
-    }
-    skipped |= {node: why for node, why in view.usage.problems.items() if observed_cluster[node]}
-    not_ready = np.flatnonzero(observed_cluster & ~snapshot.nodes.ready)
+    skipped = {int(node): Refusal.of(Reason.NO_CONTENTION) for node in np.flatnonzero(observed_nodes & ~waiting.known)}
+    skipped |= {node: why for node, why in view.usage.problems.items() if observed_nodes[node]}
+    not_ready = np.flatnonzero(observed_nodes & ~snapshot.nodes.ready)
     skipped |= {int(node): Refusal.of(Reason.NODE_NOT_READY) for node in not_ready}
-    going = np.flatnonzero(observed_cluster & removing(snapshot.nodes))
+    going = np.flatnonzero(observed_nodes & removing(snapshot.nodes))
     skipped |= {int(node): Refusal.of(Reason.NODE_LEAVING) for node in going}
     waits = settling(view)
     chosen = waiting.noisy & chosen_pods(snapshot, args)
     busy = view.cpu.node / snapshot.nodes.cpu_capacity_millicores
     found: list[tuple[float, Finding]] = []
-    for node in np.flatnonzero(waiting.suffering & observed_cluster).tolist():
+    for node in np.flatnonzero(waiting.suffering & observed_nodes).tolist():
         if node in skipped:
             continue
         here = snapshot.pods_on(node)
@@ -120,12 +118,12 @@ def _waiting(view: StrategyView, contention: Contention, args: InterferenceArgs)
         modest = runs & (over <= 0) & (pods.cpu_request_millicores > 0)
         victims = modest & (net >= args.pod_pressure / 100)
         high = pressure >= args.node_pressure / 100
-    told = summed(np.isfinite(net).astype(np.float64))
-    untold = summed((~noisy & ~np.isfinite(net)).astype(np.float64))
+    known_pods = summed(np.isfinite(net).astype(np.float64))
+    unknown_pods = summed((~noisy & ~np.isfinite(net)).astype(np.float64))
     others = summed(np.where(noisy, 0.0, np.nan_to_num(net)))  # tasks of several pods may wait at once: at most the sum
-    only_itself = (told > 0) & (untold == 0) & (others < args.node_pressure / 100)
+    only_itself = (known_pods > 0) & (unknown_pods == 0) & (others < args.node_pressure / 100)
     suffering = (high & ~only_itself) | (summed(victims.astype(np.float64)) > 0)
-    known = np.isfinite(contention.node_pressure) | (told > 0)
+    known = np.isfinite(contention.node_pressure) | (known_pods > 0)
     with np.errstate(invalid="ignore"):
         calm = known & ~suffering & ~(contention.node_pressure >= args.node_pressure / 100)
     return _Waiting(

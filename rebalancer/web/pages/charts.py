@@ -43,7 +43,7 @@ def curve(of: Curve, line: NodeLine, marks: Sequence[Mark], *, name: str = "curv
     """A node's CPU, measured and forecast, its thresholds and its evictions. `name` is unique on its page."""
     frame = _Frame.of(of, line)
     parts = [
-        *titles(name, f"CPU of {line.name}", _told(of, line, marks)),
+        *titles(name, f"CPU of {line.name}", _curve_text(of, line, marks)),
         *frame.axes(),
         *_level(frame, line.high, "high", "high"),
         *_level(frame, line.target, "target", "target"),
@@ -188,7 +188,7 @@ def account_bars(account: ChangeBreakdown, *, name: str, target: float | None = 
         return label + (value - lowest) * scale
 
     ends = [("before", account.before, 0), ("after", account.after, len(steps) + 1)]
-    lines = [*titles(name, "ChangeBreakdown of the change", _account_told(account, text))]
+    lines = [*titles(name, "Breakdown of the change", _breakdown_text(account, text))]
     for what, value, index in ends:
         lines += _bar(what, x(0.0), x(value), index * row, text(value), "whole", width)
     for index, (what, first, last, change) in enumerate(bars, start=1):
@@ -382,7 +382,7 @@ def _bar(what: str, first: float, last: float, top: float, shown: str, css: str,
     ]
 
 
-def _told(of: Curve, line: NodeLine, marks: Sequence[Mark]) -> str:
+def _curve_text(of: Curve, line: NodeLine, marks: Sequence[Mark]) -> str:
     known = [share for _, share in of.past if share is not None]
     said = [f"Now {percent(line.share)} of {cores(line.capacity_millicores)} cores."]
     if known:
@@ -396,7 +396,7 @@ def _told(of: Curve, line: NodeLine, marks: Sequence[Mark]) -> str:
     return " ".join(said)
 
 
-def _account_told(account: ChangeBreakdown, text: Callable[[float], str]) -> str:
+def _breakdown_text(account: ChangeBreakdown, text: Callable[[float], str]) -> str:
     return (
         f"From {text(account.before)} to {text(account.after)}: "
         f"evicted {text(account.evicted)}, left {text(account.departed)}, landed {text(account.arrived)}, "
