@@ -26,10 +26,9 @@ from rebalancer.daemon.notifying import Notifier
 from rebalancer.daemon.readiness import Readiness
 from rebalancer.daemon.reload import PolicyFile
 from rebalancer.daemon.supervisor import Heartbeat, Supervisor
-from rebalancer.daemon.threads.evaluation import EvaluationThread
-from rebalancer.daemon.threads.forecasts import ForecastThread
 from rebalancer.daemon.threads.gauges import GaugesThread
 from rebalancer.daemon.threads.journaling import JournalWriter
+from rebalancer.daemon.threads.loops import EvaluationThread, ForecastThread
 from rebalancer.daemon.threads.policies import ActivePolicy, PolicyThread
 from rebalancer.daemon.threads.worker import Worker
 from rebalancer.daemon.triggers import Timer, TriggerQueue, manual_request
@@ -164,7 +163,7 @@ class _Parts:
             )
         )
         self._journal = JournalWriter(
-            resources.journal,
+            journal=resources.journal,
             ledger=resources.ledger,
             inbox=resources.inbox,
             snapshot=resources.cluster.snapshot,
@@ -178,7 +177,7 @@ class _Parts:
             supervisor.stopping,
         )
         self._notifier = Notifier(
-            self._outbox,
+            outbox=self._outbox,
             active=active.current,
             ledger=resources.ledger,
             effect=resources.effect,

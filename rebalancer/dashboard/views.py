@@ -26,13 +26,7 @@ from rebalancer.model.errors import RebalancerError
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS
 from rebalancer.model.measured.usage import CPU, Usage
 from rebalancer.model.notation.document import Dimension
-from rebalancer.model.records.cycles import (
-    CycleRecord,
-    CycleSummary,
-    RecordedFinding,
-    RefusalGroup,
-    ServiceEvictions,
-)
+from rebalancer.model.records.cycles import CycleRecord, CycleSummary, RecordedFinding, RefusalGroup, ServiceEvictions
 from rebalancer.model.records.effect import EffectRecords, Step
 from rebalancer.model.records.forecasts import ForecastRecords
 from rebalancer.planner.ahead import PredictedHotNode

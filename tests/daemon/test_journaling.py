@@ -71,7 +71,7 @@ class Around:
     def writer(self) -> JournalWriter:
         ledger: Any = self
         return JournalWriter(
-            self, ledger=ledger, inbox=self, snapshot=self.snapshot, leads=lambda: self.leads, clock=self
+            journal=self, ledger=ledger, inbox=self, snapshot=self.snapshot, leads=lambda: self.leads, clock=self
         )
 
 

@@ -29,7 +29,7 @@ def notifier_of(shown: Shown, outbox: Kept, *, receivers: bool = True, dry_run: 
     policy = shown.policy.model_copy(update={"notifications": notifications})
     active = replace(shown.sources.current(), policy=policy)
     sources = shown.sources
-    return Notifier(outbox, active=lambda: active, ledger=sources.ledger, effect=sources.effect, dry_run=dry_run)
+    return Notifier(outbox=outbox, active=lambda: active, ledger=sources.ledger, effect=sources.effect, dry_run=dry_run)
 
 
 @pytest.mark.parametrize(("receivers", "dry_run"), [(False, False), (True, True)])

@@ -50,7 +50,7 @@ def test_evictions_and_replacements_of_the_journal_are_those_of_the_lab(tmp_path
         stage.settings.history_dir = str(tmp_path / "history")
         assert stage.world.ledger is not None
         writer = JournalWriter(
-            DayJournal(tmp_path / "history", cluster="test"),
+            journal=DayJournal(tmp_path / "history", cluster="test"),
             ledger=stage.world.ledger,
             inbox=NoAlerts(),
             snapshot=stage.world.cluster.snapshot,
@@ -97,7 +97,7 @@ def test_a_run_of_the_journals_recording_has_the_labs_hot_minutes(tmp_path: Path
         with daemon_of(lab, policy) as (context, _):
             assert context.ledger is not None
             writer = JournalWriter(
-                DayJournal(tmp_path, cluster=policy.cluster),
+                journal=DayJournal(tmp_path, cluster=policy.cluster),
                 ledger=context.ledger,
                 inbox=NoAlerts(),
                 snapshot=context.cluster.snapshot,

@@ -156,7 +156,7 @@ def live(lab: Lab, policy: RebalancerPolicy, folder: Path) -> None:
     with daemon_of(lab, policy) as (made, evaluation):
         assert made.ledger is not None
         journal = JournalWriter(
-            DayJournal(folder, cluster=policy.cluster),
+            journal=DayJournal(folder, cluster=policy.cluster),
             ledger=made.ledger,
             inbox=NoAlerts(),
             snapshot=made.cluster.snapshot,

@@ -43,7 +43,3 @@ def backtest_history(
             resource=of,
             step=lambda done, total: progress.step("Forecasting days", done, total),
         )
-
-
-def _or_inf(high: float | None) -> float:
-    return math.inf if high is None else high

@@ -23,13 +23,7 @@ from rebalancer.model.decisions.ports import Ledger, Progress, Records
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.cycles.history import keepers_of
-from rebalancer.replay.cycles.ports import (
-    ReplayClock,
-    ReplayedCluster,
-    ReplayedEvictor,
-    ReplayedTaints,
-    ReplayLease,
-)
+from rebalancer.replay.cycles.ports import ReplayClock, ReplayedCluster, ReplayedEvictor, ReplayedTaints, ReplayLease
 from rebalancer.replay.cycles.readings import Errors
 from rebalancer.replay.cycles.remembered import Remembered
 from rebalancer.replay.cycles.run import PolicyRun

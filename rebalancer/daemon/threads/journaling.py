@@ -5,6 +5,7 @@ It never ends or delays a cycle: what goes wrong is logged once, and the next ap
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
@@ -37,32 +38,23 @@ class OpenEpisodes(Protocol):
         ...
 
 
+@dataclass(slots=True, kw_only=True)
 class JournalWriter:
     """Appends to the journal in a thread of its own."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        *,
-        ledger: Ledger,
-        inbox: OpenEpisodes,
-        snapshot: Callable[[], ClusterSnapshot],
-        leads: Callable[[], bool],
-        clock: Clock,
-    ) -> None:
-        """`snapshot` reads the cluster from memory; `leads` as the worker's."""
-        self._journal = journal
-        self._ledger = ledger
-        self._inbox = inbox
-        self._snapshot = snapshot
-        self._leads = leads
-        self._clock = clock
-        self._done = threading.Event()
-        self._observed: ReadUsage | None = None
-        self._last: float | None = None
-        """Time of the last snapshot that was appended."""
-        self._tried = float("-inf")
-        self._problem = ""
+    journal: Journal
+    ledger: Ledger
+    inbox: OpenEpisodes
+    snapshot: Callable[[], ClusterSnapshot]
+    """Reads the cluster from memory."""
+    leads: Callable[[], bool]
+    clock: Clock
+    _done: threading.Event = field(default_factory=threading.Event)
+    _observed: ReadUsage | None = None
+    _last: float | None = None
+    """Time of the last snapshot that was appended."""
+    _tried: float = float("-inf")
+    _problem: str = ""
 
     def observed(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
         """A cycle has read the cluster and its usage."""
@@ -83,9 +75,9 @@ class JournalWriter:
             # also while another one leads: an event that stays set is a loop without a wait
             self._done.clear()
         try:
-            if not self._leads():
+            if not self.leads():
                 return False
-            now = self._clock.now()
+            now = self.clock.now()
             if not done and now < self._tried + EVERY_SECONDS:
                 return False
             self._tried = now
@@ -106,14 +98,14 @@ class JournalWriter:
         if read is not None and (self._last is None or read.snapshot.taken > self._last):
             snapshot = read.snapshot
         else:
-            snapshot = self._snapshot()
+            snapshot = self.snapshot()
         since = snapshot.taken - DAY_SECONDS if self._last is None else self._last - OVERLAP_SECONDS
-        evictions = {each.record: each for each in (*self._ledger.evicted(since), *self._ledger.replaced(since))}
-        episodes = self._inbox.open_episodes()
-        self._journal.append(snapshot, evictions=list(evictions.values()), alerts=episodes, read=read)
+        evictions = {each.record: each for each in (*self.ledger.evicted(since), *self.ledger.replaced(since))}
+        episodes = self.inbox.open_episodes()
+        self.journal.append(snapshot, evictions=list(evictions.values()), alerts=episodes, read=read)
         self._last = snapshot.taken
         if self._problem:
             self._problem = ""
             LOG.info("journal continued")
-        for note in self._journal.take_notes():
+        for note in self.journal.take_notes():
             LOG.warning("journal", note=note)

@@ -16,13 +16,7 @@ from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.limits import EvictionBackoff, LimitLine, Pause
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.notation.document import Dimension
-from rebalancer.model.records.cycles import (
-    CycleRecord,
-    CycleSummary,
-    RecordedFinding,
-    RefusalGroup,
-    ServiceEvictions,
-)
+from rebalancer.model.records.cycles import CycleRecord, CycleSummary, RecordedFinding, RefusalGroup, ServiceEvictions
 from rebalancer.model.records.effect import Assessment, HotEpisode
 
 MOST_TILES = 500

@@ -1,4 +1,4 @@
-"""The forecast thread: renews the forecasts and requests a cycle ahead of each peak, on the leader only."""
+"""The threads of the forecast loop and of the evaluation loop of the active policy. They act on the leader only."""
 
 import threading
 import time
@@ -8,10 +8,12 @@ from functools import partial
 
 import structlog
 
+from rebalancer.bootstrap.daemon import DaemonResources
 from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.cycle.isolation import isolated
 from rebalancer.daemon import telemetry
 from rebalancer.daemon.memory import release_free_memory
+from rebalancer.daemon.notifying import Notifier
 from rebalancer.daemon.triggers import TriggerQueue
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import RebalancerError
@@ -25,10 +27,13 @@ POLL_SECONDS = 1.0
 RETRY_SECONDS = 10.0
 """Wait after a failed forecast run."""
 
+EVALUATION_SECONDS = 15.0
+"""Interval of the check whether an assessment is due."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastThread:
-    """Runs the forecast loop of the active policy when it is due."""
+    """Renews the forecasts and requests a cycle ahead of each peak."""
 
     active: Callable[[], Active]
     leads: Callable[[], bool]
@@ -59,3 +64,32 @@ class ForecastThread:
         seconds = time.monotonic() - began
         isolated("forecast run not exported", partial(telemetry.record_forecast_run, self.metrics, seen, seconds))
         release_free_memory()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationThread:
+    """Runs due assessments and the hot-node SLO, and exports their results."""
+
+    active: Callable[[], Active]
+    resources: DaemonResources
+    notifier: Notifier
+    metrics: Metrics
+
+    def run(self, stopping: threading.Event) -> None:
+        """Run until `stopping`."""
+        exported = telemetry.EffectTelemetry(self.metrics)
+        while not stopping.wait(EVALUATION_SECONDS):
+            evaluation = self.active().evaluation
+            if evaluation is None or not self.resources.leads():
+                exported.reset()
+                if not self.resources.leadership.holds():
+                    self.notifier.forget()
+                continue
+            if made := evaluation.turn():
+                self.notifier.assessed(made)
+                release_free_memory()
+            self.notifier.look(time.monotonic())
+            try:
+                exported.update(evaluation.days(telemetry.EffectTelemetry.DAYS))
+            except RebalancerError as error:
+                LOG.warning("effect not exported", error=str(error))
