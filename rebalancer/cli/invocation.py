@@ -127,8 +127,8 @@ class Invocation:
         return settings_for(**self._given)
 
     @contextmanager
-    def planning(self, *, steer: bool = True) -> "Iterator[CycleContext]":
-        """Read-only connections for a cycle, with progress bars. Without `steer` the plan is that of a run that ends
+    def planning(self, *, taints: bool = True) -> "Iterator[CycleContext]":
+        """Read-only connections for a cycle, with progress bars. Without `taints` the plan is that of a run that ends
         before the replacements have landed. Raises ConfigError, ConnectError."""
         policy, settings = self.policy, self.settings
         from rebalancer.bootstrap.commands.contexts import planning_context
@@ -136,7 +136,7 @@ class Invocation:
 
         with (
             TerminalProgress() as progress,
-            planning_context(policy, settings, progress=progress, steer=steer) as context,
+            planning_context(policy, settings, progress=progress, taints=taints) as context,
         ):
             yield context
 

@@ -49,11 +49,11 @@ class _Version(msgspec.Struct, rename="camel"):
 
 
 def needed_permissions(
-    *, lease_namespace: str, lease_name: str = "", steers: bool = False, daemon: bool = False
+    *, lease_namespace: str, lease_name: str = "", taints_nodes: bool = False, daemon: bool = False
 ) -> tuple[Permission, ...]:
     """Permissions of `run`: list what a snapshot reads, re-read and evict pods, keep the Lease.
 
-    `steers`: also to taint nodes. `daemon`: also to watch the listed kinds, and to write Events.
+    `taints_nodes`: also to taint nodes. `daemon`: also to watch the listed kinds, and to write Events.
     """
     lists = [Permission(verb="list", group=each.group, resource=each.plural) for each in READ_RESOURCES]
     return (
@@ -65,7 +65,7 @@ def needed_permissions(
             Permission(verb=verb, group=LEASES.group, resource=LEASES.plural, namespace=lease_namespace, name=name)
             for verb, name in (("get", lease_name), ("create", ""), ("update", lease_name))
         ),
-        *(TAINT_PERMISSIONS if steers else ()),
+        *(TAINT_PERMISSIONS if taints_nodes else ()),
         *(DAEMON_PERMISSIONS if daemon else ()),
     )
 

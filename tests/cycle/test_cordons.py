@@ -54,7 +54,7 @@ class Runs:
     def begin(self, *strategies: dict[str, Any], steer: bool = True, **sections: Any) -> Iterator["Run"]:
         said = stories_policy(self.lab, strategies=list(strategies), **sections)
         policy = RebalancerPolicy.model_validate(said)
-        world = acting_context(policy, self._settings, progress=NullProgress(), clock=self.lab.clock, steer=steer)
+        world = acting_context(policy, self._settings, progress=NullProgress(), clock=self.lab.clock, taints=steer)
         with world as made:
             yield Run(self.lab, policy, made)
 

@@ -187,7 +187,7 @@ def test_the_rights_are_those_that_the_program_asks_for(objects: list[Object]) -
     wanted = {
         (each.verb, f"{'/'.join(filter(None, (each.resource, each.subresource)))}.{each.group}".rstrip("."), each.name)
         for each in needed_permissions(
-            lease_namespace="rebalancer", lease_name=Settings().lease_name, steers=True, daemon=True
+            lease_namespace="rebalancer", lease_name=Settings().lease_name, taints_nodes=True, daemon=True
         )
     }
     if is_dry(objects):

@@ -47,7 +47,7 @@ def test_a_lease_that_can_not_be_read_is_an_error() -> None:
 
 def test_nodes_are_written_only_when_the_policy_steers() -> None:
     plain = {str(each) for each in needed_permissions(lease_namespace="tools")}
-    steering = {str(each) for each in needed_permissions(lease_namespace="tools", steers=True)}
+    steering = {str(each) for each in needed_permissions(lease_namespace="tools", taints_nodes=True)}
     assert steering - plain == {"get nodes", "patch nodes"}
     assert plain < steering
 
@@ -75,7 +75,7 @@ def test_the_lease_is_asked_for_by_its_name_because_a_role_may_grant_no_other() 
 
 
 def test_what_is_missing_is_told_as_the_rules_that_grant_it() -> None:
-    needed = needed_permissions(lease_namespace="tools", lease_name="blue", steers=True, daemon=True)
+    needed = needed_permissions(lease_namespace="tools", lease_name="blue", taints_nodes=True, daemon=True)
     told = dict(each.split(": ", 1) for each in rules(needed).split("; "))
     assert told.keys() == {"ClusterRole", "Role in tools"}
     granted = {

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def planning_context(
-    policy: RebalancerPolicy, settings: Settings, *, progress: Progress, clock: Clock | None = None, steer: bool = True
+    policy: RebalancerPolicy, settings: Settings, *, progress: Progress, clock: Clock | None = None, taints: bool = True
 ) -> Iterator[CycleContext]:
     """A context that reads the ledger, writes nothing and evicts nothing (a probe with a server dry run apart).
 
-    Its plan is that of an `acting_context` with the same `steer`.
+    Its plan is that of an `acting_context` with the same `taints`.
     """
     ledger_clock, clock = clock, clock or SystemClock()
     with ExitStack() as stack:
@@ -40,7 +40,7 @@ def planning_context(
         records = stack.enter_context(records_of(settings, policy, clock)) if found else None
         ledger = records.ledger(clock=ledger_clock) if records is not None else None
         context = make_context(
-            policy, settings, client, clock, progress, stack, records=NullRecords(records), ledger=ledger, steer=steer
+            policy, settings, client, clock, progress, stack, records=NullRecords(records), ledger=ledger, taints=taints
         )
         yield _with_kept_history(context, policy, settings, stack, records)
 
@@ -53,12 +53,12 @@ def acting_context(
     progress: Progress,
     clock: Clock | None = None,
     dry_run: bool = False,
-    steer: bool = True,
+    taints: bool = True,
 ) -> Iterator[CycleContext]:
     """A context that writes records; unless it's a dry run the cluster's Lease is held for the whole time.
 
-    Without `steer` no node is tainted, nor cordoned to be drained; taints and cordons of earlier processes are removed:
-    for a process that ends before the replacements have landed. Cordons for maintenance are set as ever.
+    Without `taints` no node is tainted, nor cordoned to be drained; those of earlier processes are removed: for a
+    process that ends before the replacements have landed. Cordons for maintenance are set as ever.
 
     A new SQLite file gets its tables; any other database must have been upgraded. Evictions that an earlier process
     left without an outcome are reconciled first. Raises UnsafeDataError when another process holds the Lease.
@@ -80,7 +80,7 @@ def acting_context(
             records=records,
             ledger=ledger,
             lease=lease,
-            steer=steer,
+            taints=taints,
             # in a simulation the order of the calls is part of the result
             max_calls=MAX_CALLS if ledger_clock is None else 1,
         )

@@ -100,7 +100,7 @@ def make_context(
     records: Records,
     ledger: Ledger | None,
     lease: "LeaseLock | Leadership | None" = None,
-    steer: bool = True,
+    taints: bool = True,
     max_calls: int = MAX_CALLS,
 ) -> CycleContext:
     evictor = KubeEvictor(client=client)
@@ -124,7 +124,7 @@ def make_context(
         scheduler=scheduler,
         soft_taint_controller=SoftTaintController(
             taints=KubeNodeTaints(client=client, clock=clock),
-            remove_only=not steer,
+            remove_only=not taints,
             may=lambda: lease is not None and lease.holds(TAINT_MARGIN_SECONDS),
         ),
         max_calls=max_calls,

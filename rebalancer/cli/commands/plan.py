@@ -49,7 +49,7 @@ def plan(
     """Show the evictions that a run would make now, and why. Changes nothing."""
     if namespace is not None and all_namespaces:
         raise ConfigError("-n and -A: expected one of them")
-    with invocation.planning(steer=wait) as context:
+    with invocation.planning(taints=wait) as context:
         from rebalancer.cli.output.cycle import of_nodes
         from rebalancer.cycle.run import run_cycle
         from rebalancer.model.decisions.eviction import Outcome

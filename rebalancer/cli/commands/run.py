@@ -72,7 +72,7 @@ def run(
     with (
         TerminalProgress() as progress,
         # without waiting a soft taint cannot be removed once the replacements are scheduled
-        acting_context(policy, settings, progress=progress, dry_run=dry_run, steer=wait) as context,
+        acting_context(policy, settings, progress=progress, dry_run=dry_run, taints=wait) as context,
     ):
         report = begin_report(context, policy, dry_run=dry_run)
         try:

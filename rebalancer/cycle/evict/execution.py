@@ -118,7 +118,7 @@ class Execution:
             interrupt(report, planner, Refusal.of(Reason.STOPPING))
             return
         with session.limit.stopped():
-            if not steered(context, report, planner, self._taints, eviction):
+            if not apply_needed_taints(context, report, planner, self._taints, eviction):
                 return
         if not self._may_start(eviction):
             return
@@ -266,7 +266,7 @@ class Execution:
                 LOG.warning("an eviction's answer could not be recorded: %s", error)
 
 
-def steered(
+def apply_needed_taints(
     context: CycleContext, report: CycleReport, planner: Planner, taints: AppliedTaints, eviction: Eviction
 ) -> bool:
     """Apply the soft taints that the move needs. Where that fails the move is refused."""

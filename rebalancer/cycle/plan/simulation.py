@@ -97,25 +97,25 @@ def apply_taints(session: PlanningSession, report: CycleReport) -> AppliedTaints
 def _desired(session: PlanningSession, report: CycleReport) -> _DesiredTaints:
     seen, found, controller = session.observation, session.found, session.context.soft_taint_controller
     requests = cordon_requests(seen, found)
-    steers = session.policy.soft_taint.mode == "Taint" and not controller.remove_only
-    soft = kept(seen, found, session.policy) if steers else {}
+    taints_nodes = session.policy.soft_taint.mode == "Taint" and not controller.remove_only
+    soft = kept(seen, found, session.policy) if taints_nodes else {}
     there = {name: value for name, (value, _) in our_cordons(seen.snapshot).items()}
     to_plan = any(each.findings for each in found)
     changes_cordons = bool(requests.value_of or requests.sure.items() - there.items())
     if not (to_plan or changes_cordons):
         return _DesiredTaints(values={**soft, **requests.sure, **requests.drained})
     granted = True
-    if steers or changes_cordons:
+    if taints_nodes or changes_cordons:
         with session.limit.stopped():
             granted = controller.granted()
     if not granted:
         report.notes.append("nodes may not be patched, so none gets a soft taint: only certain landings count")
         if requests.value_of or requests.sure:
             report.notes.append("nodes may not be patched, so none is cordoned: no whole node is emptied")
-        steers, requests = False, replace(requests, value_of={}, sure={}, drained=there)
+        taints_nodes, requests = False, replace(requests, value_of={}, sure={}, drained=there)
     if not (to_plan or requests.value_of):
         return _DesiredTaints(values={**soft, **requests.sure, **requests.drained})
-    return simulate(session, soft, requests, steers=steers)
+    return simulate(session, soft, requests, taints_nodes=taints_nodes)
 
 
 def kept(seen: Observation, found: list[Findings], policy: RebalancerPolicy) -> dict[str, str]:
@@ -181,12 +181,12 @@ class _Simulation:
 
 
 def simulate(
-    session: PlanningSession, soft: Mapping[str, str], requests: CordonRequests, *, steers: bool
+    session: PlanningSession, soft: Mapping[str, str], requests: CordonRequests, *, taints_nodes: bool
 ) -> _DesiredTaints:
     """The taints and cordons with which the plan reaches most, found in half of the planning time that is left.
 
     Soft taints go to the nodes of `soft` (node -> value, from earlier plans), then to those that bar a landing; without
-    `steers` to none. Cordons go to the nodes that the plan empties.
+    `taints_nodes` to none. Cordons go to the nodes that the plan empties.
     """
     seen = session.observation
     names, index = seen.snapshot.nodes.names, seen.snapshot.node_index
@@ -197,7 +197,7 @@ def simulate(
     cordoned = mask(seen, {**requests.sure, **requests.drained}) | cordoned_by_others(seen)
     never = mask(seen, expired) | cordoned
     limit = session.limit.half()
-    budget = _budget(session, never, steers=steers)
+    budget = _budget(session, never, taints_nodes=taints_nodes)
 
     def plan(choice: Choice) -> Planner:
         budget.start_over()
@@ -206,7 +206,7 @@ def simulate(
         return session.planner(
             soft_tainted=budget.mask,
             cordoned=cordoned,
-            steering=budget if steers or requests.value_of else None,
+            steering=budget if taints_nodes or requests.value_of else None,
             limit=limit,
             choice=choice,
         )
@@ -235,17 +235,17 @@ def simulate(
     )
 
 
-def _budget(session: PlanningSession, never: Bools, *, steers: bool) -> SoftTaintBudget:
+def _budget(session: PlanningSession, never: Bools, *, taints_nodes: bool) -> SoftTaintBudget:
     """Soft taints that the policy allows in each pool. `never` (nodes,): an expired taint pauses for one cycle, and a
     cordoned node needs none."""
     seen, found, limits = session.observation, session.found, session.policy.soft_taint
     sizes = np.bincount(seen.pool_of[seen.pool_of >= 0], minlength=len(session.policy.pools)).tolist()
     return SoftTaintBudget(
         pool_of=np.where(never, -1, seen.pool_of),
-        left=[resolve(limits.max_nodes, size, limits.max_nodes_at_least) if steers else 0 for size in sizes],
+        left=[resolve(limits.max_nodes, size, limits.max_nodes_at_least) if taints_nodes else 0 for size in sizes],
         hot=_any_of(seen, [loads.hot for loads in _loads(seen, found)]),
         due=_any_of(seen, [loads.over & ~loads.hot for loads in _loads(seen, found)]),
         free=mask(
-            seen, (seen.snapshot.nodes.names[node] for each in found for node in each.maintenance_nodes if steers)
+            seen, (seen.snapshot.nodes.names[node] for each in found for node in each.maintenance_nodes if taints_nodes)
         ),
     )

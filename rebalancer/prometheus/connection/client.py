@@ -159,7 +159,7 @@ class PrometheusClient:
         if reply.status == 404:
             raise self._connect_error("has no Prometheus API there (404): is a path missing in usage.prometheus.url?")
         # 422: the query was understood, and ended by a limit (or by its result)
-        too_much = reply.status == 422 or (reply.status == 503 and self._gave_up(reply))
+        too_much = reply.status == 422 or (reply.status == 503 and self._ended_the_query(reply))
         raise self._connect_error(
             f"answered {reply.status} to {field}{tail}", TooMuchError if too_much else ConnectError
         )
@@ -171,7 +171,7 @@ class PrometheusClient:
     def _sent(self, method: str, endpoint: str, params: dict[str, str]) -> _Reply:
         retrying = Retrying(
             retry=retry_if_exception_type(_Passing)
-            | retry_if_result(lambda reply: reply.status in _PASSING and not self._gave_up(reply)),
+            | retry_if_result(lambda reply: reply.status in _PASSING and not self._ended_the_query(reply)),
             stop=stop_after_attempt(_ATTEMPTS),
             wait=wait_random_exponential(multiplier=0.2, max=2.0),
             retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
@@ -243,7 +243,7 @@ class PrometheusClient:
             raise _Passing(f"its answer broke off: {_root(error)}") from error
         return b"".join(parts)
 
-    def _gave_up(self, reply: _Reply) -> bool:
+    def _ended_the_query(self, reply: _Reply) -> bool:
         """Prometheus itself ended the query (503 with `timeout`): repeating it would only add load."""
         return self._error_type(reply) in ("timeout", "canceled")
 

@@ -39,11 +39,11 @@ class Mark:
     text: str
 
 
-def curve(of: Curve, line: NodeLine, marks: Sequence[Mark], *, name: str = "curve") -> Markup:
+def curve(of: Curve, line: NodeLine, events: Sequence[Mark], *, name: str = "curve") -> Markup:
     """A node's CPU, measured and forecast, its thresholds and its evictions. `name` is unique on its page."""
     frame = _Frame.of(of, line)
     parts = [
-        *titles(name, f"CPU of {line.name}", _curve_text(of, line, marks)),
+        *titles(name, f"CPU of {line.name}", _curve_text(of, line, events)),
         *frame.axes(),
         *_level(frame, line.high, "high", "high"),
         *_level(frame, line.target, "target", "target"),
@@ -73,7 +73,7 @@ def curve(of: Curve, line: NodeLine, marks: Sequence[Mark], *, name: str = "curv
                 text_anchor=side,
             ),
         ]
-    parts += [_mark(frame, group) for group in _grouped(frame, marks)]
+    parts += [_mark(frame, group) for group in _grouped(frame, events)]
     return picture(name, WIDTH, HEIGHT, "chart curve", parts)
 
 
@@ -350,9 +350,9 @@ def _path(points: Sequence[Point]) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
-def _grouped(frame: _Frame, marks: Sequence[Mark]) -> list[list[Mark]]:
+def _grouped(frame: _Frame, events: Sequence[Mark]) -> list[list[Mark]]:
     groups: list[list[Mark]] = []
-    for mark in sorted(marks, key=lambda each: each.at):
+    for mark in sorted(events, key=lambda each: each.at):
         if not frame.since <= mark.at <= frame.until:
             continue
         if groups and frame.x(mark.at) - frame.x(groups[-1][0].at) < MARK_WIDTH:
@@ -382,7 +382,7 @@ def _bar(what: str, first: float, last: float, top: float, shown: str, css: str,
     ]
 
 
-def _curve_text(of: Curve, line: NodeLine, marks: Sequence[Mark]) -> str:
+def _curve_text(of: Curve, line: NodeLine, events: Sequence[Mark]) -> str:
     known = [share for _, share in of.past if share is not None]
     said = [f"Now {percent(line.share)} of {cores(line.capacity_millicores)} cores."]
     if known:
@@ -391,7 +391,7 @@ def _curve_text(of: Curve, line: NodeLine, marks: Sequence[Mark]) -> str:
         said.append(f"A peak of {percent(line.peak_share)} is forecast for {clock_time(line.peak_at)}.")
     if line.high is not None:
         said.append(f"Hot above {percent(line.high)}.")
-    inside = sum(of.since <= mark.at <= of.until for mark in marks)
+    inside = sum(of.since <= mark.at <= of.until for mark in events)
     said.append(f"{inside} evictions are marked." if inside else "No evictions in this time.")
     return " ".join(said)
 
