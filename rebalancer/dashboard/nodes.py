@@ -132,30 +132,22 @@ class NodeView:
         return [(first + step * STEP_SECONDS, known(share)) for step, share in enumerate(shares)]
 
 
+@dataclass(slots=True, kw_only=True)
 class NodeViewCache:
     """The newest node view. `latest` is for any thread, `measured` for the cycles' thread."""
 
-    def __init__(
-        self,
-        *,
-        current: Callable[[], Active],
-        leads: Callable[[], bool],
-        kept: StoredPeaks,
-        clock: Clock,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._current = current
-        self._leads = leads
-        self._kept = kept
-        self._clock = clock
-        self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._measured: MeasuredCpu | None = None
-        self._measured_when = -np.inf
-        self._node_view: NodeView | None = None
-        self._made_when = -np.inf
-        self._making: threading.Event | None = None
-        self._said = ""
+    current: Callable[[], Active]
+    leads: Callable[[], bool]
+    kept: StoredPeaks
+    clock: Clock
+    monotonic: Callable[[], float] = time.monotonic
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _measured: MeasuredCpu | None = None
+    _measured_when: float = -np.inf
+    _node_view: NodeView | None = None
+    _made_when: float = -np.inf
+    _making: threading.Event | None = None
+    _said: str = ""
 
     def measured(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
         """Store what a cycle has just measured."""
@@ -163,7 +155,7 @@ class NodeViewCache:
 
     def latest(self) -> NodeView | None:
         """The newest view; starts a renewal of an old one and waits for it briefly. None while nothing is known."""
-        now = self._monotonic()
+        now = self.monotonic()
         with self._lock:
             age = now - self._made_when
             if age < FRESH_SECONDS:
@@ -209,12 +201,12 @@ class NodeViewCache:
             if problem and problem != self._said:
                 LOG.warning("the dashboard shows an older node view", error=problem)
             self._said = problem
-            self._made_when = self._monotonic()
+            self._made_when = self.monotonic()
             self._making = None
         done.set()
 
     def _look(self) -> NodeView:
-        current = self._current()
+        current = self.current()
         snapshot = current.context.cluster.snapshot()
         measured, problem = self._measure(current, snapshot)
         return node_view(snapshot, measured, self._expected(current, snapshot), current.policy, problem=problem)
@@ -222,7 +214,7 @@ class NodeViewCache:
     def _measure(self, current: Active, snapshot: ClusterSnapshot) -> tuple[MeasuredCpu | None, str]:
         with self._lock:
             had, when = self._measured, self._measured_when
-        if self._monotonic() - when < USAGE_SECONDS:
+        if self.monotonic() - when < USAGE_SECONDS:
             return had, ""
         try:
             usage = (current.instant_usage or current.context.usage).read(snapshot)
@@ -232,16 +224,16 @@ class NodeViewCache:
 
     def _keep(self, measured: MeasuredCpu) -> MeasuredCpu:
         with self._lock:
-            self._measured, self._measured_when = measured, self._monotonic()
+            self._measured, self._measured_when = measured, self.monotonic()
         return measured
 
     def _expected(self, current: Active, snapshot: ClusterSnapshot) -> ExpectedPeaks:
-        now, room = self._clock.now(), snapshot.nodes.cpu_capacity_millicores
+        now, room = self.clock.now(), snapshot.nodes.cpu_capacity_millicores
         nothing = np.full(len(room), np.nan)
         if current.forecast_loop is None:
             return ExpectedPeaks(made_at=None, peak_millicores=nothing, peak_at=nothing, hot_from=nothing)
         node_pools = NodePools.of(current.policy.pools, snapshot.nodes)
-        peaks = current.forecast_loop.peaks(snapshot, now) if self._leads() else None
+        peaks = current.forecast_loop.peaks(snapshot, now) if self.leads() else None
         if peaks is not None:
             high = node_pools.thresholds(peaks.node_millicores / room).high
             return ExpectedPeaks(
@@ -255,7 +247,7 @@ class NodeViewCache:
             )
         peak, at = nothing.copy(), nothing.copy()
         try:
-            kept = self._kept.expected_peaks(now)
+            kept = self.kept.expected_peaks(now)
         except RebalancerError:
             kept = ()  # the page shows that the database is unavailable
         for each in kept:

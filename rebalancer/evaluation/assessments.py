@@ -117,34 +117,26 @@ def _nodes_of(snapshot: ClusterSnapshot, replacements: Mapping[str, str]) -> set
     return {names[node] for uid, node in there if node >= 0 and uid in replacements}
 
 
+@dataclass(slots=True)
 class _NodeMeasurement:
     """Measures nodes in the current snapshot."""
 
-    def __init__(
-        self,
-        snapshot: ClusterSnapshot,
-        usage: Usage,
-        replacements: Mapping[str, str],
-        evicted: Mapping[str, set[str]],
-        surplus: Floats,
-        growth: Mapping[tuple[str, str], float],
-    ) -> None:
-        self._snapshot = snapshot
-        self._usage = usage
-        self._replacements = replacements
-        self._evicted = evicted
-        self._surplus = surplus
-        self._growth = growth
+    snapshot: ClusterSnapshot
+    usage: Usage
+    replacements: Mapping[str, str]
+    evicted: Mapping[str, set[str]]
+    surplus: Floats
+    growth: Mapping[tuple[str, str], float]
 
     def made(self, due: Assessment, policy: RebalancerPolicy, now: float) -> Assessment | None:
         """The assessment with its outcome; None: retry later."""
         late = now - due.due_at > max(policy.effect.settling_time, LATE_SECONDS)
-        node = self._snapshot.node_index.get(due.node)
-        used = self._usage.of(due.resource, self._snapshot.nodes)
+        node = self.snapshot.node_index.get(due.node)
+        used = self.usage.of(due.resource, self.snapshot.nodes)
         after = None if node is None or used is None else self._share(node, used)
         pods = [] if node is None or used is None else self._pods(node, used, by_cpu=due.resource == CPU)
         # pods evicted by a later cycle did not depart by themselves
-        ours = self._evicted.get(due.node, set())
+        ours = self.evicted.get(due.node, set())
         counted = replace(due, pods=tuple(replace(pod, evicted=pod.evicted or pod.uid in ours) for pod in due.pods))
         known = after is not None and (not pods or any(np.isfinite(each.amount) for each in pods))
         if not known and now < due.due_at + RETRY_FOR_SECONDS:
@@ -153,7 +145,7 @@ class _NodeMeasurement:
         if known and after is not None:
             capacity = due.capacity
             # of other resources the growth of a pool is not recorded
-            growth = self._growth.get((due.cycle, due.pool), 1.0) if due.resource == CPU else 1.0
+            growth = self.growth.get((due.cycle, due.pool), 1.0) if due.resource == CPU else 1.0
             accounted = account(counted, pods, due.before_share * capacity, after * capacity, growth=growth)
         outcome, detail = outcome_of(counted, accounted, after)
         return replace(
@@ -164,17 +156,17 @@ class _NodeMeasurement:
         """Amount / capacity; None where it isn't known or incomplete."""
         capacity = used.capacity[node]
         share = float(used.node[node] / capacity) if capacity > 0 else float("nan")
-        return share if np.isfinite(share) and not self._usage.warnings else None
+        return share if np.isfinite(share) and not self.usage.warnings else None
 
     def _pods(self, node: int, used: ResourceUsage, *, by_cpu: bool) -> list[PodNow]:
-        snapshot, name = self._snapshot, self._snapshot.nodes.names[node]
+        snapshot, name = self.snapshot, self.snapshot.nodes.names[node]
         return [
             PodNow(
                 uid=snapshot.pods.uids[pod],
                 name=pod_name(snapshot, pod),
                 amount=float(used.relieved[pod]),
-                is_replacement=self._replacements.get(snapshot.pods.uids[pod]) == name,
-                surplus=float(self._surplus[pod]) if by_cpu else 0.0,
+                is_replacement=self.replacements.get(snapshot.pods.uids[pod]) == name,
+                surplus=float(self.surplus[pod]) if by_cpu else 0.0,
             )
             for pod in snapshot.pods_on(node).tolist()
             if snapshot.active[pod]
@@ -182,10 +174,10 @@ class _NodeMeasurement:
 
     def stayed(self, due: Assessment) -> bool:
         """Whether all pods to be evicted are still there, not terminating."""
-        pods, node = self._snapshot.pods, self._snapshot.node_index.get(due.node)
+        pods, node = self.snapshot.pods, self.snapshot.node_index.get(due.node)
         if node is None:
             return False
-        there = {pods.uids[pod] for pod in self._snapshot.pods_on(node).tolist() if not pods.terminating[pod]}
+        there = {pods.uids[pod] for pod in self.snapshot.pods_on(node).tolist() if not pods.terminating[pod]}
         return all(pod.uid in there for pod in due.pods if pod.evicted)
 
 

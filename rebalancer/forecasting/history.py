@@ -45,31 +45,23 @@ _MOSTLY = 0.9
 _NO_ROWS: Grid = np.empty((0, SLOTS), dtype=np.float32)
 
 
+@dataclass(slots=True, kw_only=True)
 class HistoryKeeper:
     """Keeps one cluster's history. Not for several threads at once."""
 
-    def __init__(
-        self,
-        *,
-        source: HistorySource | None,
-        blocks: DayStore,
-        clock: Clock,
-        days: int = DAYS,
-        resource: str = CPU,
-        stopping: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """`source` None: history is collected from what `observe` receives. `resource` names what it is of."""
-        self.resource = resource
-        self._source = source
-        self._blocks = blocks
-        self._clock = clock
-        self._days = days
-        self._stopping = stopping
-        self._pulls: dict[int, _Pulling] = {}
-        self._absent: dict[int, float] = {}
-        self._partial: dict[int, tuple[float, Sequence[str]]] = {}
-        self._collected: dict[tuple[int, int], _Slot] = {}
-        self._loaded: WeakValueDictionary[int, DayBlock] = WeakValueDictionary()
+    resource: str = CPU
+    """What the history is of."""
+    source: HistorySource | None
+    """None: history is collected from what `observe` receives."""
+    blocks: DayStore
+    clock: Clock
+    days: int = DAYS
+    stopping: Callable[[], bool] = lambda: False
+    _pulls: dict[int, "_Pulling"] = field(default_factory=dict)
+    _absent: dict[int, float] = field(default_factory=dict)
+    _partial: dict[int, tuple[float, Sequence[str]]] = field(default_factory=dict)
+    _collected: dict[tuple[int, int], "_Slot"] = field(default_factory=dict)
+    _loaded: WeakValueDictionary[int, DayBlock] = field(default_factory=WeakValueDictionary)
 
     def update(self, snapshot: ClusterSnapshot) -> History:
         """Read what is missing, as far as that goes now, and give what there is.
@@ -77,28 +69,28 @@ class HistoryKeeper:
         Never raises: what goes wrong stands in the notes, and history is as old as it was.
         """
         notes: list[str] = []
-        today, slot = slot_of(self._clock.now() - _LAG_SECONDS)
+        today, slot = slot_of(self.clock.now() - _LAG_SECONDS)
         try:
-            self._blocks.drop(before=today - self._days - _MARGIN_DAYS)
-            if self._source is None:
+            self.blocks.drop(before=today - self.days - _MARGIN_DAYS)
+            if self.source is None:
                 self._flush(today)
             else:
-                self._fill(self._source, snapshot, today, slot, notes)
+                self._fill(self.source, snapshot, today, slot, notes)
         except RebalancerError as error:
             notes.append(str(error))
         return self._history(today, notes)
 
     def kept(self) -> History:
         """What there is, without asking for anything."""
-        return self._history(slot_of(self._clock.now() - _LAG_SECONDS)[0], [])
+        return self._history(slot_of(self.clock.now() - _LAG_SECONDS)[0], [])
 
     def nodes_of(self, day: int) -> tuple[Sequence[str], Grid] | None:
         """Names and (nodes, 288) millicores of one day's nodes, as far as they are kept. For any thread."""
-        return self._blocks.nodes(day)
+        return self.blocks.nodes(day)
 
     def observe(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
         """Collect one cycle's usage; nothing is done where Prometheus remembers it."""
-        if self._source is not None:
+        if self.source is not None:
             return
         amounts = _amounts(usage, self.resource)
         if amounts is None:
@@ -113,13 +105,13 @@ class HistoryKeeper:
         slot.nodes.add(zip(snapshot.nodes.names, of_nodes.tolist(), strict=True))
         if len(self._collected) > _MOST_COLLECTED:
             try:
-                self._flush(slot_of(self._clock.now() - _LAG_SECONDS)[0])
+                self._flush(slot_of(self.clock.now() - _LAG_SECONDS)[0])
             except RebalancerError:
                 del self._collected[min(self._collected)]  # memory is bounded; the next update reports what is wrong
 
     def _fill(self, source: HistorySource, snapshot: ClusterSnapshot, today: int, slot: int, notes: list[str]) -> None:
         wanted = list(self._wanted(today, slot))
-        self._pulls = {day: pulling for day, pulling in self._pulls.items() if today - self._days <= day <= today}
+        self._pulls = {day: pulling for day, pulling in self._pulls.items() if today - self.days <= day <= today}
         if not wanted:
             return
         ahead = source.seconds_ahead()
@@ -134,7 +126,7 @@ class HistoryKeeper:
             if pulling is None:
                 pull = source.pull(day, first=first, end=end, snapshot=snapshot)
                 pulling = self._pulls[day] = _Pulling(pull=pull, first=first, end=end)
-            if self._stopping() or not pulling.pull.advance():
+            if self.stopping() or not pulling.pull.advance():
                 notes.append(f"{date_of(day)} is only read in part yet: it goes on as the hour's queries allow")
                 return
             del self._pulls[day]
@@ -142,8 +134,8 @@ class HistoryKeeper:
 
     def _wanted(self, today: int, slot: int) -> Iterator[tuple[int, int, int]]:
         """(day, first slot, end), today first, then the newest."""
-        kept, now = self._blocks.days(), self._clock.now()
-        for day in range(today, today - self._days - 1, -1):
+        kept, now = self.blocks.days(), self.clock.now()
+        for day in range(today, today - self.days - 1, -1):
             known = kept.get(day)
             if known is not None and known.complete:
                 continue
@@ -156,73 +148,73 @@ class HistoryKeeper:
 
     def _keep(self, day: int, pulling: "_Pulling", today: int) -> None:
         pull, first, end = pulling.pull, pulling.first, pulling.end
-        old = self._blocks.load(day)
+        old = self.blocks.load(day)
         if old is None and first > 0:
             return  # its first part has just been lost: the next update reads the whole day
         block = pull.onto(old) or old
         if pull.warnings:
             # what is there is better than nothing, but these steps are queried again
-            self._partial[day] = (self._clock.now(), pull.warnings)
+            self._partial[day] = (self.clock.now(), pull.warnings)
             end = first
         else:
             self._partial.pop(day, None)
         if block is None:
             if day < today:
-                self._absent[day] = self._clock.now()
+                self._absent[day] = self.clock.now()
             return
         self._absent.pop(day, None)
         self._save(replace(block, filled=end, complete=end == SLOTS))
 
     def _save(self, block: DayBlock) -> None:
         self._loaded.pop(block.day, None)
-        self._blocks.save(block)
+        self.blocks.save(block)
 
     def _flush(self, today: int) -> None:
         """Write what was collected in steps that are over, and close the days that are."""
-        now = slot_of(self._clock.now() - _LAG_SECONDS)
+        now = slot_of(self.clock.now() - _LAG_SECONDS)
         over = sorted(each for each in self._collected if each < now)
         for day in dict.fromkeys(day for day, _ in over):
             slots = {slot: self._collected[day, slot] for each, slot in over if each == day}
-            self._save(_joined(day, self._blocks.load(day), slots))
+            self._save(_joined(day, self.blocks.load(day), slots))
             for slot in slots:
                 del self._collected[day, slot]
-        for day, known in self._blocks.days().items():
-            if day < today and not known.complete and (block := self._blocks.load(day)) is not None:
+        for day, known in self.blocks.days().items():
+            if day < today and not known.complete and (block := self.blocks.load(day)) is not None:
                 self._save(_closed(block))
 
     def _history(self, today: int, notes: list[str]) -> History:
         try:
-            kept = {day: each for day, each in self._blocks.days().items() if today - self._days <= day <= today}
+            kept = {day: each for day, each in self.blocks.days().items() if today - self.days <= day <= today}
         except RebalancerError as error:
             return History(days=(), notes=tuple(dict.fromkeys((*notes, str(error)))))
-        notes += self._blocks.take_notes()
+        notes += self.blocks.take_notes()
         notes += self._missing(kept, today)
         for day in sorted(kept):
             date = date_of(day)
             # most name times of the day, which are complete
             notes += [note if date in note else f"{date}: {note}" for note in kept[day].notes]
         for day, (_, warnings) in sorted(self._partial.items()):
-            if day >= today - self._days:
+            if day >= today - self.days:
                 notes.append(f"{date_of(day)}: the answers were partial: {'; '.join(warnings)}")
-        return History(days=_Days(sorted(kept), self._blocks, self._loaded), notes=tuple(dict.fromkeys(notes)))
+        return History(days=_Days(sorted(kept), self.blocks, self._loaded), notes=tuple(dict.fromkeys(notes)))
 
     def _missing(self, kept: dict[int, StoredDay], today: int) -> Iterator[str]:
-        missing = [day for day in range(today - self._days, today) if day not in kept]
+        missing = [day for day in range(today - self.days, today) if day not in kept]
         if not missing:
             return
-        if self._source is None:
-            yield f"without Prometheus days are collected as they pass: {self._days - len(missing)} of {self._days}"
+        if self.source is None:
+            yield f"without Prometheus days are collected as they pass: {self.days - len(missing)} of {self.days}"
             return
         absent = [day for day in missing if day in self._absent]
         before = min(kept, default=today)
         if old := [day for day in absent if day < before]:
             yield (
-                f"Prometheus has nothing of {len(old)} of {self._days} days, the last of them {date_of(old[-1])}: "
+                f"Prometheus has nothing of {len(old)} of {self.days} days, the last of them {date_of(old[-1])}: "
                 "is its retention shorter?"
             )
         yield from (f"{date_of(day)}: Prometheus has no samples" for day in absent if day > before)
         if waiting := [day for day in missing if day not in self._absent]:
-            yield f"{len(waiting)} of {self._days} days are still to be read, the newest {date_of(waiting[-1])}"
+            yield f"{len(waiting)} of {self.days} days are still to be read, the newest {date_of(waiting[-1])}"
 
 
 def _amounts(usage: Usage, resource: str) -> tuple[Floats, Floats] | None:

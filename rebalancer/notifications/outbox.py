@@ -3,6 +3,8 @@
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -17,33 +19,29 @@ POLL_SECONDS = 1.0
 SENT, FAILED, DROPPED = "sent", "failed", "dropped"
 
 
+@dataclass(slots=True)
 class Outbox:
     """Notifications that wait for their receivers, so that a slow one never delays a cycle. Of more than `MAX_WAITING`
     the oldest is dropped."""
 
-    def __init__(
-        self,
-        receivers: Callable[[], Sequence[Receiver]],
-        count: Callable[[str, str], None],
-        stopping: threading.Event,
-    ) -> None:
-        """`receivers` of the active policy; `count` takes a receiver's name and a result. After `stopping` nothing more
-        is sent."""
-        self._receivers = receivers
-        self._count = count
-        self._stopping = stopping
-        self._waiting: queue.Queue[tuple[Receiver, Notification]] = queue.Queue(MAX_WAITING)
+    receivers: Callable[[], Sequence[Receiver]]
+    """Those of the active policy."""
+    count: Callable[[str, str], None]
+    """Takes a receiver's name and a result."""
+    stopping: threading.Event
+    """After it nothing more is sent."""
+    _waiting: queue.Queue[tuple[Receiver, Notification]] = field(default_factory=partial(queue.Queue, MAX_WAITING))
 
     def put(self, notifications: Iterable[Notification]) -> None:
         """Queue notifications for the receivers that want them. Never waits."""
         for each in notifications:
-            for receiver in self._receivers():
+            for receiver in self.receivers():
                 if each.event in receiver.events and not (each.repeated and receiver.alertmanager is None):
                     self._put(receiver, each)
 
     def run(self) -> None:
         """Send what waits until the program stops."""
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             self.send_waiting(POLL_SECONDS)
 
     def send_waiting(self, seconds: float) -> None:
@@ -67,19 +65,19 @@ class Outbox:
                     oldest, _ = self._waiting.get_nowait()
                 except queue.Empty:
                     continue
-                self._count(oldest.name, DROPPED)
+                self.count(oldest.name, DROPPED)
 
     def _send(self, receiver: Receiver, notification: Notification) -> None:
-        if self._stopping.is_set():
-            self._count(receiver.name, DROPPED)
+        if self.stopping.is_set():
+            self.count(receiver.name, DROPPED)
             return
         try:
-            send(receiver, notification, self._stopping)
+            send(receiver, notification, self.stopping)
         except RebalancerError as error:
             LOG.warning("notification not sent", title=notification.title, error=str(error))
-            self._count(receiver.name, FAILED)
+            self.count(receiver.name, FAILED)
         except Exception:  # a defect: its trace is logged, and the other receivers go on
             LOG.exception("notification not sent", receiver=receiver.name)
-            self._count(receiver.name, FAILED)
+            self.count(receiver.name, FAILED)
         else:
-            self._count(receiver.name, SENT)
+            self.count(receiver.name, SENT)

@@ -4,6 +4,7 @@ A pod that breaks (`Breaks`) is started again after 10 s, then 20 s and so on up
 CPU usage continues meanwhile.
 """
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from rebalancer.lab.clock import timestamp
@@ -27,33 +28,25 @@ _START, _READY, _STOP, _FINISH = "start", "ready", "stop", "finish"
 _BREAK, _RESTART = "break", "restart"
 
 
+@dataclass(slots=True, kw_only=True)
 class Kubelet:
     """All kubelets. Due steps are stored by pod uid; everything else is read from the pod."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        log: EventLog,
-        start_seconds: float,
-        stop_seconds: float,
-        pull_bytes_per_second: float | None = None,
-    ) -> None:
-        self._store = store
-        self._log = log
-        self._start_seconds = start_seconds
-        self._stop_seconds = stop_seconds
-        self._pull_bytes_per_second = pull_bytes_per_second
-        self._due: dict[tuple[str, str], tuple[float, str, str]] = {}
-        """(uid, step) -> (lab time, namespace, name)."""
-        self._addresses = 0
-        self._unseen: dict[tuple[str, str], None] = {}
-        """(namespace, name) of the pods that changed since the last round, in order."""
+    store: Store
+    log: EventLog
+    start_seconds: float
+    stop_seconds: float
+    pull_bytes_per_second: float | None = None
+    _due: dict[tuple[str, str], tuple[float, str, str]] = field(default_factory=dict)
+    """(uid, step) -> (lab time, namespace, name)."""
+    _addresses: int = 0
+    _unseen: dict[tuple[str, str], None] = field(default_factory=dict)
+    """(namespace, name) of the pods that changed since the last round, in order."""
 
     def observe(self, change: Change) -> None:
         """Store listener: queues pods for the next round."""
         if change.plural == "nodes" and change.type != "MODIFIED":
-            self._unseen.update(dict.fromkeys(self._store.keys("pods")))
+            self._unseen.update(dict.fromkeys(self.store.keys("pods")))
         elif change.plural == "pods":
             meta = change.object["metadata"]
             self._unseen[meta["namespace"], meta["name"]] = None
@@ -66,30 +59,30 @@ class Kubelet:
         """Take in changes, then do what is due. The caller holds the lock."""
         unseen, self._unseen = self._unseen, {}
         for namespace, name in unseen:
-            pod = self._store.find("pods", namespace, name)
+            pod = self.store.find("pods", namespace, name)
             if pod is not None:
                 self._plan(pod, now)
         for (uid, step), (due, namespace, name) in sorted(self._due.items(), key=lambda item: item[1][0]):
             if due > now:
                 break
             del self._due[uid, step]
-            found = self._store.find("pods", namespace, name)
+            found = self.store.find("pods", namespace, name)
             if found is not None and found["metadata"]["uid"] == uid:
                 self._do(step, found, now)
 
     def _plan(self, pod: Obj, now: float) -> None:
         uid, node_name = pod["metadata"]["uid"], pod["spec"].get("nodeName") or ""
-        node = self._store.find("nodes", "", node_name) if node_name else None
+        node = self.store.find("nodes", "", node_name) if node_name else None
         phase = pod["status"]["phase"]
         behaviour = behaviour_of(pod)
         if is_terminating(pod):
-            delay = self._stop_seconds if behaviour.stop_seconds is None else behaviour.stop_seconds
+            delay = self.stop_seconds if behaviour.stop_seconds is None else behaviour.stop_seconds
             delay = min(delay, float(pod["metadata"].get("deletionGracePeriodSeconds", 30)))
             self._at(pod, _STOP, now + (delay if phase == "Running" else 0.0))
         elif node_name and node is None:
             self._at(pod, _STOP, now)  # pod garbage collection: its node is gone
         elif node_name and phase == "Pending":
-            delay = self._start_seconds if behaviour.start_seconds is None else behaviour.start_seconds
+            delay = self.start_seconds if behaviour.start_seconds is None else behaviour.start_seconds
             if (uid, _START) not in self._due:
                 pulled = now + self._pull_seconds(missing_image(pod, node))
                 self._at(pod, _START, pulled + delay / 2)
@@ -106,18 +99,18 @@ class Kubelet:
                 self._at(pod, _BREAK, max(now, kill[0]))
 
     def _pull_seconds(self, image: Obj | None) -> float:
-        if image is None or self._pull_bytes_per_second is None:
+        if image is None or self.pull_bytes_per_second is None:
             return 0.0
-        return float(image["sizeBytes"] / self._pull_bytes_per_second)
+        return float(image["sizeBytes"] / self.pull_bytes_per_second)
 
     def keep_image(self, pod: Obj) -> Obj | None:
         """Add the pod's image to its node; returns the image, None when it was there. The caller holds the lock."""
-        node = self._store.find("nodes", "", pod["spec"]["nodeName"])
+        node = self.store.find("nodes", "", pod["spec"]["nodeName"])
         image = missing_image(pod, node)
         if image is None or node is None:
             return None
         images = reported_images([*(node["status"].get("images") or ()), image])
-        self._store.change("nodes", node, lambda new: new["status"].update(images=images))
+        self.store.change("nodes", node, lambda new: new["status"].update(images=images))
         return image
 
     def _at(self, pod: Obj, step: str, due: float) -> None:
@@ -127,7 +120,7 @@ class Kubelet:
     def _do(self, step: str, pod: Obj, now: float) -> None:
         meta = pod["metadata"]
         if step == _STOP:
-            self._store.remove("pods", meta["namespace"], meta["name"])
+            self.store.remove("pods", meta["namespace"], meta["name"])
             for other in (_START, _READY, _FINISH, _BREAK, _RESTART):
                 self._due.pop((meta["uid"], other), None)
             self._note("deleted", pod, now)
@@ -135,7 +128,7 @@ class Kubelet:
             image = self.keep_image(pod)
             if image is not None:
                 self._note("pulled", pod, now, detail=image["names"][0])
-            self._store.change("pods", pod, lambda new: self.start(new, now, ready=False))
+            self.store.change("pods", pod, lambda new: self.start(new, now, ready=False))
             self._note("started", pod, now)
         elif step == _BREAK and pod["status"]["phase"] == "Running" and not is_waiting(pod):
             behaviour = behaviour_of(pod)
@@ -143,29 +136,29 @@ class Kubelet:
             how = behaviour.breaks or (kill[1] if kill is not None else Breaks(after_seconds=0.0))
             self.end_containers(pod, how, now)
         elif step == _RESTART and is_waiting(pod):
-            self._store.change("pods", pod, lambda new: restart(new, now))
+            self.store.change("pods", pod, lambda new: restart(new, now))
             behaviour = behaviour_of(pod)
             if behaviour.ready:
-                self._at(pod, _READY, now + (behaviour.start_seconds or self._start_seconds) / 2)
+                self._at(pod, _READY, now + (behaviour.start_seconds or self.start_seconds) / 2)
             self._note("restarted", pod, now)
         elif step == _READY and pod["status"]["phase"] == "Running" and not is_ready(pod) and not is_waiting(pod):
-            self._store.change("pods", pod, lambda new: set_ready(new, now, ready=True))
+            self.store.change("pods", pod, lambda new: set_ready(new, now, ready=True))
             self._note("ready", pod, now)
         elif step == _FINISH and not is_finished(pod):
-            self._store.change("pods", pod, _succeed)
+            self.store.change("pods", pod, _succeed)
             self._note("finished", pod, now)
 
     def end_containers(self, pod: Obj, how: Breaks, now: float) -> None:
         """A running pod's containers end: they wait for a restart, or it has failed. The caller holds the lock."""
         for step in (_READY, _BREAK):
             self._due.pop((pod["metadata"]["uid"], step), None)
-        self._store.change("pods", pod, lambda new: (break_down if how.restarts else fail)(new, how, now))
+        self.store.change("pods", pod, lambda new: (break_down if how.restarts else fail)(new, how, now))
         self._note("broken" if how.restarts else "failed", pod, now, detail=how.pod_reason or how.reason)
 
     def start(self, pod: Obj, now: float, *, ready: bool, restarts: int = 0) -> None:
         """Make a bound pod run: phase, addresses, conditions, container statuses. Changes `pod`."""
         self._addresses += 1
-        node = self._store.find("nodes", "", pod["spec"]["nodeName"])
+        node = self.store.find("nodes", "", pod["spec"]["nodeName"])
         host = next((each["address"] for each in (node or {}).get("status", {}).get("addresses", ())), "127.0.0.1")
         count = self._addresses
         address = f"10.{128 + count // 65536 % 64}.{count // 256 % 256}.{count % 256}"
@@ -196,7 +189,7 @@ class Kubelet:
     def _note(self, event: str, pod: Obj, now: float, *, detail: str = "") -> None:
         meta = pod["metadata"]
         node = pod["spec"].get("nodeName") or ""
-        self._log.add(
+        self.log.add(
             Entry(
                 event=event,
                 at=now,
