@@ -138,6 +138,6 @@ def test_replacements_are_told_by_when_they_were_seen(blue, green, clock):
     landed(blue, clock, after=10.0, uid="first")
     landed(green, clock, after=10.0, uid="elsewhere")
     landed(blue, clock, after=10.0, uid="second")
-    assert blue.ledger.replacement_uids(NOW) == {"first", "second"}
-    assert blue.ledger.replacement_uids(NOW + 30) == {"second"}
-    assert blue.ledger.replacement_uids(NOW + 31) == set()
+    assert blue.ledger.replacements(NOW).keys() == {"first", "second"}
+    assert blue.ledger.replacements(NOW + 30).keys() == {"second"}
+    assert blue.ledger.replacements(NOW + 31) == {}

@@ -64,7 +64,7 @@ def accept_restore(policy: RebalancerPolicy, settings: Settings, *, clock: Clock
                 snapshot,
                 since=since,
                 most=missing - len(lost),
-                replacements=ledger.replacement_uids(since),
+                replacements=ledger.replacements(since),
                 in_flight=[*ledger.open_evictions(), *lost],
             )
         report = CycleReport(

@@ -109,7 +109,7 @@ def _follow(
         in_flight,
         now=now,
         max_late_seconds=max_late_seconds,
-        replacements=ledger.replacement_uids(since),
+        replacements=ledger.replacements(since),
     )
 
 

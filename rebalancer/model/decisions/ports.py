@@ -1,6 +1,6 @@
 """Ports of a cycle to the outside world. Adapters implement these protocols, and so do test fakes."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Owner
@@ -262,12 +262,8 @@ class Ledger(Protocol):
         """Nodes of the other clusters, as they published them last."""
         ...
 
-    def replacement_uids(self, since: float) -> Collection[str]:
-        """Replacements that were observed at or after `since`."""
-        ...
-
     def replacements(self, since: float) -> Mapping[str, str]:
-        """The same pods (uid) -> the node that the evicted one had left."""
+        """UID of each replacement that was Ready at or after `since` -> the node that the evicted pod had left."""
         ...
 
     def evicted(self, since: float) -> Sequence[Eviction]:

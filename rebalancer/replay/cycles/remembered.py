@@ -14,12 +14,12 @@ SAME = frozenset({"open_evictions", "pauses", "nodes_elsewhere", "start_ups", "s
 """Reads that have the same answer until something is written."""
 EMPTY = frozenset(
     {
-        *("entries", "backoffs", "lineages", "services_evicted_remotely", "replacement_uids", "replacements"),
+        *("entries", "backoffs", "lineages", "services_evicted_remotely", "replacements"),
         *("evicted", "replaced", "reconcile_outcomes", "recent_moves", "drains", "remote_readiness"),
     }
 )
 """Reads of the last hours or days: an empty answer stays empty until something is written."""
-SINCE = frozenset({"recent_moves", "lineages", "drains", "evicted", "replaced", "replacement_uids", "replacements"})
+SINCE = frozenset({"recent_moves", "lineages", "drains", "evicted", "replaced", "replacements"})
 """Those of them that are asked for rows since a time: the answer holds for that time and later ones."""
 AGAIN = frozenset({"publish_readiness", "publish_global_limits"})
 """Writes that are repeated with the same arguments."""

@@ -52,16 +52,8 @@ class LedgerReading(LedgerPart):
 
         return read(self._engine, work)
 
-    def replacement_uids(self, since: float) -> set[str]:
-        """UIDs of this cluster's replacements that were Ready at or after `since`."""
-        rows = EVICTIONS.c
-        query = select(rows.replacement_uid).where(
-            rows.cluster == self._cluster, rows.replaced_at >= since, rows.replacement_uid.is_not(None)
-        )
-        return set(read(self._engine, lambda connection: connection.execute(query).scalars().all()))
-
     def replacements(self, since: float) -> dict[str, str]:
-        """UID of the same replacements -> the node that the evicted pod left."""
+        """UID of each replacement that was Ready at or after `since` -> the node that the evicted pod left."""
         rows = EVICTIONS.c
         query = select(rows.replacement_uid, rows.node).where(
             rows.cluster == self._cluster, rows.replaced_at >= since, rows.replacement_uid.is_not(None)
