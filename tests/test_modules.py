@@ -15,12 +15,25 @@ SMALL_CLASSES = ("daemon", "replay")
 """Rooms whose classes are held to the limits below."""
 MOST_ATTRIBUTES = 15
 MOST_PARAMETERS = 8
+MOST_LINES = 450
+MOST_FLAT = 12
+"""Modules of a room that are in none of its folders."""
 
 
 def name_of(path: Path) -> str:
     """`rebalancer.store.db.engine`"""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_module_is_longer_than_a_reader_holds(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda path: path.name)
+def test_a_room_of_many_modules_has_folders(room: Path) -> None:
+    assert len([path for path in room.glob("*.py") if path.name != "__init__.py"]) <= MOST_FLAT
 
 
 def attributes(of: ast.ClassDef) -> set[str]:
