@@ -9,6 +9,7 @@ FOLDERS = sorted(path.parent for path in TESTS.glob("*/__init__.py"))
 ROOMS = {path.name for path in (TESTS.parent / "rebalancer").iterdir() if (path / "__init__.py").is_file()}
 
 CROSS_ROOM = {
+    "bench": "each benchmark starts",
     "deploy": "manifests, chart and pages",
     "e2e": "the program as a process",
     "faults": "the list of faults with the tests of each",
