@@ -23,27 +23,10 @@ def with_removed(nodes: Nodes, node_pools: NodePools, known: Mapping[str, str]) 
     gone = sorted(name for name, pool in known.items() if name not in there and pool in index)
     if not gone:
         return nodes, node_pools
-    count = len(gone)
     pools = np.array([index[known[name]] for name in gone], dtype=np.int32)
     capacity = np.array([_median(nodes.cpu_capacity_millicores, node_pools.members(int(pool))) for pool in pools])
-    zeros, nothing = np.zeros(count), np.zeros(count, dtype=np.bool_)
-    more = replace(
-        nodes,
-        names=(*nodes.names, *gone),
-        cpu_capacity_millicores=np.append(nodes.cpu_capacity_millicores, capacity),
-        cpu_allocatable_millicores=np.append(nodes.cpu_allocatable_millicores, capacity),
-        memory_capacity_bytes=np.append(nodes.memory_capacity_bytes, zeros),
-        memory_allocatable_bytes=np.append(nodes.memory_allocatable_bytes, zeros),
-        pods_allocatable=np.append(nodes.pods_allocatable, zeros),
-        ready=np.append(nodes.ready, nothing),
-        unschedulable=np.append(nodes.unschedulable, nothing),
-        created=np.append(nodes.created, zeros),
-        labels=(*nodes.labels, *[{}] * count),
-        taints=(*nodes.taints, *[()] * count),
-        addresses=(*nodes.addresses, *[()] * count),
-        extended=(*nodes.extended, *[{}] * count),
-        annotations=(*nodes.annotations, *[{}] * count),
-    )
+    blank = replace(Nodes.blank(len(gone)), names=tuple(gone))
+    more = nodes.concat(replace(blank, cpu_capacity_millicores=capacity, cpu_allocatable_millicores=capacity))
     return more, NodePools(node_pools.pools, more.names, np.append(node_pools.of_node, pools))
 
 

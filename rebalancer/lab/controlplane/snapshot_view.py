@@ -5,7 +5,7 @@ difference. Parsed values are cached: a stored object never changes in place.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -139,7 +139,8 @@ class SchedulerView:
         def bools(values: Iterable[bool]) -> Any:
             return np.fromiter(values, dtype=np.bool_, count=len(rows))
 
-        return Pods(
+        return replace(
+            Pods.blank(len(rows)),
             names=[pod["metadata"]["name"] for pod in pods],
             uids=[pod["metadata"]["uid"] for pod in pods],
             namespace=ints(space_at[row.namespace] for row in rows),
@@ -162,9 +163,6 @@ class SchedulerView:
                 -1 if pod["spec"].get("nodeName") else node_at.get(pod["status"].get("nominatedNodeName") or "", -1)
                 for pod in pods
             ),
-            restarts=np.zeros(len(rows), dtype=np.int32),
-            init_restarts=np.zeros(len(rows), dtype=np.int32),
-            status=np.zeros(len(rows), dtype=np.int32),
         )
 
 
@@ -180,7 +178,8 @@ def _nodes(nodes: Sequence[Obj]) -> Nodes:
     def amounts(of: list[Obj], name: str, scale: float = 1.0) -> Any:
         return np.array([parse_quantity(str(each.get(name, "0"))) * scale for each in of], dtype=np.float64)
 
-    return Nodes(
+    return replace(
+        Nodes.blank(len(nodes)),
         names=tuple(node["metadata"]["name"] for node in nodes),
         cpu_capacity_millicores=amounts(capacity, "cpu", 1000.0),
         cpu_allocatable_millicores=amounts(allocatable, "cpu", 1000.0),

@@ -7,11 +7,12 @@ their usage is in steps of five minutes. Times are seconds since the epoch.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.cluster.columns import Columns, Empty
 from rebalancer.model.cluster.objects import LabelSelector
 from rebalancer.model.cluster.snapshot import Bools, ClusterSnapshot, Floats, Ints, Nodes, Owner, PodTemplateTable
 from rebalancer.model.cluster.steering import SOFT_TAINT
@@ -41,32 +42,29 @@ def is_passing(key: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedPods:
-    """Columns of length `pods`: every pod that was there at some time of the recording."""
+class RecordedPods(Columns):
+    """Every pod that was there at some time of the recording."""
 
-    names: list[str]
-    uids: list[str]
-    namespace: Ints
+    names: Annotated[list[str], Empty("")]
+    uids: Annotated[list[str], Empty("")]
+    namespace: Annotated[Ints, Empty(0)]
     """Index into `Recording.namespaces`."""
-    owner: Ints
+    owner: Annotated[Ints, Empty(-1)]
     """Index into `Recording.owners` of the controlling owner, -1 for a bare pod."""
-    template: Ints
+    template: Annotated[Ints, Empty(0)]
     """Index into `Recording.pod_templates`."""
-    node: Ints
+    node: Annotated[Ints, Empty(-1)]
     """Index into `Recording.nodes` of the node that it was bound to, -1 if it never was."""
-    created: Floats
-    bound: Floats
+    created: Annotated[Floats, Empty(0.0)]
+    bound: Annotated[Floats, Empty(np.inf)]
     """When it was bound to its node; inf if it never was."""
-    ready: Floats
+    ready: Annotated[Floats, Empty(np.inf)]
     """When it was Ready first; inf if it never was."""
-    ended: Floats
+    ended: Annotated[Floats, Empty(np.inf)]
     """When it was gone or had finished; inf while it was still there at the end of the recording."""
-    priority: NDArray[np.int64]
-    replaced: Ints
+    priority: Annotated[NDArray[np.int64], Empty(0)]
+    replaced: Annotated[Ints, Empty(-1)]
     """Index of the pod that it replaced after an eviction by rebalancer, -1 for all others."""
-
-    def __len__(self) -> int:
-        return len(self.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -186,24 +186,15 @@ def _alike(one: str, other: str) -> int:
 
 
 def _joined(today: Nodes, gone: Sequence[_Gone], created: Floats) -> Nodes:
-    def column(name: str) -> Floats:
-        return np.concatenate((getattr(today, name), [each.amounts.get(name, 0.0) for each in gone]))
-
-    no = np.zeros(len(gone), dtype=np.bool_)
-    return Nodes(
-        names=(*today.names, *(each.name for each in gone)),
-        cpu_capacity_millicores=column("cpu_capacity_millicores"),
-        cpu_allocatable_millicores=column("cpu_allocatable_millicores"),
-        memory_capacity_bytes=column("memory_capacity_bytes"),
-        memory_allocatable_bytes=column("memory_allocatable_bytes"),
-        pods_allocatable=column("pods_allocatable"),
-        ready=np.concatenate((today.ready, no)),
-        unschedulable=np.concatenate((today.unschedulable, no)),
-        created=np.concatenate((today.created, created)),
-        labels=(*today.labels, *(each.labels for each in gone)),
-        taints=(*map(_lasting, today.taints), *(each.taints for each in gone)),
-        addresses=(*today.addresses, *(each.address for each in gone)),
-        extended=(*today.extended, *(each.extended for each in gone)),
-        images=today.images,
-        annotations=(*today.annotations, *({} for _ in gone)),
+    amounts: dict[str, Any] = {name: np.array([each.amounts.get(name, 0.0) for each in gone]) for name in _AMOUNTS}
+    known = replace(
+        Nodes.blank(len(gone)),
+        names=tuple(each.name for each in gone),
+        created=created,
+        labels=tuple(each.labels for each in gone),
+        taints=tuple(each.taints for each in gone),
+        addresses=tuple(each.address for each in gone),
+        extended=tuple(each.extended for each in gone),
+        **amounts,
     )
+    return replace(today, taints=tuple(map(_lasting, today.taints))).concat(known)

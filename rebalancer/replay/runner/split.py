@@ -9,7 +9,6 @@ nodes by the number of all nodes, and a cycle that one part starts, or a wait in
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from rebalancer.model.cluster.match import (
 from rebalancer.model.cluster.objects import LabelSelector, PodAffinity, PodTemplate
 from rebalancer.model.cluster.snapshot import Bools, Ints, Nodes, Owner
 from rebalancer.model.measured.history import DayBlock
-from rebalancer.model.recordings.recording import RecordedPods, RecordedUsage, Recording, is_passing
+from rebalancer.model.recordings.recording import RecordedUsage, Recording, is_passing
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.replay.simulation.loads import FIXED_KINDS, top_owners
@@ -271,18 +270,11 @@ def _part(recording: Recording, in_part: Bools, pods: Bools) -> Part:
     whole = recording.pods
     owners, new_owner = _needed_owners(recording.owners, whole.owner[rows])
     templates, template = np.unique(whole.template[rows], return_inverse=True)
-    kept = RecordedPods(
-        names=[whole.names[row] for row in rows.tolist()],
-        uids=[whole.uids[row] for row in rows.tolist()],
-        namespace=whole.namespace[rows],
+    kept = replace(
+        whole.take(rows),
         owner=new_owner[whole.owner[rows]],
         template=template.astype(np.int32),
         node=new_node[whole.node[rows]],
-        created=whole.created[rows],
-        bound=whole.bound[rows],
-        ready=whole.ready[rows],
-        ended=whole.ended[rows],
-        priority=whole.priority[rows],
         replaced=new_pod[whole.replaced[rows]],
     )
     namespaces = {recording.namespaces[index] for index in np.unique(kept.namespace).tolist()}
@@ -293,7 +285,7 @@ def _part(recording: Recording, in_part: Bools, pods: Bools) -> Part:
     node_names = {recording.nodes.names[node] for node in nodes.tolist()}
     made = replace(
         recording,
-        nodes=_only_nodes(recording.nodes, nodes),
+        nodes=recording.nodes.take(nodes),
         node_joined=recording.node_joined[nodes],
         node_left=recording.node_left[nodes],
         node_ready=recording.node_ready[nodes],
@@ -310,14 +302,6 @@ def _part(recording: Recording, in_part: Bools, pods: Bools) -> Part:
         },
     )
     return Part(recording=made, nodes=nodes)
-
-
-def _only_nodes(nodes: Nodes, kept: Ints) -> Nodes:
-    columns: dict[str, Any] = {"images": nodes.images.only(kept)}
-    for name in Nodes.__dataclass_fields__.keys() - columns.keys():
-        column = getattr(nodes, name)
-        columns[name] = column[kept] if isinstance(column, np.ndarray) else tuple(column[at] for at in kept.tolist())
-    return Nodes(**columns)
 
 
 def _needed_owners(owners: Sequence[Owner], used: Ints) -> tuple[tuple[Owner, ...], Ints]:

@@ -14,7 +14,6 @@ from rebalancer.model.cluster.snapshot import (
     RUNNING,
     ClusterSnapshot,
     DisruptionBudget,
-    Floats,
     Nodes,
     Owner,
     Pods,
@@ -112,8 +111,9 @@ class Snapshots:
         ready = np.concatenate([columns.ready_at[rows] <= state.now, np.zeros(extra, dtype=np.bool_)])
         recorded = state.loads.pod[loads]
         template = recording.pods.template[recorded]
-        numbers, none = rows.tolist(), np.zeros(len(loads), dtype=np.int32)
-        return loads, Pods(
+        numbers = rows.tolist()
+        pods = replace(
+            Pods.blank(len(loads)),
             names=[*(columns.names[row] for row in numbers), *[""] * extra],
             uids=[*(columns.uids[row] for row in numbers), *[""] * extra],
             namespace=recording.pods.namespace[recorded],
@@ -130,13 +130,9 @@ class Snapshots:
             memory_request_bytes=self._requests[template, 1],
             cpu_scored_millicores=self._requests[template, 2],
             memory_scored_bytes=self._requests[template, 3],
-            gated=np.zeros(len(loads), dtype=np.bool_),
             unschedulable=(node < 0) & (state.now - created > REFUSED_AFTER_SECONDS),
-            nominated=np.full(len(loads), -1, dtype=np.int32),
-            restarts=none,
-            init_restarts=none,
-            status=none,
         )
+        return loads, pods
 
     # ---- nodes
 
@@ -151,31 +147,12 @@ class Snapshots:
         ours = [node in state.nodes.taints and state.nodes.taints[node][2] for node in there.tolist()]
         cordoned = state.nodes.cordoned[there] | np.array(ours, dtype=np.bool_)
         ready = state.nodes.ready[there]
-
-        def chosen(column: Floats) -> Floats:
-            return column[there]
-
-        rows = there.tolist()
-        everywhere = len(rows) == len(nodes)
-        return Nodes(
-            names=tuple(nodes.names[row] for row in rows),
-            cpu_capacity_millicores=chosen(nodes.cpu_capacity_millicores),
-            cpu_allocatable_millicores=chosen(nodes.cpu_allocatable_millicores),
-            memory_capacity_bytes=chosen(nodes.memory_capacity_bytes),
-            memory_allocatable_bytes=chosen(nodes.memory_allocatable_bytes),
-            pods_allocatable=chosen(nodes.pods_allocatable),
+        states = zip(there.tolist(), cordoned.tolist(), ready.tolist(), strict=True)
+        return replace(
+            nodes.take(there),
             ready=ready,
             unschedulable=cordoned,
-            created=chosen(nodes.created),
-            labels=tuple(nodes.labels[row] for row in rows),
-            taints=tuple(
-                self._taints_of(row, cordoned=bool(shut), ready=bool(up))
-                for row, shut, up in zip(rows, cordoned.tolist(), ready.tolist(), strict=True)
-            ),
-            addresses=tuple(nodes.addresses[row] for row in rows),
-            extended=tuple(nodes.extended[row] for row in rows),
-            images=nodes.images if everywhere else nodes.images.of_nodes(there.astype(np.int32)),
-            annotations=tuple(nodes.annotations[row] for row in rows),
+            taints=tuple(self._taints_of(row, cordoned=shut, ready=up) for row, shut, up in states),
         )
 
     def _taints_of(self, node: int, *, cordoned: bool, ready: bool) -> tuple[Taint, ...]:

@@ -1,0 +1,66 @@
+"""Pods as columns."""
+
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.cluster.columns import Bools, Columns, Empty, Floats, Ints
+
+# Pod phases, as small numbers in the column.
+PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+PENDING, RUNNING, SUCCEEDED, FAILED, UNKNOWN = range(5)
+
+
+class PodStatus(NamedTuple):
+    """A pod's status besides its phase. Most pods have the empty one."""
+
+    reason: str = ""
+    """The pod's own, such as Evicted or NodeLost."""
+    containers: tuple[str, ...] = ()
+    """Reasons why its containers wait or have ended: CrashLoopBackOff, ImagePullBackOff, OOMKilled."""
+    init_containers: tuple[str, ...] = ()
+    exit_codes: tuple[int, ...] = ()
+    """Of its containers that have ended."""
+    init_exit_codes: tuple[int, ...] = ()
+    resizing: bool = False
+    """The kubelet is changing its resources in place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pods(Columns):
+    """Pods."""
+
+    names: Annotated[list[str], Empty("")]
+    uids: Annotated[list[str], Empty("")]
+    namespace: Annotated[Ints, Empty(0)]
+    """Index into `ClusterSnapshot.namespaces`."""
+    node: Annotated[Ints, Empty(-1)]
+    """Index into `Nodes`, -1 while not bound (or bound to a node that is not listed)."""
+    owner: Annotated[Ints, Empty(-1)]
+    """Index into `ClusterSnapshot.owners` of the controlling owner, -1 for a bare pod."""
+    template: Annotated[Ints, Empty(0)]
+    phase: Annotated[NDArray[np.int8], Empty(PENDING)]
+    ready: Annotated[Bools, Empty(False)]
+    terminating: Annotated[Bools, Empty(False)]
+    created: Annotated[Floats, Empty(0.0)]
+    started: Annotated[Floats, Empty(np.nan)]
+    """Seconds since the epoch, NaN while not started."""
+    priority: Annotated[NDArray[np.int64], Empty(0)]
+    cpu_request_millicores: Annotated[Floats, Empty(0.0)]
+    memory_request_bytes: Annotated[Floats, Empty(0.0)]
+    cpu_scored_millicores: Annotated[Floats, Empty(0.0)]
+    memory_scored_bytes: Annotated[Floats, Empty(0.0)]
+    gated: Annotated[Bools, Empty(False)]
+    """Has scheduling gates, or a claim that must be bound first: no scheduler places it now."""
+    unschedulable: Annotated[Bools, Empty(False)]
+    """The condition PodScheduled is False: its scheduler found no node for it. Set only while it is not bound."""
+    nominated: Annotated[Ints, Empty(-1)]
+    """Index of the node that it was nominated to (room is reserved there), -1 for none."""
+    restarts: Annotated[Ints, Empty(0)]
+    """Of its containers, summed."""
+    init_restarts: Annotated[Ints, Empty(0)]
+    """The same of its init containers, sidecars included."""
+    status: Annotated[Ints, Empty(0)]
+    """Index into `ClusterSnapshot.statuses`."""
