@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,12 @@ from numpy.typing import NDArray
 
 from rebalancer.kube.snapshot.effective_requests import whole_up
 from rebalancer.kube.snapshot.images import ImageTable
-from rebalancer.kube.snapshot.pod_templates import PodTemplates
+from rebalancer.kube.snapshot.pod_templates import PodTemplateColumns, PodTemplates
 from rebalancer.kube.snapshot.records import Condition, Node, OwnerReference, Pod
 from rebalancer.kube.snapshot.records import PodStatus as WireStatus
 from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, scheduling_of, status_of
 from rebalancer.kube.snapshot.times import epoch_column, epoch_seconds
-from rebalancer.model.cluster.snapshot import PHASES, UNKNOWN, Bools, Floats, Ints, NodeImages, Nodes, Pods, PodStatus
+from rebalancer.model.cluster.snapshot import PHASES, UNKNOWN, Floats, Ints, NodeImages, Nodes, Pods, PodStatus
 from rebalancer.model.notation.quantity import parse_quantity
 
 PLAIN_RESOURCES = frozenset({"cpu", "memory", "pods"})
@@ -89,21 +88,6 @@ def node_columns(nodes: Sequence[Node], images: NodeImages) -> Nodes:
     )
 
 
-def with_rows(nodes: Nodes, rows: Sequence[int], changed: Nodes) -> Nodes:
-    """`nodes` with the columns and images of `changed` (rows,) in these rows."""
-    columns: dict[str, Any] = {}
-    for each in fields(Nodes):
-        before, now = getattr(nodes, each.name), getattr(changed, each.name)
-        if isinstance(before, np.ndarray):
-            column = before.copy()
-            column[rows] = now
-            columns[each.name] = column
-        elif isinstance(before, tuple):
-            by_row = dict(zip(rows, now, strict=True))
-            columns[each.name] = tuple(by_row.get(at, value) for at, value in enumerate(before))
-    return Nodes(**columns, images=changed.images)
-
-
 class _Parsed(dict[str, float]):
     """Quantities, each text parsed once."""
 
@@ -130,7 +114,7 @@ class PodColumns:
         self._owner_index: dict[str, int] = {}
         self._status_index: dict[PodStatus, int] = {NOTHING: 0}
         self._phase_index = {name: index for index, name in enumerate(PHASES)}
-        self._pages: list[tuple[NDArray[Any], ...]] = []
+        self._pages: list[dict[str, NDArray[Any]]] = []
         self.names: list[str] = []
         self.uids: list[str] = []
         self.pod_templates = PodTemplates()
@@ -175,25 +159,24 @@ class PodColumns:
             owner.append(number)
             template.append(index_of(pod, of_daemonset=reference.kind == "DaemonSet"))
         node = np.array([nodes.get(pod.spec.node_name, -1) for pod in pods], dtype=np.int32)
-        waiting = self._waiting(pods, np.flatnonzero(node < 0).tolist())
         self._pages.append(
-            (
-                np.array(namespace, dtype=np.int32),
-                node,
-                np.array(owner, dtype=np.int32),
-                np.array(template, dtype=np.int32),
-                np.array([phases.get(status.phase, UNKNOWN) for status in statuses], dtype=np.int8),
-                np.array([is_ready(status.conditions) for status in statuses], dtype=np.bool_),
-                np.array([meta.deletion_timestamp is not None for meta in metas], dtype=np.bool_),
-                epoch_column([meta.creation_timestamp for meta in metas]),
-                epoch_column([status.start_time for status in statuses]),
-                *waiting,
-                *self._statuses_of(statuses),
-            )
+            {
+                "namespace": np.array(namespace, dtype=np.int32),
+                "node": node,
+                "owner": np.array(owner, dtype=np.int32),
+                "template": np.array(template, dtype=np.int32),
+                "phase": np.array([phases.get(status.phase, UNKNOWN) for status in statuses], dtype=np.int8),
+                "ready": np.array([is_ready(status.conditions) for status in statuses], dtype=np.bool_),
+                "terminating": np.array([meta.deletion_timestamp is not None for meta in metas], dtype=np.bool_),
+                "created": epoch_column([meta.creation_timestamp for meta in metas]),
+                "started": epoch_column([status.start_time for status in statuses]),
+                **self._waiting(pods, np.flatnonzero(node < 0).tolist()),
+                **self._statuses_of(statuses),
+            }
         )
 
-    def _statuses_of(self, statuses: Sequence[WireStatus]) -> tuple[Ints, Ints, Ints]:
-        """(pods,) restarts, those of init containers, and the index of the status."""
+    def _statuses_of(self, statuses: Sequence[WireStatus]) -> dict[str, Ints]:
+        """(pods,) of the columns of a status."""
         restarts, init_restarts, number = np.zeros((3, len(statuses)), dtype=np.int32)
         numbers = self._status_index
         for row, status in enumerate(statuses):
@@ -201,10 +184,10 @@ class PodColumns:
                 restarts[row] = restarts_of(status.container_statuses)
                 init_restarts[row] = restarts_of(status.init_container_statuses)
                 number[row] = numbers.setdefault(status_of(status), len(numbers))
-        return restarts, init_restarts, number
+        return {"restarts": restarts, "init_restarts": init_restarts, "status": number}
 
-    def _waiting(self, pods: Sequence[Pod], rows: Iterable[int]) -> tuple[Bools, Bools, Ints]:
-        """(pods,) gated, unschedulable, nominated. `rows`: the pods on no listed node, the only ones that can be so.
+    def _waiting(self, pods: Sequence[Pod], rows: Iterable[int]) -> dict[str, NDArray[Any]]:
+        """(pods,) of the columns of a pod that waits. `rows`: the pods on no listed node, the only ones that can be so.
 
         A bound pod may still name the node that it was nominated to: no room is kept there any more.
         """
@@ -214,47 +197,54 @@ class PodColumns:
             if not pods[row].spec.node_name:
                 gated[row], unschedulable[row] = scheduling_of(pods[row])
                 nominated[row] = self._node_index.get(pods[row].status.nominated_node_name, -1)
-        return gated, unschedulable, nominated
+        return {"gated": gated, "unschedulable": unschedulable, "nominated": nominated}
 
     def finish(self, owner_numbers: Sequence[int]) -> Pods:
         """The columns; `owner_numbers` maps each of `owners` to its index in the snapshot's owners."""
-        namespace, node, owner, template, phase, ready, terminating, created, started, *others = self._joined()
-        gated, unschedulable, nominated, restarts, init_restarts, status = others
         # -1 (no owner) picks the appended last element, which is -1 again.
         numbers = np.array([*owner_numbers, -1], dtype=np.int32)
-        figures = self.pod_templates.columns()
-        return Pods(
-            names=self.names,
-            uids=self.uids,
-            namespace=namespace,
-            node=node,
-            owner=numbers[owner],
-            template=template,
-            phase=phase,
-            ready=ready,
-            terminating=terminating,
-            created=created,
-            started=started,
-            priority=figures.priority[template],
-            cpu_request_millicores=figures.cpu_request_millicores[template],
-            memory_request_bytes=figures.memory_request_bytes[template],
-            cpu_scored_millicores=figures.cpu_scored_millicores[template],
-            memory_scored_bytes=figures.memory_scored_bytes[template],
-            gated=gated,
-            unschedulable=unschedulable,
-            nominated=nominated,
-            restarts=restarts,
-            init_restarts=init_restarts,
-            status=status,
-        )
+        columns = self._joined()
+        columns["owner"] = numbers[columns["owner"]]
+        return pod_columns(columns, names=self.names, uids=self.uids, figures=self.pod_templates.columns())
 
-    def _joined(self) -> tuple[NDArray[Any], ...]:
+    def _joined(self) -> dict[str, NDArray[Any]]:
         if not self._pages:
             # An empty page has every column's type.
             self.add(())
-        joined = tuple(np.concatenate(parts) for parts in zip(*self._pages, strict=True))
+        joined = {name: np.concatenate([page[name] for page in self._pages]) for name in self._pages[0]}
         self._pages = [joined]
-        return joined
+        return dict(joined)
+
+
+def pod_columns(
+    rows: Mapping[str, NDArray[Any]], *, names: list[str], uids: list[str], figures: PodTemplateColumns
+) -> Pods:
+    """The columns of pods. `rows` has those that are not of the template, by name, as (pods,) arrays."""
+    template = rows["template"]
+    return Pods(
+        names=names,
+        uids=uids,
+        namespace=rows["namespace"],
+        node=rows["node"],
+        owner=rows["owner"],
+        template=template,
+        phase=rows["phase"],
+        ready=rows["ready"],
+        terminating=rows["terminating"],
+        created=rows["created"],
+        started=rows["started"],
+        priority=figures.priority[template],
+        cpu_request_millicores=figures.cpu_request_millicores[template],
+        memory_request_bytes=figures.memory_request_bytes[template],
+        cpu_scored_millicores=figures.cpu_scored_millicores[template],
+        memory_scored_bytes=figures.memory_scored_bytes[template],
+        gated=rows["gated"],
+        unschedulable=rows["unschedulable"],
+        nominated=rows["nominated"],
+        restarts=rows["restarts"],
+        init_restarts=rows["init_restarts"],
+        status=rows["status"],
+    )
 
 
 def is_ready(conditions: Sequence[Condition] | None) -> bool:

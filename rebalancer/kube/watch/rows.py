@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.kube.snapshot.columns import controller_of, is_ready
+from rebalancer.kube.snapshot.columns import controller_of, is_ready, pod_columns
 from rebalancer.kube.snapshot.pod_templates import PodTemplateColumns, PodTemplates
 from rebalancer.kube.snapshot.records import OwnerReference, Pod
 from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, scheduling_of, status_of
@@ -106,36 +106,16 @@ class PodsTaken:
 
     def columns(self, *, nodes: Mapping[str, int], namespaces: Mapping[str, int], owners: Mapping[int, int]) -> Pods:
         """The snapshot's columns. `namespaces` numbers all namespaces with pods; `owners` maps our numbers."""
-        rows = self.rows
+        # a column of its own each: the rows of all would stay in memory with any
+        columns = {name: self.rows[name].copy() for name in ROW.names or ()}
         node_of = _lookup([nodes.get(name, -1) for name in self.nodes])
         owner_of = _lookup([owners.get(number, -1) for number in range(len(self.owners))])
         namespace_of = _lookup([namespaces.get(name, -1) for name in self.namespaces])
-        template = rows["template"].copy()
-        figures = self.figures
-        return Pods(
-            names=self.names,
-            uids=self.uids,
-            namespace=namespace_of[rows["namespace"]],
-            node=node_of[rows["node"]],
-            owner=owner_of[rows["owner"]],
-            template=template,
-            phase=rows["phase"].copy(),
-            ready=rows["ready"].copy(),
-            terminating=rows["terminating"].copy(),
-            created=rows["created"].copy(),
-            started=rows["started"].copy(),
-            priority=figures.priority[template],
-            cpu_request_millicores=figures.cpu_request_millicores[template],
-            memory_request_bytes=figures.memory_request_bytes[template],
-            cpu_scored_millicores=figures.cpu_scored_millicores[template],
-            memory_scored_bytes=figures.memory_scored_bytes[template],
-            gated=rows["gated"].copy(),
-            unschedulable=rows["unschedulable"].copy(),
-            nominated=node_of[rows["nominated"]],
-            restarts=rows["restarts"].copy(),
-            init_restarts=rows["init_restarts"].copy(),
-            status=rows["status"].copy(),
-        )
+        columns["namespace"] = namespace_of[columns["namespace"]]
+        columns["node"] = node_of[columns["node"]]
+        columns["nominated"] = node_of[columns["nominated"]]
+        columns["owner"] = owner_of[columns["owner"]]
+        return pod_columns(columns, names=self.names, uids=self.uids, figures=self.figures)
 
 
 class PodRows:

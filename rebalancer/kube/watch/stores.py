@@ -3,9 +3,10 @@
 import threading
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from rebalancer.kube.snapshot.columns import node_columns, with_rows, without_bulk
+from rebalancer.kube.snapshot.columns import node_columns, without_bulk
 from rebalancer.kube.snapshot.images import ImageNumbers
 from rebalancer.kube.snapshot.records import Node
 from rebalancer.kube.watch.watch import Change
@@ -114,7 +115,7 @@ class NodeRecords:
                     images = self._images.table([self._by_name[name][1] for name in before.names])
                 rows = [at for at, name in enumerate(before.names) if name in self._changed]
                 changed = node_columns([self._by_name[before.names[at]][0] for at in rows], images)
-                self._taken = with_rows(before, rows, changed)
+                self._taken = replace(before.put(rows, changed), images=images)
             self._changed, self._same_images = set(), True
             assert self._taken is not None
             return self._taken
