@@ -3,7 +3,7 @@
 Pods are compared as columns: of 150,000 only those that came, changed or went are looked at one by one.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +30,7 @@ from rebalancer.store.journal.entries import (
     ReadingEntry,
     ints,
 )
+from rebalancer.store.journal.nodes import node_entries
 from rebalancer.store.journal.readings import ReadingChanges
 
 K = TypeVar("K", bound=Hashable)
@@ -139,7 +140,7 @@ class Changes:
     def _changed_nodes(self, nodes: Nodes) -> tuple[dict[int, NodeEntry], tuple[int, ...]]:
         if nodes is self._nodes_of:
             return {}, ()
-        before, now = self._node_entries, {self._nodes[each.name]: each for each in _node_entries(nodes)}
+        before, now = self._node_entries, {self._nodes[each.name]: each for each in node_entries(nodes)}
         self._nodes.take_new()  # their names are in their entries
         self._nodes_of, self._node_entries = nodes, now
         changed = {number: each for number, each in now.items() if before.get(number) != each}
@@ -275,27 +276,6 @@ def _rows_before(before: list[str], now: list[str]) -> NDArray[np.int64]:
         return np.arange(len(now), dtype=np.int64)
     row_of = {uid: row for row, uid in enumerate(before)}
     return np.fromiter((row_of.get(uid, -1) for uid in now), dtype=np.int64, count=len(now))
-
-
-def _node_entries(nodes: Nodes) -> Iterator[NodeEntry]:
-    for row in zip(
-        nodes.names,
-        nodes.cpu_capacity_millicores.tolist(),
-        nodes.cpu_allocatable_millicores.tolist(),
-        nodes.memory_capacity_bytes.tolist(),
-        nodes.memory_allocatable_bytes.tolist(),
-        nodes.pods_allocatable.tolist(),
-        nodes.ready.tolist(),
-        nodes.unschedulable.tolist(),
-        nodes.created.tolist(),
-        nodes.labels,
-        nodes.taints,
-        nodes.addresses,
-        nodes.extended,
-        nodes.annotations,
-        strict=True,
-    ):
-        yield NodeEntry(*row)
 
 
 def _eviction_entry(eviction: Eviction) -> EvictionEntry:

@@ -9,7 +9,7 @@ owners, pod templates, pods) are numbered in the order of their arrival since th
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -42,7 +42,7 @@ class OwnerEntry(NamedTuple):
 
 
 class NodeEntry(msgspec.Struct, frozen=True, array_like=True):
-    """One node as it is now. Units are those of `Nodes`."""
+    """One node as it is now: its values in the columns of `Nodes`. Its images are in `ImagesEntry`."""
 
     name: str
     cpu_capacity_millicores: float
@@ -58,6 +58,8 @@ class NodeEntry(msgspec.Struct, frozen=True, array_like=True):
     addresses: tuple[str, ...]
     extended: dict[str, float]
     annotations: dict[str, str]
+    others: dict[str, Any] = {}
+    """Column without a field here -> its value, unless that is the empty one."""
 
 
 class ImagesEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -1,11 +1,12 @@
 """Nodes of a recording from their entries."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import Floats, NodeImages, Nodes
+from rebalancer.model.cluster.snapshot import NodeImages, Nodes
 from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
 from rebalancer.model.recordings.recording import is_passing
 from rebalancer.store.journal.entries import ImagesEntry, NodeEntry, from_ints
@@ -76,54 +77,43 @@ class NodeTimes:
         return msgspec.structs.replace(last, labels=most.labels, taints=most.taints)
 
 
+_FIELDS = {"names" if each == "name" else each: each for each in NodeEntry.__struct_fields__ if each != "others"}
+"""Column of `Nodes` -> field of an entry, of the columns that have one."""
+_OTHERS = {name: each for name, each in Nodes.columns.items() if name not in _FIELDS}
+
+
+def node_entries(nodes: Nodes) -> Iterator[NodeEntry]:
+    """The entry of each node."""
+    values = {name: each.values(getattr(nodes, name)) for name, each in Nodes.columns.items()}
+    for row, fields in enumerate(zip(*(values[name] for name in _FIELDS), strict=True)):
+        others = {name: values[name][row] for name, each in _OTHERS.items() if not each.is_empty(values[name][row])}
+        entry: tuple[Any, ...] = (*fields, others)
+        yield NodeEntry(*entry)
+
+
 def node_columns(nodes: Sequence[NodeEntry], images: tuple[ImagesEntry, dict[int, str]] | None, today: Nodes) -> Nodes:
     """Columns of these nodes. Images of nodes that are still there are those of `today`, of the others those of
     `images`, which has the name of each number.
     """
-
-    def figures(name: str) -> Floats:
-        return np.array([getattr(each, name) for each in nodes], dtype=np.float64)
-
-    return Nodes(
-        names=tuple(each.name for each in nodes),
-        cpu_capacity_millicores=figures("cpu_capacity_millicores"),
-        cpu_allocatable_millicores=figures("cpu_allocatable_millicores"),
-        memory_capacity_bytes=figures("memory_capacity_bytes"),
-        memory_allocatable_bytes=figures("memory_allocatable_bytes"),
-        pods_allocatable=figures("pods_allocatable"),
-        ready=np.array([each.ready for each in nodes], dtype=np.bool_),
-        unschedulable=np.array([each.unschedulable for each in nodes], dtype=np.bool_),
-        created=figures("created"),
-        labels=tuple(each.labels for each in nodes),
-        taints=tuple(each.taints for each in nodes),
-        addresses=tuple(each.addresses for each in nodes),
-        extended=tuple(each.extended for each in nodes),
-        images=_images_of([each.name for each in nodes], images, today),
-        annotations=tuple(each.annotations for each in nodes),
-    )
+    columns = {
+        name: Nodes.columns[name].of([getattr(each, field) for each in nodes]) for name, field in _FIELDS.items()
+    }
+    for name, column in _OTHERS.items():
+        known = [each.others.get(name, column.empty) for each in nodes]
+        columns[name] = column.of([msgspec.convert(value, column.value_type) for value in known])
+    return Nodes(**columns, images=_images_of([each.name for each in nodes], images, today))
 
 
 def _images_of(nodes: Sequence[str], entry: tuple[ImagesEntry, dict[int, str]] | None, today: Nodes) -> NodeImages:
-    number = {name: at for at, name in enumerate(nodes)}
-    names: dict[str, int] = {}
-    sizes: list[float] = []
-    pairs: list[tuple[int, int]] = []
-
-    def add(name: str, size: float, on: Iterable[str]) -> None:
-        if name not in names:
-            names[name] = len(sizes)
-            sizes.append(size)
-        pairs.extend((names[name], number[node]) for node in on if node in number)
-
-    of_today, bytes_of, image, node = today.images.columns()
-    for name, which in of_today.items():
-        first, end = np.searchsorted(image, [which, which + 1])
-        add(name, float(bytes_of[which]), [today.names[at] for at in node[first:end].tolist()])
-    if entry is not None:
-        before, name_of = entry
-        still = set(today.names)
-        for which, on in zip(from_ints(before.image).tolist(), from_ints(before.node).tolist(), strict=True):
-            if name_of[on] not in still:
-                add(before.names[which], before.sizes[which], [name_of[on]])
-    table = np.array(pairs, dtype=np.int32).reshape(-1, 2)
-    return NodeImages(names, np.array(sizes, dtype=np.float64), table[:, 0], table[:, 1])
+    still = {name: at for at, name in enumerate(today.names)}
+    # of a node that is gone, a number that no node of today has
+    numbers = [still.get(name, len(today) + at) for at, name in enumerate(nodes)]
+    images = today.images.take(np.array(numbers, dtype=np.int32))
+    if entry is None:
+        return images
+    before, name_of = entry
+    gone = {name: at for at, name in enumerate(nodes) if name not in still}
+    node = np.array([gone.get(name_of[each], -1) for each in from_ints(before.node).tolist()], dtype=np.int32)
+    names = {name: at for at, name in enumerate(before.names)}
+    pairs = from_ints(before.image)[node >= 0], node[node >= 0]
+    return images.concat(NodeImages(names, np.array(before.sizes, dtype=np.float64), *pairs), after=0)
