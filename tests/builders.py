@@ -1,7 +1,7 @@
 """Small builders: a cluster, its usage and a policy in a few words, for tests of the pure rooms."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -140,7 +140,8 @@ def cluster(
     statuses = list(dict.fromkeys([PodStatus(), *(pod.status for pod in pods)]))
     return ClusterSnapshot(
         taken=NOW,
-        nodes=Nodes(
+        nodes=replace(
+            Nodes.blank(len(nodes)),
             names=tuple(node.name for node in nodes),
             cpu_capacity_millicores=np.array([node.cpu for node in nodes]),
             cpu_allocatable_millicores=np.array([node.cpu for node in nodes]),
@@ -152,12 +153,12 @@ def cluster(
             created=np.array([NOW - node.age for node in nodes]),
             labels=tuple({"kubernetes.io/hostname": node.name, **node.labels} for node in nodes),
             taints=tuple(node.taints for node in nodes),
-            addresses=tuple(() for _ in nodes),
             extended=tuple(node.extended for node in nodes),
             images=_images(nodes),
             annotations=tuple(node.annotations for node in nodes),
         ),
-        pods=Pods(
+        pods=replace(
+            Pods.blank(len(pods)),
             names=[pod.name for pod in pods],
             uids=[f"uid-{pod.namespace}-{pod.name}" for pod in pods],
             namespace=np.array([namespaces.index(pod.namespace) for pod in pods], dtype=np.int32),

@@ -7,6 +7,7 @@ and its tables) is counted in.
 import argparse
 import json
 import time
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -24,7 +25,6 @@ from rebalancer.model.cluster.snapshot import (
     PENDING,
     RUNNING,
     ClusterSnapshot,
-    NodeImages,
     Nodes,
     Owner,
     Pods,
@@ -60,7 +60,8 @@ def a_cluster(nodes: int, *, rules: bool, pending: int = 0, seed: int = 1) -> Cl
     owners = tuple(Owner(kind="ReplicaSet", namespace=f"n{i % 50}", name=f"w{i}", uid=str(i)) for i in range(WORKLOADS))
     return ClusterSnapshot(
         taken=1_000_000.0,
-        nodes=Nodes(
+        nodes=replace(
+            Nodes.blank(nodes),
             names=tuple(f"node-{index:05d}" for index in range(nodes)),
             cpu_capacity_millicores=np.full(nodes, 32_000.0),
             cpu_allocatable_millicores=random.choice([31_000.0, 15_500.0], nodes),
@@ -68,16 +69,10 @@ def a_cluster(nodes: int, *, rules: bool, pending: int = 0, seed: int = 1) -> Cl
             memory_allocatable_bytes=np.full(nodes, 120 * GIB),
             pods_allocatable=np.full(nodes, 110.0),
             ready=np.ones(nodes, dtype=np.bool_),
-            unschedulable=np.zeros(nodes, dtype=np.bool_),
-            created=np.zeros(nodes),
             labels=tuple({HOSTNAME: f"node-{index:05d}", ZONE: f"z{index % 3}"} for index in range(nodes)),
-            taints=tuple(() for _ in range(nodes)),
-            addresses=tuple(() for _ in range(nodes)),
-            extended=tuple({} for _ in range(nodes)),
-            images=NodeImages.none(),
-            annotations=tuple({} for _ in range(nodes)),
         ),
-        pods=Pods(
+        pods=replace(
+            Pods.blank(count),
             names=[f"pod-{index}" for index in range(count)],
             uids=[str(index) for index in range(count)],
             namespace=(workload % 50).astype(np.int32),
@@ -86,20 +81,11 @@ def a_cluster(nodes: int, *, rules: bool, pending: int = 0, seed: int = 1) -> Cl
             template=workload.astype(np.int32),
             phase=np.where(node < 0, PENDING, RUNNING).astype(np.int8),
             ready=node >= 0,
-            terminating=np.zeros(count, dtype=np.bool_),
-            created=np.zeros(count),
             started=np.zeros(count),
-            priority=np.zeros(count, dtype=np.int64),
             cpu_request_millicores=column("cpu_request_millicores"),
             memory_request_bytes=column("memory_request_bytes"),
             cpu_scored_millicores=column("cpu_scored_millicores"),
             memory_scored_bytes=column("memory_scored_bytes"),
-            gated=np.zeros(count, dtype=np.bool_),
-            unschedulable=np.zeros(count, dtype=np.bool_),
-            nominated=np.full(count, -1, dtype=np.int32),
-            restarts=np.zeros(count, dtype=np.int32),
-            init_restarts=np.zeros(count, dtype=np.int32),
-            status=np.zeros(count, dtype=np.int32),
         ),
         pod_templates=PodTemplateTable(
             [msgspec.json.encode(template) for template in templates], json_decoder(PodTemplate).decode

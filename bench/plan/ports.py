@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -124,7 +124,8 @@ class ClusterPorts:
         return ClusterSnapshot(
             taken=cluster.now,
             nodes=self._nodes(),
-            pods=Pods(
+            pods=replace(
+                Pods.blank(len(rows)),
                 names=names,
                 uids=[f"uid-{row}" for row in rows.tolist()],
                 namespace=np.zeros(len(rows), dtype=np.int32),
@@ -136,17 +137,10 @@ class ClusterPorts:
                 terminating=cluster.terminating[rows],
                 created=cluster.created[rows],
                 started=np.where(node >= 0, np.where(np.isnan(started), cluster.now, started), np.nan),
-                priority=np.zeros(len(rows), dtype=np.int64),
                 cpu_request_millicores=services.cpu_request[service],
                 memory_request_bytes=services.memory_request[service],
                 cpu_scored_millicores=services.cpu_request[service],
                 memory_scored_bytes=services.memory_request[service],
-                gated=np.zeros(len(rows), dtype=np.bool_),
-                unschedulable=np.zeros(len(rows), dtype=np.bool_),
-                nominated=np.full(len(rows), -1, dtype=np.int32),
-                restarts=np.zeros(len(rows), dtype=np.int32),
-                init_restarts=np.zeros(len(rows), dtype=np.int32),
-                status=np.zeros(len(rows), dtype=np.int32),
             ),
             pod_templates=PodTemplateTable(self._templates, json_decoder(PodTemplate).decode),
             namespaces=(NAMESPACE,),
@@ -211,7 +205,8 @@ class ClusterPorts:
     def _nodes(self) -> Nodes:
         machines, names = self.cluster.machines, self.node_names
         count = len(names)
-        return Nodes(
+        return replace(
+            Nodes.blank(count),
             names=names,
             cpu_capacity_millicores=machines.cpu_capacity,
             cpu_allocatable_millicores=machines.cpu_allocatable,
@@ -220,13 +215,9 @@ class ClusterPorts:
             pods_allocatable=machines.pods_allocatable,
             ready=np.ones(count, dtype=np.bool_),
             unschedulable=self.cluster.scheduler.cordoned.copy(),
-            created=np.zeros(count),
             labels=self._labels,
             taints=tuple((self._ours[at],) if at in self._ours else () for at in range(count)),
-            addresses=((),) * count,
-            extended=({},) * count,
             images=self._images,
-            annotations=({},) * count,
         )
 
     # ---- UsageReader

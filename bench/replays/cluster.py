@@ -6,7 +6,7 @@ Pods are placed by a small scheduler of this module; no eviction by rebalancer i
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
 import msgspec
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, SpreadConstraint, Toleration
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, NodeImages, Nodes, Owner, Pods, PodTemplateTable
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Nodes, Owner, Pods, PodTemplateTable
 from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS, SLOTS, STEP_SECONDS
 from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.decoding import json_decoder
@@ -436,7 +436,8 @@ def _budget(service: _Service, steps: int) -> RecordedBudget:
 
 def _nodes(count: int, pool: Ints) -> Nodes:
     names = tuple(f"node-{index:05d}" for index in range(count))
-    return Nodes(
+    return replace(
+        Nodes.blank(count),
         names=names,
         cpu_capacity_millicores=np.full(count, CORES * 1000.0),
         cpu_allocatable_millicores=np.full(count, ALLOCATABLE_MILLICORES),
@@ -444,49 +445,19 @@ def _nodes(count: int, pool: Ints) -> Nodes:
         memory_allocatable_bytes=np.full(count, ALLOCATABLE_BYTES),
         pods_allocatable=np.full(count, 250.0),
         ready=np.ones(count, dtype=np.bool_),
-        unschedulable=np.zeros(count, dtype=np.bool_),
         created=np.full(count, START - 60 * DAY_SECONDS),
         labels=tuple(
             {HOSTNAME: name, POOL: POOLS[pool[index]], ZONE: f"z{index % 3}"} for index, name in enumerate(names)
         ),
-        taints=((),) * count,
-        addresses=((),) * count,
-        extended=({},) * count,
-        images=NodeImages.none(),
-        annotations=({},) * count,
     )
 
 
 def _today(nodes: Nodes, templates: PodTemplateTable, namespaces: tuple[str, ...], *, at: float) -> ClusterSnapshot:
     """Without pods, owners and budgets: those are the recording's."""
-    ints, floats, bools = np.empty(0, dtype=np.int32), np.empty(0), np.empty(0, dtype=np.bool_)
     return ClusterSnapshot(
         taken=at,
         nodes=nodes,
-        pods=Pods(
-            names=[],
-            uids=[],
-            namespace=ints,
-            node=ints,
-            owner=ints,
-            template=ints,
-            phase=np.empty(0, dtype=np.int8),
-            ready=bools,
-            terminating=bools,
-            created=floats,
-            started=floats,
-            priority=np.empty(0, dtype=np.int64),
-            cpu_request_millicores=floats,
-            memory_request_bytes=floats,
-            cpu_scored_millicores=floats,
-            memory_scored_bytes=floats,
-            gated=bools,
-            unschedulable=bools,
-            nominated=ints,
-            restarts=ints,
-            init_restarts=ints,
-            status=ints,
-        ),
+        pods=Pods.blank(0),
         pod_templates=templates,
         namespaces=namespaces,
         namespace_labels={name: {"kubernetes.io/metadata.name": name} for name in namespaces},

@@ -1,7 +1,7 @@
 """Small recordings, written down by hand."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -168,7 +168,8 @@ def nodes_of(count: int) -> Nodes:
     def full(value: float) -> Any:
         return np.full(count, value)
 
-    return Nodes(
+    return replace(
+        Nodes.blank(count),
         names=tuple(f"node-{at}" for at in range(count)),
         cpu_capacity_millicores=full(CORES * 1000),
         cpu_allocatable_millicores=full(CORES * 1000),
@@ -176,13 +177,8 @@ def nodes_of(count: int) -> Nodes:
         memory_allocatable_bytes=full(2.0**36),
         pods_allocatable=full(110.0),
         ready=np.ones(count, dtype=np.bool_),
-        unschedulable=np.zeros(count, dtype=np.bool_),
         created=full(START - 1e7),
         labels=tuple({"pool": "general", "kubernetes.io/hostname": f"node-{at}"} for at in range(count)),
-        taints=((),) * count,
-        addresses=((),) * count,
-        extended=({},) * count,
-        annotations=({},) * count,
     )
 
 
