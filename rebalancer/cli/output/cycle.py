@@ -24,7 +24,7 @@ from rich.text import Text
 from rebalancer.cli.output.json import SCHEMA_VERSION, at, pick
 from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph, refusal_text
 from rebalancer.model.decisions.eviction import COLUMNS, DID_NOT_HAPPEN, DOCUMENT_FIELDS, Eviction, Outcome
-from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, NodeLine
+from rebalancer.model.decisions.plan import NODE_COLUMNS, CycleReport, Finding, Goal, NodeLine
 from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import age, counted, millicores, percent
 from rebalancer.model.reason import Reason, particulars
@@ -425,6 +425,7 @@ def _node(line: NodeLine) -> dict[str, Any]:
             {"resource": each.resource, "shareBefore": each.before, "sharePlanned": each.planned}
             for each in line.resources
         ],
+        **pick(line, *NODE_COLUMNS),
     }
 
 

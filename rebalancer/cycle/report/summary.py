@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from rebalancer.cycle.observe.observation import Observation
 from rebalancer.cycle.plan.simulation import AppliedTaints
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
-from rebalancer.model.decisions.plan import CycleReport, NodeLine, PodRefusal, ResourceShare
+from rebalancer.model.decisions.plan import NODE_COLUMNS, CycleReport, NodeLine, PodRefusal, ResourceShare
 from rebalancer.planner import Planner
 from rebalancer.planner.explain.remaining import remaining_of
 from rebalancer.strategies import Findings
@@ -80,6 +80,7 @@ def describe(
                     )
                     for name, (before, after) in resources.items()
                 ),
+                **snapshot.nodes.row(index, NODE_COLUMNS),
             )
         )
 

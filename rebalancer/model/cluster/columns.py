@@ -5,7 +5,7 @@ its module is imported; one that is longer or shorter than the others is an erro
 taken, put, appended and made empty here, for all columns of a record alike.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import get_annotations
@@ -114,6 +114,10 @@ class Columns:
     def blank(cls, count: int) -> Self:
         """Empty rows; `replace` sets what is known of them."""
         return cls(**{name: each.blank(count) for name, each in cls.columns.items()})
+
+    def row(self, index: int, names: Iterable[str]) -> dict[str, Any]:
+        """The values of some columns in one row, in types of Python."""
+        return {name: self.columns[name].values(getattr(self, name)[index : index + 1])[0] for name in names}
 
     def take(self, rows: NDArray[Any]) -> Self:
         """The rows with these indices, in their order."""

@@ -1,13 +1,13 @@
 """Findings of strategies, loads that the planner balances, and the report of a cycle."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.snapshot import Floats, Ints
+from rebalancer.model.cluster.snapshot import Floats, Ints, Nodes
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
 
@@ -257,6 +257,10 @@ class NodeLine:
         if resource == "cpu":
             return self.cpu_before
         return next((each.before for each in self.resources if each.resource == resource), None)
+
+
+NODE_COLUMNS = tuple(each.name for each in fields(NodeLine) if each.name in Nodes.columns)
+"""The fields of `NodeLine` that are columns of `Nodes`: they are filled and shown by their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
