@@ -108,7 +108,8 @@ def test_blank_rows_have_the_empty_value_in_every_column(record: Any) -> None:
 def test_images_of_an_image_that_only_the_appended_nodes_have_keep_their_size() -> None:
     one = replace(Nodes.blank(1), images=NodeImages({"a:1": 0}, np.array([5.0]), np.array([0]), np.array([0])))
     two = replace(
-        Nodes.blank(2), images=NodeImages({"b:1": 0, "a:1": 1}, np.array([7.0, 9.0]), np.array([0, 1]), np.array([1, 0]))
+        Nodes.blank(2),
+        images=NodeImages({"b:1": 0, "a:1": 1}, np.array([7.0, 9.0]), np.array([0, 1]), np.array([1, 0])),
     )
     images = one.concat(two).images
     found = {name: (images.size_of(name), images.nodes_with(name).tolist()) for name in ("a:1", "b:1")}
@@ -134,7 +135,7 @@ def test_a_column_without_an_empty_value_is_an_error_when_it_is_declared() -> No
             names: Annotated[tuple[str, ...], Empty("")]
             weights: Floats
 
-    with pytest.raises(TypeError, match="array, a tuple or a list"):
+    with pytest.raises(TypeError, match="an array, a tuple or a list"):
 
         @dataclass(frozen=True, slots=True, kw_only=True)
         class OfAnotherType(Columns):

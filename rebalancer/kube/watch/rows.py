@@ -7,7 +7,7 @@ are dropped.
 
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -20,32 +20,17 @@ from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, sc
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.kube.watch.pod_order import Key, PodOrder
 from rebalancer.kube.watch.watch import Change
-from rebalancer.model.cluster.snapshot import PHASES, UNKNOWN, Pods, PodStatus, PodTemplateTable
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
+from rebalancer.model.cluster.pods import PHASES, UNKNOWN, Pods, PodStatus
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-ROW = np.dtype(
-    [
-        ("namespace", np.int32),
-        ("node", np.int32),
-        ("nominated", np.int32),
-        ("owner", np.int32),
-        ("template", np.int32),
-        ("phase", np.int8),
-        ("ready", np.bool_),
-        ("terminating", np.bool_),
-        ("gated", np.bool_),
-        ("unschedulable", np.bool_),
-        ("restarts", np.int32),
-        ("init_restarts", np.int32),
-        ("status", np.int32),
-        ("created", np.float64),
-        ("started", np.float64),
-        ("alive", np.bool_),
-    ]
-)
-NO_OWNER = np.array((-1, -1, -1, -1, -1, 0, False, False, False, False, 0, 0, 0, 0.0, 0.0, False), dtype=ROW)
+_KEPT = Pods.columns.keys() - {"names", "uids"} - {each.name for each in fields(PodTemplateColumns)}
+"""The columns that are not those of the template."""
+ROW = np.dtype([(name, each.type) for name, each in Pods.columns.items() if name in _KEPT] + [("alive", np.bool_)])
+NAMES = ROW.names or ()
+NO_POD = np.array((*(each.empty for name, each in Pods.columns.items() if name in _KEPT), False), dtype=ROW)
 FIRST_ROWS = 1024
 FIRST_TIDYING = 4096
 PHASE_NUMBERS: Mapping[str, int] = {name: index for index, name in enumerate(PHASES)}
@@ -107,7 +92,7 @@ class PodsTaken:
     def columns(self, *, nodes: Mapping[str, int], namespaces: Mapping[str, int], owners: Mapping[int, int]) -> Pods:
         """The snapshot's columns. `namespaces` numbers all namespaces with pods; `owners` maps our numbers."""
         # a column of its own each: the rows of all would stay in memory with any
-        columns = {name: self.rows[name].copy() for name in ROW.names or ()}
+        columns = {name: self.rows[name].copy() for name in NAMES}
         node_of = _lookup([nodes.get(name, -1) for name in self.nodes])
         owner_of = _lookup([owners.get(number, -1) for number in range(len(self.owners))])
         namespace_of = _lookup([namespaces.get(name, -1) for name in self.namespaces])
@@ -204,6 +189,7 @@ class PodRows:
         # Validation first: a row is written whole or not at all.
         template = self._templates.index_of(pod, of_daemonset=of_daemonset)
         waits = not spec.node_name
+        gated, unschedulable = scheduling_of(pod) if waits else (False, False)
         restarts = init_restarts = number = 0
         if not is_quiet(status):
             restarts, init_restarts = (
@@ -212,28 +198,29 @@ class PodRows:
             )
             key = status_of(status)
             number = self._statuses.number(key, key)
-        values = (
-            self._namespaces.number(meta.namespace, meta.namespace),
-            -1 if waits else self._nodes.number(spec.node_name, spec.node_name),
-            self._nodes.number(status.nominated_node_name, status.nominated_node_name)
+        values = {
+            "namespace": self._namespaces.number(meta.namespace, meta.namespace),
+            "node": -1 if waits else self._nodes.number(spec.node_name, spec.node_name),
+            "nominated": self._nodes.number(status.nominated_node_name, status.nominated_node_name)
             if waits and status.nominated_node_name
             else -1,
-            -1 if reference is None else self._owners.number(reference.uid, (meta.namespace, reference)),
-            template,
-            PHASE_NUMBERS.get(status.phase, UNKNOWN),
-            is_ready(status.conditions),
-            meta.deletion_timestamp is not None,
-            *(scheduling_of(pod) if waits else (False, False)),
-            restarts,
-            init_restarts,
-            number,
-            epoch_seconds(meta.creation_timestamp),
-            epoch_seconds(status.start_time),
-            True,
-        )
+            "owner": -1 if reference is None else self._owners.number(reference.uid, (meta.namespace, reference)),
+            "template": template,
+            "phase": PHASE_NUMBERS.get(status.phase, UNKNOWN),
+            "ready": is_ready(status.conditions),
+            "terminating": meta.deletion_timestamp is not None,
+            "gated": gated,
+            "unschedulable": unschedulable,
+            "restarts": restarts,
+            "init_restarts": init_restarts,
+            "status": number,
+            "created": epoch_seconds(meta.creation_timestamp),
+            "started": epoch_seconds(status.start_time),
+            "alive": True,
+        }
         known = self._row_of.get(meta.uid)
         row = self._new_row() if known is None else known
-        self._rows[row] = values
+        self._rows[row] = tuple([values[name] for name in NAMES])
         if known is None:
             self._row_of[meta.uid] = row
             self._names[row], self._uids[row] = meta.name, meta.uid
@@ -245,7 +232,7 @@ class PodRows:
         if row is not None:
             self._taken = None
             self._order.remove(row)
-            self._rows[row] = NO_OWNER
+            self._rows[row] = NO_POD
             self._names[row] = self._uids[row] = ""
             self._free.append(row)
 

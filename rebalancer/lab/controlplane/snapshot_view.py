@@ -15,8 +15,12 @@ from rebalancer.lab.clock import seconds_of
 from rebalancer.lab.controlplane.owned import controller_of
 from rebalancer.lab.controlplane.pod_templates import template_of
 from rebalancer.lab.objects.disruption import is_ready, is_terminating
+from rebalancer.model.cluster.nodes import NodeImages, Nodes
 from rebalancer.model.cluster.objects import NodeSelector, PodTemplate, Taint
-from rebalancer.model.cluster.snapshot import PHASES, ClusterSnapshot, NodeImages, Nodes, Owner, Pods, PodTemplateTable
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
+from rebalancer.model.cluster.pods import PHASES, Pods, requested
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.notation.decoding import convert
 from rebalancer.model.notation.quantity import parse_quantity
 from rebalancer.placement.scores import normalised
@@ -128,7 +132,6 @@ class SchedulerView:
         node_at = {node["metadata"]["name"]: index for index, node in enumerate(nodes)}
         space_at = {name: index for index, name in enumerate(spaces)}
         owner_at = {uid: index for index, uid in enumerate(owners)}
-        templates = [self._templates[row.template] for row in rows]
 
         def ints(values: Iterable[int]) -> Any:
             return np.fromiter(values, dtype=np.int32, count=len(rows))
@@ -153,10 +156,7 @@ class SchedulerView:
             created=floats(row.created for row in rows),
             started=floats(row.started for row in rows),
             priority=np.array([row.priority for row in rows], dtype=np.int64),
-            cpu_request_millicores=floats(template.cpu_request_millicores for template in templates),
-            memory_request_bytes=floats(template.memory_request_bytes for template in templates),
-            cpu_scored_millicores=floats(template.cpu_scored_millicores for template in templates),
-            memory_scored_bytes=floats(template.memory_scored_bytes for template in templates),
+            **requested(self._templates[row.template] for row in rows),
             gated=bools(row.gated for row in rows),
             unschedulable=bools(row.unschedulable for row in rows),
             nominated=ints(

@@ -5,9 +5,8 @@ its module is imported; one that is longer or shorter than the others is an erro
 taken, put, appended and made empty here, for all columns of a record alike.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from inspect import get_annotations
 from itertools import chain
 from math import isnan
@@ -33,21 +32,29 @@ class Column:
     """A column as its annotation declares it."""
 
     empty: Any
-    value_type: Any
-    """Of one value; Any in an array, whose values have the array's type."""
-    of: Callable[[Sequence[Any]], Any]
-    """The column of these values."""
-    blank: Callable[[int], Any]
-    """The column of some empty rows."""
+    type: Any
+    """Of one value: a type of numpy in an array, else of Python."""
+    kind: Any
+    """numpy.ndarray, tuple or list."""
 
     @classmethod
     def declared(cls, name: str, annotation: Any) -> "Column":
         """Raises TypeError for an annotation without an empty value, or of another type."""
-        if get_origin(annotation) is Annotated:
-            type_, empty = annotation.__origin__, annotation.__metadata__[0]
-            if isinstance(empty, Empty):
-                return cls(empty.value, *_made(type_, empty.value))
-        raise TypeError(f"{name}: expected Annotated[..., Empty(...)], a column and its empty value, got {annotation}")
+        column, empty = get_args(annotation)[:2] if get_origin(annotation) is Annotated else (annotation, None)
+        kind, types = get_origin(column), get_args(column)
+        if not isinstance(empty, Empty) or kind not in (np.ndarray, tuple, list):
+            raise TypeError(f"{name}: expected Annotated[an array, a tuple or a list, Empty(...)], got {annotation}")
+        return cls(empty.value, get_args(types[1])[0] if kind is np.ndarray else types[0], kind)
+
+    def of(self, values: Sequence[Any]) -> Any:
+        """The column of these values."""
+        return np.array(values, dtype=self.type) if self.kind is np.ndarray else self.kind(values)
+
+    def blank(self, count: int) -> Any:
+        """The column of some empty rows."""
+        if self.kind is np.ndarray:
+            return np.full(count, self.empty, dtype=self.type)
+        return self.kind([self.empty]) * count
 
     def values(self, column: Any) -> Sequence[Any]:
         """The values of a column in types of Python."""
@@ -74,17 +81,6 @@ class Column:
     def joined(self, parts: Sequence[Any]) -> Any:
         """Several columns, one after the other."""
         return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else self.of([*chain.from_iterable(parts)])
-
-
-def _made(column: Any, empty: Any) -> tuple[Any, Callable[[Sequence[Any]], Any], Callable[[int], Any]]:
-    """The type of one value, and what makes the column of values and of empty rows."""
-    kind, args = get_origin(column), get_args(column)
-    if kind is np.ndarray:
-        dtype = get_args(args[1])[0]
-        return Any, partial(np.array, dtype=dtype), partial(np.full, fill_value=empty, dtype=dtype)
-    if kind in (tuple, list):
-        return args[0], kind, lambda count: kind([empty]) * count
-    raise TypeError(f"expected a column that is an array, a tuple or a list, got {column}")
 
 
 class Columns:

@@ -1,12 +1,14 @@
 """Pods as columns."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.cluster.columns import Bools, Columns, Empty, Floats, Ints
+from rebalancer.model.cluster.objects import PodTemplate
 
 # Pod phases, as small numbers in the column.
 PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
@@ -34,13 +36,13 @@ class Pods(Columns):
 
     names: Annotated[list[str], Empty("")]
     uids: Annotated[list[str], Empty("")]
-    namespace: Annotated[Ints, Empty(0)]
+    namespace: Annotated[Ints, Empty(-1)]
     """Index into `ClusterSnapshot.namespaces`."""
     node: Annotated[Ints, Empty(-1)]
     """Index into `Nodes`, -1 while not bound (or bound to a node that is not listed)."""
     owner: Annotated[Ints, Empty(-1)]
     """Index into `ClusterSnapshot.owners` of the controlling owner, -1 for a bare pod."""
-    template: Annotated[Ints, Empty(0)]
+    template: Annotated[Ints, Empty(-1)]
     phase: Annotated[NDArray[np.int8], Empty(PENDING)]
     ready: Annotated[Bools, Empty(False)]
     terminating: Annotated[Bools, Empty(False)]
@@ -64,3 +66,13 @@ class Pods(Columns):
     """The same of its init containers, sidecars included."""
     status: Annotated[Ints, Empty(0)]
     """Index into `ClusterSnapshot.statuses`."""
+
+
+REQUESTED = ("cpu_request_millicores", "memory_request_bytes", "cpu_scored_millicores", "memory_scored_bytes")
+"""The columns of `Pods` that are those of their templates."""
+
+
+def requested(templates: Iterable[PodTemplate]) -> dict[str, Any]:
+    """(templates,) each column of REQUESTED."""
+    rows = list(templates)
+    return {name: np.array([getattr(each, name) for each in rows], dtype=np.float64) for name in REQUESTED}

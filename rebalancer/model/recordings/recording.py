@@ -12,9 +12,12 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.columns import Columns, Empty
+from rebalancer.model.cluster.columns import Bools, Columns, Empty, Floats, Ints
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import LabelSelector
-from rebalancer.model.cluster.snapshot import Bools, ClusterSnapshot, Floats, Ints, Nodes, Owner, PodTemplateTable
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.cluster.steering import SOFT_TAINT
 from rebalancer.model.measured.history import STEP_SECONDS, DayBlock, Grid
 
@@ -47,11 +50,11 @@ class RecordedPods(Columns):
 
     names: Annotated[list[str], Empty("")]
     uids: Annotated[list[str], Empty("")]
-    namespace: Annotated[Ints, Empty(0)]
+    namespace: Annotated[Ints, Empty(-1)]
     """Index into `Recording.namespaces`."""
     owner: Annotated[Ints, Empty(-1)]
     """Index into `Recording.owners` of the controlling owner, -1 for a bare pod."""
-    template: Annotated[Ints, Empty(0)]
+    template: Annotated[Ints, Empty(-1)]
     """Index into `Recording.pod_templates`."""
     node: Annotated[Ints, Empty(-1)]
     """Index into `Recording.nodes` of the node that it was bound to, -1 if it never was."""

@@ -8,17 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.cluster.match import selector_matches
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import Taint
-from rebalancer.model.cluster.snapshot import (
-    PENDING,
-    RUNNING,
-    ClusterSnapshot,
-    DisruptionBudget,
-    Nodes,
-    Owner,
-    Pods,
-    PodStatus,
-)
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pods import PENDING, RUNNING, Pods, PodStatus, requested
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.model.cluster.steering import SOFT_TAINT
 from rebalancer.model.recordings.recording import Recording, is_passing
 from rebalancer.replay.simulation.loads import Loads, Wide
@@ -37,18 +31,7 @@ class Snapshots:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         recording = self._recording = state.recording
-        templates = [recording.pod_templates[index] for index in range(len(recording.pod_templates))]
-        self._requests = np.array(
-            [
-                (
-                    each.cpu_request_millicores,
-                    each.memory_request_bytes,
-                    each.cpu_scored_millicores,
-                    each.memory_scored_bytes,
-                )
-                for each in templates
-            ]
-        ).reshape(-1, 4)
+        self._requests = requested(map(recording.pod_templates.__getitem__, range(len(recording.pod_templates))))
         self._pairs = _budget_pairs(recording, state.loads)
         self._owners = list(recording.owners)
         self._counted = np.full((len(recording.owners), 3), -1, dtype=np.int64)
@@ -126,10 +109,7 @@ class Snapshots:
             created=created,
             started=np.where(np.isfinite(bound), bound, np.nan),
             priority=recording.pods.priority[recorded],
-            cpu_request_millicores=self._requests[template, 0],
-            memory_request_bytes=self._requests[template, 1],
-            cpu_scored_millicores=self._requests[template, 2],
-            memory_scored_bytes=self._requests[template, 3],
+            **{name: column[template] for name, column in self._requests.items()},
             unschedulable=(node < 0) & (state.now - created > REFUSED_AFTER_SECONDS),
         )
         return loads, pods

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import NodeImages, Nodes
+from rebalancer.model.cluster.nodes import NodeImages, Nodes
 from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
 from rebalancer.model.recordings.recording import is_passing
 from rebalancer.store.journal.entries import ImagesEntry, NodeEntry, from_ints
@@ -99,8 +99,10 @@ def node_columns(nodes: Sequence[NodeEntry], images: tuple[ImagesEntry, dict[int
         name: Nodes.columns[name].of([getattr(each, field) for each in nodes]) for name, field in _FIELDS.items()
     }
     for name, column in _OTHERS.items():
-        known = [each.others.get(name, column.empty) for each in nodes]
-        columns[name] = column.of([msgspec.convert(value, column.value_type) for value in known])
+        values = [each.others.get(name, column.empty) for each in nodes]
+        if column.kind is not np.ndarray:
+            values = [msgspec.convert(value, column.type) for value in values]
+        columns[name] = column.of(values)
     return Nodes(**columns, images=_images_of([each.name for each in nodes], images, today))
 
 
