@@ -3,7 +3,9 @@
 `docs/contributing/add-a-strategy.md` shows a strategy that uses them.
 """
 
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Nodes, Pods
+from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.cluster.pods import Pods
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Evenness, Finding, Goal, LandingRule, Loads
 from rebalancer.model.measured.usage import Usage
 from rebalancer.model.reason import Reason, Refusal

@@ -9,20 +9,12 @@ import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.model.cluster.annotations import is_kept
+from rebalancer.model.cluster.nodes import NodeImages, Nodes
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, Taint
-from rebalancer.model.cluster.snapshot import (
-    RUNNING,
-    ClusterSnapshot,
-    DisruptionBudget,
-    NodeImages,
-    Nodes,
-    Owner,
-    Pod,
-    Pods,
-    PodStatus,
-    PodTemplateTable,
-    Service,
-)
+from rebalancer.model.cluster.owners import Owner, Service
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
+from rebalancer.model.cluster.pods import RUNNING, Pods, PodStatus
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget, Pod
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import Loads
 from rebalancer.model.measured.usage import Usage

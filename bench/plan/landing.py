@@ -12,6 +12,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import (
     Affinity,
     LabelSelector,
@@ -21,15 +22,10 @@ from rebalancer.model.cluster.objects import (
     SpreadConstraint,
     WeightedPodAffinityTerm,
 )
-from rebalancer.model.cluster.snapshot import (
-    PENDING,
-    RUNNING,
-    ClusterSnapshot,
-    Nodes,
-    Owner,
-    Pods,
-    PodTemplateTable,
-)
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
+from rebalancer.model.cluster.pods import PENDING, RUNNING, Pods
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.reason import Refusal
 from rebalancer.placement.landing import PlacementModel

@@ -15,18 +15,12 @@ import numpy as np
 from bench.plan.cluster import Cluster
 from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.soft_taints import SoftTaintController
+from rebalancer.model.cluster.nodes import NodeImages, Nodes
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, Taint
-from rebalancer.model.cluster.snapshot import (
-    PENDING,
-    RUNNING,
-    ClusterSnapshot,
-    DisruptionBudget,
-    NodeImages,
-    Nodes,
-    Owner,
-    Pods,
-    PodTemplateTable,
-)
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
+from rebalancer.model.cluster.pods import PENDING, RUNNING, Pods
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
 from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome
 from rebalancer.model.decisions.ports import PodState

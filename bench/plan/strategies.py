@@ -27,7 +27,9 @@ from rebalancer.model.cluster.objects import (
     Requirement,
     Taint,
 )
-from rebalancer.model.cluster.snapshot import FAILED, RUNNING, ClusterSnapshot, PodStatus, PodTemplateTable
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
+from rebalancer.model.cluster.pods import FAILED, RUNNING, PodStatus
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.cluster.template_index import PodTemplateOutline
 from rebalancer.model.measured.peaks import ServiceDayProfiles
 from rebalancer.model.measured.usage import Contention, Usage

@@ -13,8 +13,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, SpreadConstraint, Toleration
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Nodes, Owner, Pods, PodTemplateTable
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
+from rebalancer.model.cluster.pods import Pods
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS, SLOTS, STEP_SECONDS
 from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.decoding import json_decoder

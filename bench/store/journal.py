@@ -17,7 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from bench.plan.landing import a_cluster
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Floats, NodeImages, Owner, Pods
+from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.cluster.nodes import NodeImages
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pods import Pods
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.measured.usage import Usage
 from rebalancer.model.recordings.journal import ReadUsage

@@ -7,7 +7,7 @@ import structlog
 
 from rebalancer.effect.rates import rates
 from rebalancer.forecasting.loop import ForecastRun
-from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.steering import CORDONS
 from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.decisions.plan import CycleReport, Goal

@@ -15,7 +15,8 @@ from rebalancer.effect.account import PodNow, account, outcome_of
 from rebalancer.effect.feedback import Feedback, feedback
 from rebalancer.evaluation.pool_growth import LONGEST_CYCLE_SECONDS, pool_growth
 from rebalancer.forecast.series.pod_cpu import MissingReplica, pod_cpu
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Floats
+from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Ledger
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.measured.history import DAY_SECONDS

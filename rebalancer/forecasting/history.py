@@ -12,7 +12,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Floats
+from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.measured.day_grid import DayGrid

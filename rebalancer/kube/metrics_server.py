@@ -17,7 +17,8 @@ from rebalancer.kube.client.client import ApiClient, Resource, StatusError
 from rebalancer.kube.snapshot.lists import Gathered, read_list
 from rebalancer.kube.snapshot.records import NodeMetrics, PodMetrics
 from rebalancer.kube.snapshot.times import epoch_seconds
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Floats
+from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock, Progress
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.measured.usage import MEMORY, ResourceUsage, Usage

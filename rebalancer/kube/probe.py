@@ -16,7 +16,7 @@ from rebalancer.kube.snapshot.lists import Gathered, read_list
 from rebalancer.kube.snapshot.records import Lease, Meta, Node
 from rebalancer.kube.snapshot.snapshot import NODES, READ_RESOURCES
 from rebalancer.kube.snapshot.times import epoch_seconds
-from rebalancer.model.cluster.snapshot import Nodes
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.errors import ConnectError
 from rebalancer.policy.metrics_servers import ClusterService
 

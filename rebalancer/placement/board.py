@@ -17,9 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rebalancer.model.cluster.columns import Ints
 from rebalancer.model.cluster.match import pairs_of, selector_matches
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, Taint
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Ints, Pods
+from rebalancer.model.cluster.pods import Pods
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.cluster.steering import SOFT_TAINT
 from rebalancer.placement.nodes import EPS, Bools, Floats, NodeTable, Rows, seen_cordons, seen_taints
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.model.cluster.match import tolerates, untolerated_taint
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import NodeAffinity, NodeSelector, PodTemplate, Taint, Toleration
 from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
-from rebalancer.model.cluster.snapshot import Nodes
 from rebalancer.placement.board import Board
 from rebalancer.placement.nodes import UNSCHEDULABLE, Bools, Floats, NodeTable
 

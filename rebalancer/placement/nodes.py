@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.cluster.match import requirement_matches
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import NodeSelector, NodeSelectorTerm, Requirement, Taint
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Nodes
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
 
 Bools = NDArray[np.bool_]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import PENDING, ClusterSnapshot
+from rebalancer.model.cluster.pods import PENDING
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.board import CPU, MEMORY, Board, Kind
 from rebalancer.placement.engine import Engine

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from rebalancer.model.cluster.nodes import NodeImages
 from rebalancer.model.cluster.objects import PodTemplate
 from rebalancer.model.cluster.scheduler import SchedulerProfile
-from rebalancer.model.cluster.snapshot import NodeImages
 from rebalancer.placement.nodes import Bools, Floats, Rows
 
 MAX_SCORE = 100.0

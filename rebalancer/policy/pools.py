@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.cluster.match import selector_matches
-from rebalancer.model.cluster.snapshot import Nodes
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.measured.usage import CPU
 from rebalancer.policy.schema.policy import Pool, Thresholds, resources_with_thresholds

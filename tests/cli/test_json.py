@@ -8,7 +8,7 @@ from jsonschema import Draft202012Validator
 
 from rebalancer.cli.output.json import encode, pick
 from rebalancer.cli.output.json_schema import schema_of
-from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.cluster.owners import Service
 from rebalancer.model.notation.document import INLINE, Count, Day, Instant, Shown
 from rebalancer.model.reason import Reason
 

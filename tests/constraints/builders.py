@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rebalancer.constraints.pods.guards import GuardView, guarded
-from rebalancer.model.cluster.snapshot import RUNNING, ClusterSnapshot, Owner
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pods import RUNNING
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.guards import Guards
 from tests.builders import NOW, APod, a_node, a_pod, cluster

@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.constraints.moves.windows import CHANGE_WINDOW
-from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.cluster.owners import Service
 from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from rebalancer.model.decisions.limits import (
     EVERY_NODE,

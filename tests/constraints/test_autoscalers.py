@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.constraints.pods.guards import guarded
 from rebalancer.model.cluster.autoscaling import VPA_UPDATES, HorizontalAutoscaler
-from rebalancer.model.cluster.snapshot import PodStatus
+from rebalancer.model.cluster.pods import PodStatus
 from rebalancer.model.reason import Reason
 from tests.builders import NOW, a_node, a_pod, cluster
 from tests.constraints.builders import asked, view_of

@@ -6,7 +6,8 @@ import pytest
 
 from rebalancer.constraints.moves.budgets import BudgetRoom
 from rebalancer.model.cluster.objects import LabelSelector, Requirement
-from rebalancer.model.cluster.snapshot import FAILED, PENDING, SUCCEEDED, ClusterSnapshot, DisruptionBudget
+from rebalancer.model.cluster.pods import FAILED, PENDING, SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.model.reason import Reason
 from tests.builders import a_budget, a_node, a_pod, cluster, replicas
 

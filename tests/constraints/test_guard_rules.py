@@ -10,7 +10,8 @@ import pytest
 from rebalancer.constraints.pods.guards import GUARDS, guarded, parse_flag
 from rebalancer.model.cluster.annotations import KEPT, OWN_PREFIX, VETOES, is_kept
 from rebalancer.model.cluster.autoscaling import VPA_UPDATES
-from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, Owner
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.reason import Reason
 from tests.builders import APod, a_node, a_pod, cluster, replicas
 from tests.constraints.builders import OPT, an_owner, asked, code, noted, view_of

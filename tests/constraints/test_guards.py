@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.cluster.snapshot import FAILED, PENDING, SUCCEEDED, UNKNOWN
+from rebalancer.model.cluster.pods import FAILED, PENDING, SUCCEEDED, UNKNOWN
 from rebalancer.model.reason import Reason
 from tests.constraints.builders import OPT, an_owner, asked, code, noted, volume
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rebalancer.constraints.moves.in_flight import CLOCK_SLACK_SECONDS, EvictionProgress, follow, typical_start_up
-from rebalancer.model.cluster.snapshot import FAILED, PENDING, SUCCEEDED, Owner, Service
+from rebalancer.model.cluster.owners import Owner, Service
+from rebalancer.model.cluster.pods import FAILED, PENDING, SUCCEEDED
 from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from tests.builders import NOW, APod, a_node, a_pod, cluster
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from rebalancer.constraints.moves.quotas import QuotaRoom
+from rebalancer.model.cluster.pods import SUCCEEDED
 from rebalancer.model.cluster.quota import QuotaScope, ResourceQuota
-from rebalancer.model.cluster.snapshot import SUCCEEDED
 from rebalancer.model.reason import Reason
 from tests.builders import (
     GIB,

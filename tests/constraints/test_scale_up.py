@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.constraints.pauses.scale_up import scale_ups
 from rebalancer.model.cluster.objects import Taint
-from rebalancer.model.cluster.snapshot import PENDING
+from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.reason import Reason
 from rebalancer.policy.pools import NodePools
 from tests.builders import NOW, ANode, APod, a_door, a_node, a_pod, a_policy, an_eviction, cluster

@@ -7,7 +7,7 @@ from rebalancer.cycle.evict.reservation import expect_replacement, replacement_d
 from rebalancer.cycle.observe.ledger_state import closed_note, load_ledger_state, longest_window
 from rebalancer.cycle.observe.observation import observe
 from rebalancer.cycle.soft_taints import SoftTaintController
-from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.decisions.eviction import Outcome
 from tests.builders import a_door, a_node, a_pod, a_policy, cluster, usage_of
 from tests.store.builders import CLUSTER, FakeReader, PodSeen, build_eviction

@@ -13,7 +13,7 @@ from rebalancer.cli.output.json import encode
 from rebalancer.cycle.evict.scheduled_assessments import assessments_of
 from rebalancer.daemon.telemetry import count, publish_events
 from rebalancer.lab import Breaks
-from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.steering import DRAINING, MAINTENANCE
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, PodRefusal, Trigger

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from rebalancer.evaluation.hot_nodes import LAG_SECONDS, SloReading, evaluate_slo
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Nodes
+from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.limits import Pause
 from rebalancer.model.errors import ConnectError, RebalancerError
 from rebalancer.model.measured.slo import SloSamples

@@ -16,7 +16,7 @@ from rebalancer.cycle.observe.observation import Observation
 from rebalancer.effect.feedback import open_breakers, relief_factors
 from rebalancer.evaluation.assessments import AssessmentBatch, derive_feedback, remember, run_due_assessments
 from rebalancer.forecast.series.pod_cpu import MissingReplica
-from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.cluster.owners import Service
 from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from rebalancer.model.decisions.eviction import Outcome as Became
 from rebalancer.model.decisions.plan import CycleReport, NodeLine, Trigger

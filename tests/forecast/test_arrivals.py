@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from rebalancer.forecast import Arrival, expected_arrivals
-from rebalancer.model.cluster.snapshot import PENDING, ClusterSnapshot, Owner
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pods import PENDING
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from tests.builders import ANode, APod, a_node, a_pod
 from tests.forecast.builders import AGED, MIDNIGHT, by_pod, flat, history, look, services, world
 

@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.forecast import forecast_nodes
 from rebalancer.forecast.series.percentiles import P95, quantile
-from rebalancer.model.cluster.snapshot import PENDING
+from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS
 from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import a_node, a_pod

@@ -17,7 +17,8 @@ from rebalancer.forecasting.verification import (
     record_daily_forecasts,
     verify_due,
 )
-from rebalancer.model.cluster.snapshot import RUNNING, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.cluster.pods import RUNNING, SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock, History
 from rebalancer.model.records.forecasts import ForecastKind, StoredForecast, Verdict

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from rebalancer.model.cluster.autoscaling import VPA_UPDATES, ScalingMetric
-from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.cluster.owners import Service
 from tests.kube.builders import Cluster, Json, a_pod, meta, read
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}

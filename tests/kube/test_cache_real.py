@@ -13,7 +13,8 @@ from rebalancer.kube.snapshot.snapshot import NAMESPACES, KubeCluster
 from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.kube.watch.stores import Records
 from rebalancer.kube.watch.watch import Reflector
-from rebalancer.model.cluster.snapshot import Owner, PodStatus, Service
+from rebalancer.model.cluster.owners import Owner, Service
+from rebalancer.model.cluster.pods import PodStatus
 from rebalancer.model.decisions.eviction import Eviction, Outcome
 from tests.kube.builders import Json
 from tests.kube.fakes.api import FakeClock

@@ -8,8 +8,8 @@ import pytest
 
 from rebalancer.kube.snapshot.records import Pod
 from rebalancer.kube.watch.rows import PodRows
+from rebalancer.model.cluster.nodes import NodeImages
 from rebalancer.model.cluster.objects import Affinity, PodTemplate, SpreadConstraint
-from rebalancer.model.cluster.snapshot import NodeImages
 from tests.kube.builders import Cluster, Json, a_node, a_pod, owned_by, read
 
 

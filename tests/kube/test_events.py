@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.kube.actions.events import BURST, KubeEvents
 from rebalancer.kube.client.client import ApiClient
-from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.decisions.ports import EventSink
 from tests.kube.fakes.api import Asked, FakeClock, Reply, serving, status
 

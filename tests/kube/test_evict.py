@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.kube.actions.evict import KubeEvictor
 from rebalancer.kube.client.client import connect
-from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.cluster.owners import Service
 from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome, TargetNode
 from rebalancer.model.reason import Reason
 from tests.kube.builders import Json, a_pod

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.kube.actions.eviction_events import EVICTION_ANNOTATION, eviction_annotation, read_eviction_events
-from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.cluster.owners import Service
 from rebalancer.model.decisions.eviction import Eviction, Outcome, PodAmount, TargetNode
 from tests.kube.fakes.api import Reply, serving
 

@@ -10,7 +10,8 @@ import numpy as np
 from rebalancer.kube.snapshot.owners import Owners
 from rebalancer.kube.snapshot.records import Node, OwnerReference, Workload
 from rebalancer.kube.watch.stores import NodeRecords
-from rebalancer.model.cluster.snapshot import Nodes, Owner
+from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.cluster.owners import Owner
 from tests.kube.builders import a_node, a_workload, owned_by
 
 IMAGES = [{"names": [f"app:{number}", f"app@sha256:{number}"], "sizeBytes": 1000 * number} for number in range(1, 6)]

@@ -4,7 +4,7 @@ import msgspec
 
 from rebalancer.kube.snapshot.owners import with_shared_strings
 from rebalancer.kube.snapshot.records import Workload
-from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.cluster.owners import Owner
 from tests.kube.builders import Cluster, a_pod, a_workload, owned_by, read
 
 

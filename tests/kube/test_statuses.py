@@ -10,7 +10,7 @@ from rebalancer.kube.snapshot.columns import LONGEST_ANNOTATION, PodColumns
 from rebalancer.kube.snapshot.records import Node, Pod
 from rebalancer.kube.watch.rows import FIRST_TIDYING, PodRows
 from rebalancer.kube.watch.stores import NodeRecords
-from rebalancer.model.cluster.snapshot import Pods, PodStatus
+from rebalancer.model.cluster.pods import Pods, PodStatus
 from tests.kube.builders import Cluster, Json, a_node, a_pod, read
 
 RUNS: Json = {"running": {"startedAt": "2026-11-21T03:00:00Z"}}

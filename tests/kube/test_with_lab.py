@@ -14,7 +14,8 @@ from rebalancer.kube.metrics_server import MetricsServerUsage, probe_metrics_ser
 from rebalancer.kube.probe import lease_holder
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.lab import Lab, node, scenario, workload
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Service
+from rebalancer.model.cluster.owners import Service
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.reason import Reason

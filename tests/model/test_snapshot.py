@@ -5,15 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.cluster.snapshot import (
-    FAILED,
-    PENDING,
-    REVISION_LABEL,
-    SUCCEEDED,
-    ClusterSnapshot,
-    Owner,
-    PodTemplateTable,
-)
+from rebalancer.model.cluster.owners import REVISION_LABEL, Owner
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
+from rebalancer.model.cluster.pods import FAILED, PENDING, SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from tests.builders import a_node, a_pod, cluster, pods_in, replicas, usage_of
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.kube.snapshot.pod_templates import PodTemplates
 from rebalancer.kube.snapshot.records import Pod
-from rebalancer.model.cluster.snapshot import PodTemplateTable
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.template_index import PodTemplateOutline, TemplateIndex
 from tests.kube.builders import a_pod
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import PENDING, ClusterSnapshot
+from rebalancer.model.cluster.pods import PENDING
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.landing import Landing, Placed, PlacementModel
 from tests.builders import ANode, APod, a_pod, cluster

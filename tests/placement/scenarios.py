@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 
 from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pods import PENDING, RUNNING
 from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
-from rebalancer.model.cluster.snapshot import PENDING, RUNNING, ClusterSnapshot, DisruptionBudget, Owner
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import GIB, ANode, APod, a_budget, a_policy, cluster

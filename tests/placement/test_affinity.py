@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
-from rebalancer.model.cluster.snapshot import PENDING
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine, Verdict
 from tests.builders import ANode, APod, a_node, a_pod, cluster

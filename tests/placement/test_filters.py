@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from rebalancer.model.cluster.objects import NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement, Taint
+from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.scheduler import FILTERS, SchedulerConfig, SchedulerProfile
-from rebalancer.model.cluster.snapshot import PENDING
 from rebalancer.model.reason import Reason
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.landing import Landing, PlacementModel

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from rebalancer.model.cluster.objects import NodeAffinity, NodeSelectorTerm, PreferredTerm, Requirement, Taint
+from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.scheduler import DEFAULT_WEIGHTS, SchedulerConfig, SchedulerProfile
-from rebalancer.model.cluster.snapshot import PENDING
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine, Verdict
 from rebalancer.placement.scores import (

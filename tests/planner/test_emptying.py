@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rebalancer.model.cluster.objects import Taint
-from rebalancer.model.cluster.snapshot import FAILED
+from rebalancer.model.cluster.pods import FAILED
 from rebalancer.model.cluster.steering import DRAINING, SOFT_TAINT
 from rebalancer.model.decisions.plan import Finding, Goal
 from rebalancer.model.reason import Reason, Refusal

@@ -10,8 +10,8 @@ import pytest
 
 from rebalancer.cli.output.explanations import pod_document
 from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler, ScalingMetric
+from rebalancer.model.cluster.pods import FAILED, PENDING
 from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
-from rebalancer.model.cluster.snapshot import FAILED, PENDING
 from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.model.measured.usage import MEMORY, ResourceUsage
 from rebalancer.model.reason import Reason, Refusal

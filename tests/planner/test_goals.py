@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, Owner
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.decisions.plan import Goal, Loads
 from rebalancer.strategies import Findings
 from tests.builders import APod, a_budget, a_node, replicas, some_limits

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.cluster.snapshot import PENDING
+from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.reason import Reason
 from tests.builders import (
     APod,

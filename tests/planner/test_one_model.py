@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.cluster.snapshot import PENDING
+from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.reason import Reason
 from rebalancer.placement.board import Group
 from rebalancer.placement.landing import PlacementModel

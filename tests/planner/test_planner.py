@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
 from tests.builders import (

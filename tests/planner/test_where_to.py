@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.cluster.objects import Taint
-from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.cluster.owners import Owner
 from tests.builders import GIB, a_node, a_pod, a_policy, plan_all, replicas
 from tests.planner.builders.plans import ANY_REPLICAS, TWO_POOLS, carried, cold, heavy, hot, plan_for, planned, single
 

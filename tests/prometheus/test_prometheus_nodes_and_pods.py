@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from rebalancer.model.cluster.snapshot import SUCCEEDED, ClusterSnapshot
+from rebalancer.model.cluster.pods import SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Reason
 from rebalancer.prometheus.promql import decode
 from rebalancer.prometheus.promql.series import PodLabels, SharedPodSeries

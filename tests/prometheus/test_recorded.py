@@ -12,7 +12,8 @@ from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.recordings.recording import read_recording
 from rebalancer.cycle.context import NullProgress
 from rebalancer.model.cluster.objects import PodTemplate
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Owner
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
 from rebalancer.model.measured.usage import CPU, MEMORY

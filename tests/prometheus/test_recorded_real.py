@@ -13,7 +13,8 @@ from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.recordings.recording import read_recording
 from rebalancer.bootstrap.wiring.history import history_keepers
 from rebalancer.cycle.context import NullProgress
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Owner
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS, STEP_SECONDS
 from rebalancer.model.measured.usage import CPU, MEMORY
 from rebalancer.model.recordings.recording import Recording

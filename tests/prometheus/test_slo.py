@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rebalancer.lab import Lab, node, scenario, workload
-from rebalancer.model.cluster.snapshot import Nodes
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.measured.slo import SloSamples

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rebalancer.model.cluster.snapshot import Nodes
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.measured.slo import SloSamples

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate
-from rebalancer.model.cluster.snapshot import Nodes, Owner, PodTemplateTable
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.measured.usage import CPU
 from rebalancer.model.recordings.recording import RecordedBudget, RecordedPods, RecordedTaint, RecordedUsage, Recording

@@ -15,7 +15,8 @@ from rebalancer.lab.controlplane.snapshot_view import SchedulerView
 from rebalancer.lab.objects.disruption import is_finished, is_ready
 from rebalancer.lab.objects.store import Change
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate
-from rebalancer.model.cluster.snapshot import Owner, PodTemplateTable
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.steering import SOFT_TAINT
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.measured.usage import CPU

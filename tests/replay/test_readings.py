@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rebalancer.bootstrap.recordings.replay import policy_run
+from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.scheduler import SchedulerConfig
-from rebalancer.model.cluster.snapshot import Floats
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.measured.usage import Usage
 from rebalancer.model.recordings.recording import RecordedReadings, Recording

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from rebalancer.model.cluster.owners import Service
 from rebalancer.model.cluster.scheduler import SchedulerConfig
-from rebalancer.model.cluster.snapshot import Service
 from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.recordings.recording import Recording

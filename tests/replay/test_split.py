@@ -11,8 +11,8 @@ import pytest
 
 from bench.replays.cluster import START, make
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, SpreadConstraint, Taint, Toleration
+from rebalancer.model.cluster.owners import Service
 from rebalancer.model.cluster.quota import ResourceQuota
-from rebalancer.model.cluster.snapshot import Service
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.measured.history import DayBlock
 from rebalancer.model.measured.usage import CPU

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.cluster.owners import Service
 from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from rebalancer.model.decisions.limits import Check, Scope
 from rebalancer.model.decisions.plan import CycleReport, Finding, NodeLine, PodRefusal, Trigger

@@ -11,7 +11,8 @@ import pytest
 
 from bench.store.journal import ChangingCluster, day_of
 from rebalancer.model.cluster.objects import Taint
-from rebalancer.model.cluster.snapshot import RUNNING, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.cluster.pods import RUNNING, SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.alerts import Alert, AlertEpisode
 from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.errors import ConfigError

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Finding
 from rebalancer.placement.filters import StaticFilter, leaving
 from rebalancer.placement.nodes import NodeTable

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rebalancer.model.cluster.objects import Taint
-from rebalancer.model.cluster.snapshot import PENDING
+from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.decisions.plan import Goal
 from rebalancer.model.measured.usage import ResourceUsage
 from tests.builders import ANode, APod, a_node, a_pod

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.cluster.snapshot import FAILED, PENDING, Owner, Service
+from rebalancer.model.cluster.owners import Owner, Service
+from rebalancer.model.cluster.pods import FAILED, PENDING
 from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from rebalancer.strategies.interface.loads import CpuLoads, effective_cpu, gone, requested
 from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, an_eviction, cluster, replicas, usage_of

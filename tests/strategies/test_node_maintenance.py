@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.model.cluster.snapshot import SUCCEEDED
+from rebalancer.model.cluster.pods import SUCCEEDED
 from rebalancer.model.cluster.steering import DRAINING, MAINTENANCE
 from rebalancer.model.decisions.plan import Goal
 from tests.builders import ANode, APod, a_budget, a_node, a_pod, replicas

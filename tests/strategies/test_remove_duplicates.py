@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.model.cluster.objects import Taint
-from rebalancer.model.cluster.snapshot import PENDING, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.cluster.pods import PENDING, SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Finding, Goal
 from tests.builders import ANode, APod, a_node, a_pod, replicas
 from tests.strategies.builders.finding import found_by, names_of, pods_found, strategy_policy

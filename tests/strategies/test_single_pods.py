@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.cluster.snapshot import FAILED, PENDING, RUNNING, SUCCEEDED, Owner, PodStatus
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pods import FAILED, PENDING, RUNNING, SUCCEEDED, PodStatus
 from tests.builders import APod, a_node, a_pod, a_policy, plan_all, replicas
 from tests.strategies.builders.finding import found_by, names_of, pods_found, strategy_policy
 

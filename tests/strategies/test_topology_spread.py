@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.model.cluster.objects import Taint
-from rebalancer.model.cluster.snapshot import PENDING, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.cluster.pods import PENDING, SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Goal
 from rebalancer.model.reason import Reason
 from rebalancer.strategies import Findings

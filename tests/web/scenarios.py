@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.cluster.owners import Service
 from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from rebalancer.model.decisions.limits import EvictionBackoff, LimitLine, Pause, Scope
 from rebalancer.model.errors import RebalancerError

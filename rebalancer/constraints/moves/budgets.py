@@ -6,7 +6,8 @@ unhealthy ones.
 """
 
 from rebalancer.model.cluster.match import selector_matches
-from rebalancer.model.cluster.snapshot import FAILED, PENDING, SUCCEEDED, ClusterSnapshot, DisruptionBudget, Pod
+from rebalancer.model.cluster.pods import FAILED, PENDING, SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget, Pod
 from rebalancer.model.reason import Reason, Refusal
 
 

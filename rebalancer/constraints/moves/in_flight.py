@@ -24,7 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.safety import CircuitBreaker

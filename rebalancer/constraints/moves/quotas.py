@@ -1,8 +1,9 @@
 """ResourceQuotas: whether those of a namespace admit a replacement, with the moves of the plan counted."""
 
+from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.quota import ResourceQuota, quota_use
 from rebalancer.model.cluster.replacement import newest_siblings
-from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Reason, Refusal
 
 MADE_AFTERWARDS = ("StatefulSet", "Job")

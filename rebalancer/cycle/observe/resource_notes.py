@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import Bools, ClusterSnapshot
+from rebalancer.model.cluster.columns import Bools
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.usage import MEMORY, ResourceUsage, Usage
 from rebalancer.policy.pools import NodePools
 

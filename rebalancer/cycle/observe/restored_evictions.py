@@ -8,7 +8,9 @@ from rebalancer.constraints.admission import identity_of
 from rebalancer.constraints.moves.in_flight import CLOCK_SLACK_SECONDS
 from rebalancer.constraints.moves.scopes import eviction_scopes
 from rebalancer.constraints.pods.levels import level_of
-from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Service
+from rebalancer.model.cluster.owners import Service
+from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction, Outcome, TargetNode
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools

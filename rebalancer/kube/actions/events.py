@@ -15,7 +15,7 @@ from rebalancer.kube.actions.eviction_events import EVENTS, eviction_annotation
 from rebalancer.kube.client.client import ApiClient, Timeouts, status_of
 from rebalancer.kube.snapshot.owners import KNOWN_GROUPS
 from rebalancer.kube.snapshot.times import rfc3339_micro
-from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import RebalancerError

@@ -8,7 +8,7 @@ import msgspec
 from rebalancer.kube.client.client import ApiClient, Resource
 from rebalancer.kube.snapshot.lists import read_list
 from rebalancer.kube.snapshot.times import epoch_seconds
-from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.cluster.owners import Service
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome, PodAmount, TargetNode
 from rebalancer.model.notation.decoding import json_decoder
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rebalancer.kube.snapshot.records import Container, Resources
-from rebalancer.model.cluster.snapshot import SCORED_DEFAULT_CPU_MILLICORES, SCORED_DEFAULT_MEMORY_BYTES
+from rebalancer.model.cluster.pod_templates import SCORED_DEFAULT_CPU_MILLICORES, SCORED_DEFAULT_MEMORY_BYTES
 from rebalancer.model.notation.quantity import parse_quantity
 
 Amounts = dict[str, float]

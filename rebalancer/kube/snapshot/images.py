@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.kube.snapshot.records import ContainerImage
-from rebalancer.model.cluster.snapshot import NodeImages
+from rebalancer.model.cluster.nodes import NodeImages
 from rebalancer.model.notation.decoding import json_decoder
 
 _decode = json_decoder(ContainerImage).decode

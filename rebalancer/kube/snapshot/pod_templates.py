@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from rebalancer.kube.snapshot.effective_requests import Requests, effective_requests, memory_limits
 from rebalancer.kube.snapshot.records import Container, Pod, Template, VolumeSource
 from rebalancer.model.cluster.annotations import is_kept
+from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.objects import PodTemplate, Volume
-from rebalancer.model.cluster.snapshot import Floats, PodTemplateTable
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.template_index import PodTemplateOutline
 from rebalancer.model.notation.decoding import json_decoder
 

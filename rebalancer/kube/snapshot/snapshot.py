@@ -36,16 +36,12 @@ from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.kube.snapshot.volumes import BoundClaims, volume_limits
 from rebalancer.model.cluster.annotations import EVICTION_IN_PROGRESS
 from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
+from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
+from rebalancer.model.cluster.pods import Pods, PodStatus
 from rebalancer.model.cluster.quota import ResourceQuota
-from rebalancer.model.cluster.snapshot import (
-    ClusterSnapshot,
-    DisruptionBudget,
-    Nodes,
-    Owner,
-    Pods,
-    PodStatus,
-    PodTemplateTable,
-)
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.model.decisions.ports import Clock, Progress
 from rebalancer.model.errors import UnsafeDataError
 

@@ -4,7 +4,7 @@ ended."""
 from collections.abc import Sequence
 
 from rebalancer.kube.snapshot import records
-from rebalancer.model.cluster.snapshot import PodStatus
+from rebalancer.model.cluster.pods import PodStatus
 
 RESIZING = "PodResizeInProgress"
 """Condition of a pod; PodResizePending isn't read: such a pod waits for room, and leaving its node gives it some."""

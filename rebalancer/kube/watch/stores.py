@@ -10,7 +10,7 @@ from rebalancer.kube.snapshot.columns import node_columns, without_bulk
 from rebalancer.kube.snapshot.images import ImageNumbers
 from rebalancer.kube.snapshot.records import Node
 from rebalancer.kube.watch.watch import Change
-from rebalancer.model.cluster.snapshot import Nodes
+from rebalancer.model.cluster.nodes import Nodes
 
 
 class _Named(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rebalancer.model.cluster.objects import Affinity, PodTemplate, SpreadConstraint, Toleration, Volume
-from rebalancer.model.cluster.snapshot import SCORED_DEFAULT_CPU_MILLICORES, SCORED_DEFAULT_MEMORY_BYTES
+from rebalancer.model.cluster.pod_templates import SCORED_DEFAULT_CPU_MILLICORES, SCORED_DEFAULT_MEMORY_BYTES
 from rebalancer.model.notation.decoding import convert
 from rebalancer.model.notation.quantity import parse_quantity
 

@@ -19,8 +19,8 @@ from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import is_terminating
 from rebalancer.lab.objects.store import Change, Store
 from rebalancer.lab.scenarios.build import condition
+from rebalancer.model.cluster.columns import Bools
 from rebalancer.model.cluster.scheduler import DEFAULT_SCHEDULER, SchedulerConfig, SchedulerProfile
-from rebalancer.model.cluster.snapshot import Bools
 from rebalancer.placement.board import Board, Kind
 from rebalancer.placement.engine import Engine
 

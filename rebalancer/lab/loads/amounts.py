@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rebalancer.lab.loads.cpu import basis
 from rebalancer.lab.loads.history import Columns, Stay
-from rebalancer.model.cluster.snapshot import Bools, Floats
+from rebalancer.model.cluster.columns import Bools, Floats
 from rebalancer.model.measured.history import HOUR_SECONDS
 
 MEAN_BYTES, SPREAD = 200 * 2.0**20, 0.2

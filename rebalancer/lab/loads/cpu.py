@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import Floats
+from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.notation.decoding import json_decoder
 

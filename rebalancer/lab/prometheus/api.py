@@ -21,7 +21,7 @@ from rebalancer.lab.prometheus.rates import ContentionRates
 from rebalancer.lab.prometheus.row import Row
 from rebalancer.lab.prometheus.series import SeriesBook
 from rebalancer.lab.serving import ServedLab, json_response
-from rebalancer.model.cluster.snapshot import Floats
+from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.measured.history import DAY_SECONDS
 
 _MOST_POINTS = 11_000

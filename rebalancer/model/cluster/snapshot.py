@@ -12,41 +12,12 @@ import numpy as np
 
 from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
 from rebalancer.model.cluster.columns import Bools, Floats, Ints
-from rebalancer.model.cluster.nodes import NodeImages, Nodes
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import LabelSelector, NodeSelector, PodTemplate
 from rebalancer.model.cluster.owners import OWNER_LEVELS, REVISION_LABEL, ROLLOUT_KINDS, RUN_ONCE_KINDS, Owner, Service
-from rebalancer.model.cluster.pod_templates import (
-    SCORED_DEFAULT_CPU_MILLICORES,
-    SCORED_DEFAULT_MEMORY_BYTES,
-    PodTemplateTable,
-)
-from rebalancer.model.cluster.pods import FAILED, PENDING, PHASES, RUNNING, SUCCEEDED, UNKNOWN, Pods, PodStatus
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
+from rebalancer.model.cluster.pods import FAILED, SUCCEEDED, Pods, PodStatus
 from rebalancer.model.cluster.quota import ResourceQuota
-
-__all__ = [
-    "FAILED",
-    "PENDING",
-    "PHASES",
-    "REVISION_LABEL",
-    "RUNNING",
-    "SCORED_DEFAULT_CPU_MILLICORES",
-    "SCORED_DEFAULT_MEMORY_BYTES",
-    "SUCCEEDED",
-    "UNKNOWN",
-    "Bools",
-    "ClusterSnapshot",
-    "DisruptionBudget",
-    "Floats",
-    "Ints",
-    "NodeImages",
-    "Nodes",
-    "Owner",
-    "Pod",
-    "PodStatus",
-    "PodTemplateTable",
-    "Pods",
-    "Service",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

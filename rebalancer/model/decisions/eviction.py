@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import NamedTuple
 
-from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.cluster.owners import Service
 from rebalancer.model.decisions.limits import Scope
 from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.document import Count

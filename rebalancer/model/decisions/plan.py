@@ -7,7 +7,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.snapshot import Floats, Ints, Nodes
+from rebalancer.model.cluster.columns import Floats, Ints
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
 

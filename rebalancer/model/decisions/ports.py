@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Owner
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.alerts import Alert, AlertEpisode, EpisodeState, Received
 from rebalancer.model.decisions.drains import DrainedNode
 from rebalancer.model.decisions.eviction import Answer, Eviction

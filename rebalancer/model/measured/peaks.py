@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import Floats, Ints
+from rebalancer.model.cluster.columns import Floats, Ints
 from rebalancer.model.measured.history import STEP_SECONDS, Grid
 
 

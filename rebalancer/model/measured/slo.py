@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from rebalancer.model.cluster.snapshot import Floats, Nodes
+from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.cluster.nodes import Nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import Floats, Nodes
+from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.reason import Refusal
 
 CPU = "cpu"

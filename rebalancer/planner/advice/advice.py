@@ -10,8 +10,9 @@ from enum import StrEnum
 
 import numpy as np
 
+from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.scheduler import SchedulerConfig
-from rebalancer.model.cluster.snapshot import PENDING, ClusterSnapshot
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.notation.figures import counted, size
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.filters import LEAVING_TAINTS

@@ -13,8 +13,9 @@ from rebalancer.constraints.moves.budgets import BudgetRoom
 from rebalancer.forecast.memory.leaks import MemoryLeak
 from rebalancer.forecast.series.pod_cpu import SOURCES, CpuSource, PodCpu
 from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
+from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.scheduler import SchedulerConfig
-from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, PodRefusal
 from rebalancer.model.measured.usage import Usage

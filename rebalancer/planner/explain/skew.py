@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod, Service
+from rebalancer.model.cluster.owners import Service
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.reason import Refusal
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.nodes import Bools

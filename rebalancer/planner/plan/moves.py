@@ -8,7 +8,8 @@ import math
 from dataclasses import dataclass
 
 from rebalancer.constraints.admission import EvictionAdmission
-from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
+from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import Goal
 from rebalancer.model.notation.figures import percent

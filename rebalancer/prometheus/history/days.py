@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Floats
+from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.day_grid import DayGrid
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid
 from rebalancer.model.notation.figures import clock_time

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Nodes
+from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock, Progress
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.measured.history import (

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import Floats, Nodes
+from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.measured.slo import SloSamples
 from rebalancer.policy.schema.policy import HotNodeSlo

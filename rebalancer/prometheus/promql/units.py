@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import Floats, Nodes
+from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.errors import ConfigError
 
 MOST_PLAUSIBLE_SHARE = 1.5

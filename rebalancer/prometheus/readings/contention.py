@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Floats
+from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.usage import Contention
 from rebalancer.prometheus.promql import decode
 from rebalancer.prometheus.promql.queries import ContentionQueries, Query

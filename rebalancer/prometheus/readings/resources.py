@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Floats
+from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.measured.usage import ResourceUsage
 from rebalancer.prometheus.promql import decode

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import Bools
+from rebalancer.model.cluster.columns import Bools
 from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.measured.history import STEP_SECONDS, Grid

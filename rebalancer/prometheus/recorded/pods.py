@@ -10,15 +10,14 @@ import msgspec
 import numpy as np
 
 from rebalancer.model.cluster.objects import PodTemplate
-from rebalancer.model.cluster.snapshot import (
-    FAILED,
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pod_templates import (
     SCORED_DEFAULT_CPU_MILLICORES,
     SCORED_DEFAULT_MEMORY_BYTES,
-    SUCCEEDED,
-    ClusterSnapshot,
-    Owner,
     PodTemplateTable,
 )
+from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.recordings.recording import Gap, RecordedPods
 from rebalancer.prometheus.recorded.kube_state import PodHistory, PodKey

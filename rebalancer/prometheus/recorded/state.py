@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import Bools, ClusterSnapshot, Nodes
+from rebalancer.model.cluster.columns import Bools
+from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Progress
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.measured.history import STEP_SECONDS

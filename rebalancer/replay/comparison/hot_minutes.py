@@ -7,7 +7,7 @@ it off. The same rule counts what was measured and what was simulated.
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import Floats
+from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.recordings.replay import Grid32
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import Floats, Ints
+from rebalancer.model.cluster.columns import Floats, Ints
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.recordings.recording import RecordedReadings, Recording
 from rebalancer.replay.simulation.cluster import SimulatedCluster

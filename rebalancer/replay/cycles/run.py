@@ -9,7 +9,8 @@ from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.triggers.request import WHOLE_CLUSTER, CycleRequest, RequestScope
 from rebalancer.forecasting.loop import ForecastLoop
-from rebalancer.model.cluster.snapshot import Floats, Service
+from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.cluster.owners import Service
 from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.model.errors import RebalancerError

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Floats
+from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.usage import MEMORY, ResourceUsage, Usage
 from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.replay.cycles.readings import Errors

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rebalancer.model.cluster.columns import Bools, Ints
 from rebalancer.model.cluster.match import (
     labels_match,
     node_selector_matches,
@@ -19,8 +20,9 @@ from rebalancer.model.cluster.match import (
     selector_matches,
     untolerated_taint,
 )
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import LabelSelector, PodAffinity, PodTemplate
-from rebalancer.model.cluster.snapshot import Bools, Ints, Nodes, Owner
+from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.measured.history import DayBlock
 from rebalancer.model.recordings.recording import RecordedUsage, Recording, is_passing
 from rebalancer.policy import RebalancerPolicy

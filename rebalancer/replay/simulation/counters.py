@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import Floats
+from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.measured.history import STEP_SECONDS
 
 TICK_SECONDS = 60.0

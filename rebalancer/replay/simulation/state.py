@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import Floats
+from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.measured.usage import CPU
 from rebalancer.model.recordings.recording import Recording

@@ -11,7 +11,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, DisruptionBudget, Ints, Nodes, Owner
+from rebalancer.model.cluster.columns import Ints
+from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.model.decisions.alerts import AlertEpisode
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.recordings.journal import ReadUsage

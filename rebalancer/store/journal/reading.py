@@ -10,8 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.cluster.columns import Bools, Ints
 from rebalancer.model.cluster.objects import PodTemplate
-from rebalancer.model.cluster.snapshot import Bools, ClusterSnapshot, Ints, Owner, PodTemplateTable
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.measured.history import STEP_SECONDS, DayBlock, date_of, slot_of

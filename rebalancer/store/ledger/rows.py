@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, RowMapping, Select, and_, false, insert, update
 
-from rebalancer.model.cluster.snapshot import Service
+from rebalancer.model.cluster.owners import Service
 from rebalancer.model.decisions.eviction import DID_NOT_HAPPEN, Eviction, Outcome, PodAmount, TargetNode
 from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.errors import UnsafeDataError

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Evenness, Finding, LandingRule
 from rebalancer.placement.nodes import Bools
 from rebalancer.policy.schema.strategies import DuplicatesArgs

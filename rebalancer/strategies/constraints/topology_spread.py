@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.cluster.columns import Ints
+from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.scheduler import SchedulerProfile
-from rebalancer.model.cluster.snapshot import PENDING, Ints
 from rebalancer.model.decisions.plan import Evenness, Finding, LandingRule
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.board import Board

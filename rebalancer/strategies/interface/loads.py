@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.series.pod_cpu import MissingReplica, PodCpu, missing_replicas, pod_cpu
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Nodes
+from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.alerts import ThresholdOverride
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import AT_ITS_PEAK, WEEK, Loads

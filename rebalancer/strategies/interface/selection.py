@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from rebalancer.model.cluster.annotations import run_by_kubelet
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.objects import QOS_RANK, PodTemplate
-from rebalancer.model.cluster.snapshot import PHASES, ClusterSnapshot
+from rebalancer.model.cluster.pods import PHASES
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Finding, Goal, LandingRule
 from rebalancer.model.notation import figures
 from rebalancer.model.reason import Reason, Refusal

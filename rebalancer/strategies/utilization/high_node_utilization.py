@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.pods.guards import parse_flag
-from rebalancer.model.cluster.snapshot import RUNNING
+from rebalancer.model.cluster.pods import RUNNING
 from rebalancer.model.cluster.steering import DRAINING
 from rebalancer.model.decisions.drains import InVain
 from rebalancer.model.decisions.plan import Finding, Goal, LandingRule, Loads

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import FAILED, PENDING, SUCCEEDED, DisruptionBudget, Owner
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pods import FAILED, PENDING, SUCCEEDED
+from rebalancer.model.cluster.snapshot import DisruptionBudget
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import NOW, ANode, APod, a_policy, some_limits

@@ -5,7 +5,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rebalancer.model.cluster.objects import Taint
-from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, DisruptionBudget, Owner
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
+from rebalancer.model.cluster.snapshot import DisruptionBudget
 from tests.builders import GIB, NOW, ANode, APod, a_budget, an_eviction
 from tests.planner.scenarios.described_clusters import LIMITS, POD_QUIRKS, SERVICE_QUIRKS, THRESHOLDS, World, key_of
 
