@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs" / "contributing").glob("add-a-*.md"))
-MOST_FILES = {"add-a-guard": 3, "add-a-limit-scope": 6, "add-a-field": 5, "add-a-strategy": 2}
+MOST_FILES = {"add-a-guard": 3, "add-a-limit-scope": 6, "add-a-field": 5, "add-a-column": 4, "add-a-strategy": 2}
 """Page -> the most files of the product that the change may touch; tests and pages apart."""
 
 FILE = re.compile(r"^\+\+\+ b/(\S+)$", re.M)
