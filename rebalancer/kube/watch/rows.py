@@ -8,6 +8,7 @@ are dropped.
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -29,7 +30,7 @@ V = TypeVar("V")
 _KEPT = Pods.columns.keys() - {"names", "uids"} - {each.name for each in fields(PodTemplateColumns)}
 """The columns that are not those of the template."""
 ROW = np.dtype([(name, each.type) for name, each in Pods.columns.items() if name in _KEPT] + [("alive", np.bool_)])
-NAMES = ROW.names or ()
+_in_order = itemgetter(*(ROW.names or ()))
 NO_POD = np.array((*(each.empty for name, each in Pods.columns.items() if name in _KEPT), False), dtype=ROW)
 FIRST_ROWS = 1024
 FIRST_TIDYING = 4096
@@ -91,15 +92,18 @@ class PodsTaken:
 
     def columns(self, *, nodes: Mapping[str, int], namespaces: Mapping[str, int], owners: Mapping[int, int]) -> Pods:
         """The snapshot's columns. `namespaces` numbers all namespaces with pods; `owners` maps our numbers."""
-        # a column of its own each: the rows of all would stay in memory with any
-        columns = {name: self.rows[name].copy() for name in NAMES}
+        rows = self.rows
         node_of = _lookup([nodes.get(name, -1) for name in self.nodes])
         owner_of = _lookup([owners.get(number, -1) for number in range(len(self.owners))])
         namespace_of = _lookup([namespaces.get(name, -1) for name in self.namespaces])
-        columns["namespace"] = namespace_of[columns["namespace"]]
-        columns["node"] = node_of[columns["node"]]
-        columns["nominated"] = node_of[columns["nominated"]]
-        columns["owner"] = owner_of[columns["owner"]]
+        numbered = {
+            "namespace": namespace_of[rows["namespace"]],
+            "node": node_of[rows["node"]],
+            "nominated": node_of[rows["nominated"]],
+            "owner": owner_of[rows["owner"]],
+        }
+        # copied: with a view of one column the rows of all would stay in memory
+        columns = numbered | {name: rows[name].copy() for name in _KEPT - numbered.keys()}
         return pod_columns(columns, names=self.names, uids=self.uids, figures=self.figures)
 
 
@@ -220,7 +224,7 @@ class PodRows:
         }
         known = self._row_of.get(meta.uid)
         row = self._new_row() if known is None else known
-        self._rows[row] = tuple([values[name] for name in NAMES])
+        self._rows[row] = _in_order(values)
         if known is None:
             self._row_of[meta.uid] = row
             self._names[row], self._uids[row] = meta.name, meta.uid
