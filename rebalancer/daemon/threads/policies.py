@@ -12,7 +12,8 @@ from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.daemon.reload import PolicyFile
 from rebalancer.daemon.supervisor import Heartbeat
 from rebalancer.daemon.triggers import Timer
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Owner
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.measured.usage import Usage
 from rebalancer.policy import RebalancerPolicy

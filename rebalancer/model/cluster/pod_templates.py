@@ -7,6 +7,7 @@ import msgspec
 
 from rebalancer.model.cluster.objects import PodTemplate
 from rebalancer.model.cluster.template_index import PodTemplateOutline, TemplateIndex
+from rebalancer.model.notation.decoding import json_decoder
 
 SCORED_DEFAULT_CPU_MILLICORES = 100.0
 SCORED_DEFAULT_MEMORY_BYTES = 200.0 * 1024 * 1024
@@ -104,7 +105,7 @@ class _OutlineAdded:
 
 
 def _added(blob: bytes) -> PodTemplate:
-    return msgspec.json.decode(blob[len(_ADDED) :], type=PodTemplate)
+    return json_decoder(PodTemplate).decode(blob[len(_ADDED) :])
 
 
 def _outline_of(template: PodTemplate) -> PodTemplateOutline:
@@ -113,4 +114,4 @@ def _outline_of(template: PodTemplate) -> PodTemplateOutline:
 
 
 def _from_json(blobs: list[bytes]) -> PodTemplateTable:
-    return PodTemplateTable(blobs, msgspec.json.Decoder(PodTemplate).decode)
+    return PodTemplateTable(blobs, json_decoder(PodTemplate).decode)

@@ -8,6 +8,7 @@ import numpy as np
 
 from rebalancer.model.cluster.nodes import NodeImages, Nodes
 from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
+from rebalancer.model.notation.decoding import convert
 from rebalancer.model.recordings.recording import is_passing
 from rebalancer.store.journal.entries import ImagesEntry, NodeEntry, from_ints
 
@@ -101,7 +102,7 @@ def node_columns(nodes: Sequence[NodeEntry], images: tuple[ImagesEntry, dict[int
     for name, column in _OTHERS.items():
         values = [each.others.get(name, column.empty) for each in nodes]
         if column.kind is not np.ndarray:
-            values = [msgspec.convert(value, column.type) for value in values]
+            values = [convert(value, column.type) for value in values]
         columns[name] = column.of(values)
     return Nodes(**columns, images=_images_of([each.name for each in nodes], images, today))
 
