@@ -157,7 +157,7 @@ def test_the_end_of_a_cycle_ends_one_wait_of_the_loop_also_of_a_follower(
     assert dones_of(Around(leads=leads).writer(), monkeypatch) == [True, False, False, False]
 
 
-@pytest.mark.parametrize("part", ["_leads", "_clock"])
+@pytest.mark.parametrize("part", ["leads", "clock"])
 def test_no_error_ends_the_loop(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = Around().writer()
     monkeypatch.setattr(writer, part, None)

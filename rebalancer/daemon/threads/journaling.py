@@ -38,7 +38,7 @@ class OpenEpisodes(Protocol):
         ...
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class JournalWriter:
     """Appends to the journal in a thread of its own."""
 
