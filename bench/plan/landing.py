@@ -28,7 +28,7 @@ from rebalancer.model.cluster.pods import PENDING, RUNNING, Pods
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.reason import Refusal
-from rebalancer.placement.landing import PlacementModel
+from rebalancer.placement.landing.model import PlacementModel
 
 GIB = 2.0**30
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
