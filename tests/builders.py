@@ -18,7 +18,7 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget,
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import Loads
 from rebalancer.model.measured.usage import Usage
-from rebalancer.placement.landing import PlacementModel, never
+from rebalancer.placement.landing.model import PlacementModel, never
 from rebalancer.planner import PlanInput, Planner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools

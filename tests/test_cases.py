@@ -10,7 +10,7 @@ import yaml
 
 from rebalancer.constraints.pods.guards import GuardView, guarded
 from rebalancer.model.reason import Reason
-from rebalancer.placement.landing import PlacementModel
+from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.policy.schema.guards import Guards
 from tests.builders import (
     NOW,

@@ -8,7 +8,7 @@ import numpy as np
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.usage import MEMORY, ResourceUsage, Usage
-from rebalancer.placement.landing import PlacementModel
+from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner import PlanInput, Planner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools

@@ -20,7 +20,7 @@ from rebalancer.model.decisions.plan import MIN_RELIEF
 from rebalancer.model.measured.peaks import Peaks
 from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import clock_time, percent
-from rebalancer.placement.nodes import Floats
+from rebalancer.placement.cluster.nodes import Floats
 from rebalancer.planner.landings.targets import ROUNDING
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, NodeThresholds

@@ -28,7 +28,7 @@ ONLY_BACKTEST = {"pandas", "scipy", "statsmodels", "rebalancer.forecast.backtest
 ONLY_DATABASE = {"alembic", "psycopg"}
 """For the upgrade of a database, and for PostgreSQL."""
 ADAPTERS = {"kubernetes", "prometheus_api_client", "requests", "rebalancer.kube", "rebalancer.prometheus"}
-SCHEDULER = {"rebalancer.cycle.run", "rebalancer.planner", "rebalancer.placement.engine"}
+SCHEDULER = {"rebalancer.cycle.run", "rebalancer.planner", "rebalancer.placement.scheduler.engine"}
 NEVER = {
     "plan": {*ONLY_DAEMON, *ONLY_DATABASE, *ONLY_BACKTEST, "rebalancer.evaluation"},
     "run": {*ONLY_DAEMON, *ONLY_DATABASE, *ONLY_BACKTEST},

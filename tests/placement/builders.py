@@ -8,7 +8,8 @@ import numpy as np
 from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.landing import Landing, Placed, PlacementModel
+from rebalancer.placement.landing.landing import Landing, Placed
+from rebalancer.placement.landing.model import PlacementModel
 from tests.builders import ANode, APod, a_pod, cluster
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -7,8 +7,9 @@ import pytest
 
 from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
-from rebalancer.placement.board import Board
-from rebalancer.placement.engine import Engine, Verdict
+from rebalancer.model.cluster.snapshot import PENDING
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.scheduler.engine import Engine, Verdict
 from tests.builders import ANode, APod, a_node, a_pod, cluster
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -53,7 +54,7 @@ def judge(pods: Sequence[APod], profile: SchedulerProfile | None = None, nodes: 
     spaces = {"shop": {"team": "x"}, "other": {"team": "y"}}
     board = Board(cluster(nodes, pods, namespace_labels=spaces))
     config = SchedulerConfig(profiles={"default-scheduler": profile}) if profile else SchedulerConfig()
-    return Engine(board, config).verdict(board.kind_of(0))
+    return Engine(board, config).verdict(board.kinds.of(0))
 
 
 def feasible(*pods: APod) -> set[str]:

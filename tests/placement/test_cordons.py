@@ -8,11 +8,11 @@ from rebalancer.model.cluster.objects import LabelSelector, Taint
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.cluster.steering import CORDONS, DRAINING, HOT, MAINTENANCE, SOFT_TAINT
 from rebalancer.model.reason import Refusal
-from rebalancer.placement import board as board_module
-from rebalancer.placement.board import Board
-from rebalancer.placement.filters import LEAVING_TAINTS, leaving
-from rebalancer.placement.landing import Landing, PlacementModel
-from rebalancer.placement.nodes import UNSCHEDULABLE, ours_cordoned
+from rebalancer.placement.cluster import board as board_module
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.cluster.taints import LEAVING_TAINTS, UNSCHEDULABLE, leaving, ours_cordoned
+from rebalancer.placement.landing.landing import Landing
+from rebalancer.placement.landing.model import PlacementModel
 from tests.builders import ANode, APod, a_node, a_pod, cluster, replicas
 from tests.placement.scenarios import crowded_world
 
@@ -186,8 +186,8 @@ def test_what_was_counted_meanwhile_is_counted_anew() -> None:
     """The tally is made inside, with the change in it, and would stay wrong."""
     pods: list[APod] = replicas("web", {"a": 2, "b": 1})
     board = Board(cluster([a_node("a"), a_node("b")], pods))
-    kind = board.kind_of(0)
-    group = board.selected((LabelSelector(match_labels={"app": "web"}),), (None,))
+    kind = board.kinds.of(0)
+    group = board.kinds.selected((LabelSelector(match_labels={"app": "web"}),), (None,))
     with board.tentatively():
         board.take_out(kind, 0)
         assert board.tally(group).held.tolist() == [1, 1]
@@ -205,9 +205,9 @@ def test_what_was_counted_meanwhile_is_counted_anew() -> None:
 def test_a_tally_that_is_dropped_and_made_again_meanwhile_is_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board_module, "MOST_TALLIES", 1)
     board = Board(cluster([a_node("a"), a_node("b")], replicas("web", {"a": 2, "b": 1})))
-    kind, everywhere = board.kind_of(0), LabelSelector()
-    web = board.selected((LabelSelector(match_labels={"app": "web"}),), (None,))
-    others = board.selected((everywhere,), (None,))
+    kind, everywhere = board.kinds.of(0), LabelSelector()
+    web = board.kinds.selected((LabelSelector(match_labels={"app": "web"}),), (None,))
+    others = board.kinds.selected((everywhere,), (None,))
     board.tally(web)
     with board.tentatively():
         board.take_out(kind, 0)

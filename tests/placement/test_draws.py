@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Refusal
-from rebalancer.placement.board import Board
-from rebalancer.placement.draws import DRAWS, FEW_DRAWS, MANY_NODES, Draws
-from rebalancer.placement.engine import Engine
-from rebalancer.placement.landing import Landing, PlacementModel
-from rebalancer.placement.sampling import nodes_to_find
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.draws.draws import DRAWS, FEW_DRAWS, MANY_NODES, Draws
+from rebalancer.placement.draws.sampling import nodes_to_find
+from rebalancer.placement.landing.landing import Landing
+from rebalancer.placement.landing.model import PlacementModel
+from rebalancer.placement.scheduler.engine import Departure, Engine
 from tests.builders import GIB, ANode, APod, a_node, a_pod, cluster
 from tests.placement.builders import OFF
 from tests.planner.oracles.futures import NOWHERE, futures
@@ -205,7 +206,7 @@ def test_above_a_hundred_nodes_the_shares_of_a_single_move_are_those_of_the_samp
     found = PlacementModel(made).landings(made.pod(0))
     assert isinstance(found, Landing)
     board = Board(made)
-    scores = Engine(board).scores(board.kind_of(0), terminating=0)
+    scores = Engine(board).scores(board.kinds.of(0), Departure(0, terminating=True))
     trials, counts = 6_000, np.zeros(len(made.nodes))
     for _ in range(trials):
         counts[sampled(scores, nodes_to_find(len(made.nodes), 0), rng)] += 1
@@ -259,8 +260,8 @@ def test_above_a_hundred_nodes_a_sequence_is_that_of_the_sample() -> None:
     for trial in range(trials):
         with board.tentatively():
             for pod in range(MOVES):
-                kind = board.kind_of(pod)
-                node = courses[trial, pod] = sampled(engine.scores(kind, terminating=0), sample, rng)
+                kind = board.kinds.of(pod)
+                node = courses[trial, pod] = sampled(engine.scores(kind, Departure(0, terminating=True)), sample, rng)
                 board.take_out(kind, 0)
                 board.put(kind, np.array([node]), np.ones(1))
     drawn = np.stack([step.winners for step in steps], axis=1)

@@ -8,8 +8,8 @@ from rebalancer.model.cluster.objects import NodeAffinity, NodeSelector, NodeSel
 from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.scheduler import FILTERS, SchedulerConfig, SchedulerProfile
 from rebalancer.model.reason import Reason
-from rebalancer.placement.board import Board
-from rebalancer.placement.engine import Engine
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.scheduler.engine import Engine
 from tests.builders import GIB, ANode, APod, a_node, a_pod, cluster
 
 NODES = [
@@ -29,7 +29,7 @@ def feasible(nodes: list[ANode], pods: list[APod], profile: SchedulerProfile | N
     made = cluster(nodes, pods, **fields)
     board = Board(made)
     config = SchedulerConfig(profiles={profile.name: profile}) if profile else SchedulerConfig()
-    engine, kind = Engine(board, config), board.kind_of(0)
+    engine, kind = Engine(board, config), board.kinds.of(0)
     mask = engine.feasible(kind)
     for node, ok in enumerate(mask.tolist()):
         assert engine.fits(kind, node) == ok
@@ -41,7 +41,7 @@ def feasible(nodes: list[ANode], pods: list[APod], profile: SchedulerProfile | N
 def words(nodes: list[ANode], pods: list[APod]) -> list[tuple[str, str] | None]:
     """Why the first pod may not go to each node."""
     board = Board(cluster(nodes, pods))
-    return list(Engine(board).verdict(board.kind_of(0)).filtered)
+    return list(Engine(board).verdict(board.kinds.of(0)).filtered)
 
 
 def fits(nodes: list[ANode], **template: Any) -> set[str]:
@@ -351,7 +351,7 @@ def test_a_claim_for_one_pod_at_a_time_lets_no_second_pod_in_anywhere() -> None:
 )
 def test_what_is_not_modelled_is_said(template: dict[str, Any], fields: dict[str, Any], known: bool) -> None:
     board = Board(cluster(NODES, [waiting(template=template)], **fields))
-    refusal = Engine(board).knows(board.kind_of(0))
+    refusal = Engine(board).knows(board.kinds.of(0))
     assert (refusal is None) == known
     assert refusal is None or refusal.code is Reason.PLACEMENT_NOT_MODELLED
 
@@ -359,7 +359,7 @@ def test_what_is_not_modelled_is_said(template: dict[str, Any], fields: dict[str
 def test_a_profile_of_its_own_makes_a_scheduler_known() -> None:
     board = Board(cluster(NODES, [waiting(template={"schedulerName": "mine"})]))
     config = SchedulerConfig(profiles={"mine": SchedulerProfile(name="mine")})
-    assert Engine(board, config).knows(board.kind_of(0)) is None
+    assert Engine(board, config).knows(board.kinds.of(0)) is None
 
 
 # ---- words

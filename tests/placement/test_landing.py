@@ -11,8 +11,9 @@ from rebalancer.model.cluster.objects import NodeSelector, NodeSelectorTerm, Req
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.filters import LEAVING_TAINTS
-from rebalancer.placement.landing import Landing, PlacementModel
+from rebalancer.placement.cluster.taints import LEAVING_TAINTS
+from rebalancer.placement.landing.landing import Landing
+from rebalancer.placement.landing.model import PlacementModel
 from tests.builders import GIB, ANode, APod, a_node, a_pod, cluster
 from tests.placement.builders import HOSTNAME, OFF, counted, fits, lands, model_of, mover, refused, waiting
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.model.cluster.objects import Taint
-from rebalancer.model.cluster.pods import PENDING, RUNNING
-from rebalancer.placement.board import Board
-from rebalancer.placement.engine import Engine
+from rebalancer.model.cluster.snapshot import PENDING, RUNNING
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.scheduler.engine import Departure, Engine
 from tests.builders import ANode, APod, a_node, a_pod, cluster
 from tests.placement.oracles import Oracle, OracleNode, OraclePod
 
@@ -137,7 +137,7 @@ def built(drawn_nodes: Any, drawn_pods: Any) -> tuple[list[ANode], list[APod]]:
 def compare(made: list[ANode], there: list[APod]) -> None:
     snapshot = cluster(made, there, namespace_labels=NAMESPACES)
     board = Board(snapshot)
-    verdict = Engine(board).verdict(board.kind_of(0))
+    verdict = Engine(board).verdict(board.kinds.of(0))
     oracle = Oracle(
         nodes=[OracleNode(node.name, {HOSTNAME: node.name, **node.labels}, node.taints) for node in made],
         pods=[
@@ -181,12 +181,12 @@ def test_a_board_that_saw_changes_says_what_a_new_one_says(drawn_nodes: Any, dra
     made, there = built(drawn_nodes, drawn_pods)
     snapshot = cluster(made, there, namespace_labels=NAMESPACES)
     board = Board(snapshot)
-    engine, kind = Engine(board), board.kind_of(0)
+    engine, kind = Engine(board), board.kinds.of(0)
     engine.scores(kind)
     staying = [index for index, pod in enumerate(there) if index and not pod.terminating]
     for index in data.draw(st.lists(st.sampled_from(staying), unique=True) if staying else st.just([])):
         target = data.draw(st.integers(0, len(made) - 1))
-        moved = board.kind_of(index)
+        moved = board.kinds.of(index)
         board.take_out(moved, int(snapshot.pods.node[index]))
         if data.draw(st.booleans()):
             engine.scores(kind)
@@ -203,10 +203,10 @@ def test_seen_without_a_pod_is_as_if_it_were_not_there(drawn_nodes: Any, drawn_p
     made, there = built(drawn_nodes, drawn_pods)
     there[0].node, there[0].phase = made[0].name, RUNNING
     board = Board(cluster(made, there, namespace_labels=NAMESPACES))
-    engine, kind = Engine(board), board.kind_of(0)
+    engine, kind = Engine(board), board.kinds.of(0)
     before = engine.scores(kind).tolist()
-    without = engine.scores(kind, without=0).tolist()
-    terminating = engine.scores(kind, terminating=0).tolist()
+    without = engine.scores(kind, Departure(0)).tolist()
+    terminating = engine.scores(kind, Departure(0, terminating=True)).tolist()
     assert engine.scores(kind).tolist() == before
     assert engine.fits(kind, 0, freed=kind) == (without[0] > -np.inf)
     for changes, expected in (({"node": "", "phase": PENDING}, without), ({"terminating": True}, terminating)):

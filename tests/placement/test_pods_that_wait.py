@@ -6,8 +6,9 @@ import pytest
 
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.engine import Engine
-from rebalancer.placement.landing import Landing, PlacementModel
+from rebalancer.placement.landing.landing import Landing
+from rebalancer.placement.landing.model import PlacementModel
+from rebalancer.placement.scheduler.engine import Engine
 from tests.builders import a_node, a_pod, cluster
 from tests.placement.builders import HOSTNAME, OFF, fits, lands, model_of, mover, refused, waiting
 

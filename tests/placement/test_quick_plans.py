@@ -8,9 +8,10 @@ import pytest
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.draws import Draws
-from rebalancer.placement.landing import Landing, Placed, PlacementModel
-from rebalancer.placement.nodes import Floats, Rows
+from rebalancer.placement.cluster.nodes import Floats, Rows
+from rebalancer.placement.draws.draws import Draws
+from rebalancer.placement.landing.landing import Landing, Placed
+from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner import Planner
 from rebalancer.planner.landings.landings import Landings, Replacement
 from tests.builders import planner_for, usage_of

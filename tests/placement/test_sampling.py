@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.placement.sampling import nodes_to_find, winners
+from rebalancer.placement.draws.sampling import nodes_to_find, winners
 
 
 @pytest.mark.parametrize(

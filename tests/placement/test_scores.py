@@ -12,15 +12,16 @@ import pytest
 from rebalancer.model.cluster.objects import NodeAffinity, NodeSelectorTerm, PreferredTerm, Requirement, Taint
 from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.scheduler import DEFAULT_WEIGHTS, SchedulerConfig, SchedulerProfile
-from rebalancer.placement.board import Board
-from rebalancer.placement.engine import Engine, Verdict
-from rebalancer.placement.scores import (
+from rebalancer.model.cluster.snapshot import PENDING
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.plugins.images import normalised
+from rebalancer.placement.plugins.resources import (
     balanced_allocation,
     least_allocated,
     most_allocated,
-    normalised,
     requested_to_capacity_ratio,
 )
+from rebalancer.placement.scheduler.engine import Engine, Verdict
 from tests.builders import ANode, APod, a_node, a_pod, cluster
 
 Pair = tuple[float, float]
@@ -321,7 +322,7 @@ def test_steered_nodes_are_seen_with_our_taint_instead_of_what_they_carry() -> N
 
 def test_a_node_can_be_steered_away_from_later() -> None:
     board = Board(cluster([a_node("a"), a_node("b")], [waiting()]))
-    engine, kind = Engine(board), board.kind_of(0)
+    engine, kind = Engine(board), board.kinds.of(0)
     before = engine.scores(kind)
     engine.steer([0])
     engine.steer([0])

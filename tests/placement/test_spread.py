@@ -8,8 +8,9 @@ import pytest
 from rebalancer.model.cluster.objects import LabelSelector, SpreadConstraint, Taint
 from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
-from rebalancer.placement.board import Board
-from rebalancer.placement.engine import Engine, Verdict
+from rebalancer.model.cluster.snapshot import PENDING
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.scheduler.engine import Engine, Verdict
 from tests.builders import ANode, APod, a_node, a_pod, cluster, replicas
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -38,7 +39,7 @@ def foos(counts: dict[str, int], **fields: Any) -> list[APod]:
 def judge(nodes: Sequence[ANode], pods: Sequence[APod], profile: SchedulerProfile | None = None) -> Verdict:
     board = Board(cluster(nodes, pods))
     config = SchedulerConfig(profiles={"default-scheduler": profile}) if profile else SchedulerConfig()
-    return Engine(board, config).verdict(board.kind_of(0))
+    return Engine(board, config).verdict(board.kinds.of(0))
 
 
 def feasible(nodes: Sequence[ANode], pods: Sequence[APod], profile: SchedulerProfile | None = None) -> set[str]:

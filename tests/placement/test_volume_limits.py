@@ -4,7 +4,7 @@ import numpy as np
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Refusal
-from rebalancer.placement.landing import PlacementModel
+from rebalancer.placement.landing.model import PlacementModel
 from tests.builders import APod, a_node, a_pod, cluster
 
 DRIVER = "disk.example"

@@ -19,7 +19,7 @@ from bench.plan.rounds import Result, carry_out
 from bench.plan.scheduler import Machines, Request, Scheduler, nodes_to_find
 from rebalancer.cycle.run import run_cycle
 from rebalancer.model.reason import Refusal
-from rebalancer.placement.landing import PlacementModel
+from rebalancer.placement.landing.model import PlacementModel
 
 ROOT = Path(__file__).parents[2]
 GIB = 2.0**30

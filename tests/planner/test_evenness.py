@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from rebalancer.model.decisions.plan import Evenness, Finding
-from rebalancer.placement.draws import DRAWS
-from rebalancer.placement.landing import Placed
+from rebalancer.placement.draws.draws import DRAWS
+from rebalancer.placement.landing.landing import Placed
 from rebalancer.planner.landings.evenness import EvenGroups
 from rebalancer.strategies import Findings
 from tests.builders import APod, a_node, replicas

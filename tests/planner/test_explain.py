@@ -15,9 +15,9 @@ from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.model.measured.usage import MEMORY, ResourceUsage
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.board import Board
-from rebalancer.placement.engine import Engine
-from rebalancer.placement.landing import PlacementModel
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.landing.model import PlacementModel
+from rebalancer.placement.scheduler.engine import Engine
 from rebalancer.planner.explain.nodes import NodeExplanation, explain_node
 from rebalancer.planner.explain.pods import CHECK_OF, Check, ExplainContext, PodExplanation, explain_pod, find_pod
 from rebalancer.planner.explain.skew import PlacementSkew, placement_skew_of, tail

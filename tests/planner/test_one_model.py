@@ -8,8 +8,8 @@ import pytest
 
 from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.reason import Reason
-from rebalancer.placement.board import Group
-from rebalancer.placement.landing import PlacementModel
+from rebalancer.placement.cluster.kinds import Group
+from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from tests.builders import a_node, a_pod, a_policy, carry_out, cluster, planner_for, usage_of
 from tests.placement.builders import waiting
@@ -47,7 +47,7 @@ def test_after_a_simulation_the_plan_is_that_of_a_new_model(size: int, seed: int
     for view in ({"soft_tainted": soft_tainted}, {"soft_tainted": soft_tainted, "cordoned": cordoned}, {}):
         shared.start_over(**view)
         fresh = PlacementModel(world.snapshot, config=world.config, **view)
-        groups = list(shared._board._selected.values())
+        groups = list(shared._board.kinds.groups)
         assert state_of(shared, groups) == state_of(fresh, groups)
         assert repr(story(shared)) == repr(story(fresh))
 

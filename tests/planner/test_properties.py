@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 from rebalancer.model.reason import Reason
-from rebalancer.placement.draws import DRAWS
+from rebalancer.placement.draws.draws import DRAWS
 from tests.builders import APod
 from tests.planner.oracles.futures import NOWHERE, Draw, futures
 from tests.planner.oracles.second_account import Step, Story, tell

@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from rebalancer.model.decisions.plan import Loads
-from rebalancer.placement.draws import COLUMNS, Draws
-from rebalancer.placement.landing import Placed
+from rebalancer.placement.draws.draws import COLUMNS, Draws
+from rebalancer.placement.landing.landing import Placed
 from rebalancer.planner.landings.targets import TargetHeadroom
 
 Floats = NDArray[np.float64]

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Finding
-from rebalancer.placement.filters import StaticFilter, leaving
-from rebalancer.placement.nodes import NodeTable
+from rebalancer.placement.cluster.nodes import NodeTable
+from rebalancer.placement.cluster.taints import leaving
+from rebalancer.placement.plugins.node_rules import StaticFilter
 from rebalancer.strategies import StrategyView
 from rebalancer.strategies.constraints.remove_duplicates import PINNED_KINDS
 from rebalancer.strategies.interface.selection import Places

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from bench.plan import strategies as bench
 from rebalancer.model.cluster.objects import Taint
-from rebalancer.model.cluster.pod_templates import PodTemplateTable
-from rebalancer.model.cluster.pods import PENDING, RUNNING, SUCCEEDED
-from rebalancer.placement.board import Board
+from rebalancer.model.cluster.snapshot import PENDING, RUNNING, SUCCEEDED, PodTemplateTable
+from rebalancer.placement.cluster.board import Board
 from rebalancer.strategies import StrategyView, strategy_for
 from rebalancer.strategies.interface.selection import by_names, by_node, cheapest_first, one_pod
 from tests.builders import ANode, APod, a_node, a_pod, cluster, usage_of, view_of
@@ -115,18 +114,18 @@ def test_duplicates_by_owner_equal_pod_by_pod(world: World) -> None:
 def test_pods_by_kind_equal_the_tallies_of_the_board(world: World) -> None:
     made = cluster(*world)
     board, pods = Board(made), made.pods
-    there, starts = board.active_by_kind(~pods.terminating)
+    there, starts = board.kinds.active(~pods.terminating)
     for number, kind in enumerate(board.kinds):
         mine = [
             pod
             for pod in range(len(pods))
-            if board.kind_of(pod) == kind and made.active[pod] and not pods.terminating[pod]
+            if board.kinds.of(pod) == kind and made.active[pod] and not pods.terminating[pod]
         ]
         assert there[starts[number] : starts[number + 1]].tolist() == mine
-        tally = board.tally(board.grouped(number, lambda each, _, kind=kind: float(each == kind)))
+        tally = board.tally(board.kinds.grouped(number, lambda each, _, kind=kind: float(each == kind)))
         assert np.bincount(pods.node[mine], minlength=len(NODES)).tolist() == tally.staying.tolist()
-    carriers = [number for number, kind in enumerate(board.kinds) if board.template_of(kind).topology_spread]
-    assert board.spreading == carriers
+    carriers = [number for number, kind in enumerate(board.kinds) if board.kinds.template_of(kind).topology_spread]
+    assert board.kinds.spreading == carriers
 
 
 @settings(deadline=None, max_examples=60)

@@ -12,7 +12,7 @@ from rebalancer.constraints.admission import EvictionAdmission, KnownStays
 from rebalancer.cycle.context import MAX_PLANNING_SECONDS, CycleContext
 from rebalancer.cycle.observe.observation import Observation
 from rebalancer.cycle.plan.cordons import mask
-from rebalancer.placement.landing import PlacementModel
+from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner import Choice, PlanInput, Planner, PlanningTime, PlanProgress
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy

@@ -21,8 +21,10 @@ from rebalancer.lab.objects.store import Change, Store
 from rebalancer.lab.scenarios.build import condition
 from rebalancer.model.cluster.columns import Bools
 from rebalancer.model.cluster.scheduler import DEFAULT_SCHEDULER, SchedulerConfig, SchedulerProfile
-from rebalancer.placement.board import Board, Kind
-from rebalancer.placement.engine import Engine
+from rebalancer.model.cluster.snapshot import Bools
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.cluster.kinds import Kind
+from rebalancer.placement.scheduler.engine import Engine
 
 Obj = dict[str, Any]
 
@@ -52,7 +54,7 @@ class _Sight:
         return self._index[pod["metadata"]["uid"]]
 
     def kind(self, pod: Obj) -> Kind:
-        return self._board.kind_of(self.index(pod))
+        return self._board.kinds.of(self.index(pod))
 
     def bind(self, pod: Obj, node: int) -> None:
         self._board.put(self.kind(pod), np.array([node]), np.ones(1))

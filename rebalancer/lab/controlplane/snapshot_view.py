@@ -23,7 +23,7 @@ from rebalancer.model.cluster.pods import PHASES, Pods, requested
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.notation.decoding import convert
 from rebalancer.model.notation.quantity import parse_quantity
-from rebalancer.placement.scores import normalised
+from rebalancer.placement.plugins.images import normalised
 
 Obj = dict[str, Any]
 

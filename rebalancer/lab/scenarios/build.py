@@ -10,7 +10,7 @@ from rebalancer.lab.clock import timestamp
 from rebalancer.lab.loads.cpu import BEHAVIOUR, OVERHEAD, Behaviour, behaviour_of
 from rebalancer.lab.scenarios.specs import HpaSpec, NodeSpec, PdbSpec, WorkloadSpec
 from rebalancer.model.notation.quantity import parse_quantity
-from rebalancer.placement.scores import normalised
+from rebalancer.placement.plugins.images import normalised
 
 Obj = dict[str, Any]
 

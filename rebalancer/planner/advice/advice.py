@@ -14,8 +14,8 @@ from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.notation.figures import counted, size
-from rebalancer.placement.engine import Engine
-from rebalancer.placement.filters import LEAVING_TAINTS
+from rebalancer.placement.cluster.taints import LEAVING_TAINTS
+from rebalancer.placement.scheduler.engine import Engine
 from rebalancer.planner.advice.profiles import (
     CROWD_PROFILE,
     PACKING_PROFILE,

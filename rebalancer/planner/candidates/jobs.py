@@ -19,7 +19,7 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.decisions.plan import MIN_RELIEF, Finding, Goal
 from rebalancer.model.notation.figures import percent
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.nodes import Bools, Floats
+from rebalancer.placement.cluster.nodes import Bools, Floats
 from rebalancer.planner.landings.targets import TargetHeadroom
 
 OVERSHOOT_STEP = 0.25

@@ -8,8 +8,8 @@ import numpy as np
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.plan import Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.landing import PlacementModel
-from rebalancer.placement.nodes import Bools
+from rebalancer.placement.cluster.nodes import Bools
+from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner.landings.targets import TargetHeadroom
 
 

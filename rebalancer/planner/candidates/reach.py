@@ -11,7 +11,7 @@ import numpy as np
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.notation.figures import percent
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.landing import PlacementModel
+from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner.candidates.jobs import Job
 
 PASSING = frozenset(

@@ -21,10 +21,10 @@ from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, PodRefus
 from rebalancer.model.measured.usage import Usage
 from rebalancer.model.notation.figures import counted, millicores
 from rebalancer.model.reason import LIFTED_BY, BlockedReason, Code, Reason, Refusal
-from rebalancer.placement.engine import Verdict
-from rebalancer.placement.landing import PlacementModel
-from rebalancer.placement.pending import ENOUGH
-from rebalancer.placement.sampling import winners
+from rebalancer.placement.draws.sampling import winners
+from rebalancer.placement.landing.model import PlacementModel
+from rebalancer.placement.landing.pending import ENOUGH
+from rebalancer.placement.scheduler.engine import Verdict
 from rebalancer.planner.plan.moves import new_eviction
 from rebalancer.strategies.interface.view import Findings
 
@@ -205,7 +205,7 @@ def _targets(scene: ExplainContext, pod: Pod, verdict: Verdict) -> tuple[tuple[t
         nodes, probabilities = found.nodes, found.shares
     else:
         engine = scene.placement.without_pending()
-        kind, feasible = engine.board.kind_of(pod.index), int(np.count_nonzero(verdict.feasible))
+        kind, feasible = engine.board.kinds.of(pod.index), int(np.count_nonzero(verdict.feasible))
         if (unknown := engine.knows(kind)) is not None:
             return (), unknown
         if not feasible:

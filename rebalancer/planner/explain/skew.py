@@ -16,11 +16,11 @@ import numpy as np
 from rebalancer.model.cluster.owners import Service
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.reason import Refusal
-from rebalancer.placement.engine import Engine
-from rebalancer.placement.nodes import Bools
-from rebalancer.placement.pending import ENOUGH
-from rebalancer.placement.sampling import winners
-from rebalancer.placement.scores import normalised
+from rebalancer.placement.cluster.nodes import Bools
+from rebalancer.placement.draws.sampling import winners
+from rebalancer.placement.landing.pending import ENOUGH
+from rebalancer.placement.plugins.images import normalised
+from rebalancer.placement.scheduler.engine import Engine
 
 MAX_P_VALUE = 0.01
 LAST_HOUR_SECONDS = 3600.0
@@ -131,7 +131,7 @@ def placement_skew_of(
     if not len(here):
         return None
     pod = snapshot.pod(int(here[np.argmax(pods.created[here])]))
-    kind = engine.board.kind_of(pod.index)
+    kind = engine.board.kinds.of(pod.index)
     verdict = engine.verdict(kind)
     eligible = verdict.feasible.copy()
     for index, failed in enumerate(verdict.filtered):

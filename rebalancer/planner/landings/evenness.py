@@ -11,8 +11,8 @@ import numpy as np
 
 from rebalancer.model.decisions.plan import Evenness
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.landing import Placed
-from rebalancer.placement.nodes import Bools, Floats, Rows
+from rebalancer.placement.cluster.nodes import Bools, Floats, Rows
+from rebalancer.placement.landing.landing import Placed
 from rebalancer.strategies.interface.view import Findings
 
 MOST_BALANCED = 0.01

@@ -18,8 +18,9 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.decisions.plan import PREDICTED, Finding, Loads
 from rebalancer.model.notation.figures import percent, size
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.landing import Landing, Placed, PlacementModel
-from rebalancer.placement.nodes import Bools, Floats, Rows
+from rebalancer.placement.cluster.nodes import Bools, Floats, Rows
+from rebalancer.placement.landing.landing import Landing, Placed
+from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner.landings.evenness import EvenGroups
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.planner.landings.targets import TargetHeadroom

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.cluster.steering import CHOSEN, HOT, NO_ROOM, PREDICTED_HOT
 from rebalancer.model.reason import Refusal
-from rebalancer.placement.nodes import Bools
+from rebalancer.placement.cluster.nodes import Bools
 
 SETTING = "softTaint.maxNodes"
 """The policy's key of the budget."""

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from rebalancer.model.decisions.plan import Loads
-from rebalancer.placement.draws import Draws
-from rebalancer.placement.landing import Placed
-from rebalancer.placement.nodes import Bools, Floats, Rows
+from rebalancer.placement.cluster.nodes import Bools, Floats, Rows
+from rebalancer.placement.draws.draws import Draws
+from rebalancer.placement.landing.landing import Placed
 
 ROUNDING = 1e-9
 """Relative slack for sums of floats: a node filled to exactly its target is not over it."""

@@ -17,7 +17,8 @@ import numpy as np
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.nodes import Bools, ours_cordoned
+from rebalancer.placement.cluster.nodes import Bools
+from rebalancer.placement.cluster.taints import ours_cordoned
 from rebalancer.planner.candidates.jobs import Job, largest_first
 from rebalancer.planner.plan.moves import MoveMaker
 from rebalancer.planner.plan.screening import protected

@@ -7,8 +7,8 @@ import numpy as np
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import Goal, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.draws import Draws
-from rebalancer.placement.nodes import Floats
+from rebalancer.placement.cluster.nodes import Floats
+from rebalancer.placement.draws.draws import Draws
 from rebalancer.planner.plan.state import PlanState
 
 LANDING_REFUSALS = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Loads
 from rebalancer.model.reason import Refusal
-from rebalancer.placement.nodes import Bools, Floats
+from rebalancer.placement.cluster.nodes import Bools, Floats
 from rebalancer.planner.landings.landings import CheckedLanding
 from rebalancer.strategies.interface.view import Findings
 

@@ -21,8 +21,8 @@ from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.landing import PlacementModel
-from rebalancer.placement.nodes import Bools
+from rebalancer.placement.cluster.nodes import Bools
+from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner.candidates.jobs import Job, excess, goal_reached, wanted_pods
 from rebalancer.planner.landings.landings import Landings
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget

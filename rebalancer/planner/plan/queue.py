@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from rebalancer.model.reason import Refusal
-from rebalancer.placement.draws import seeded
+from rebalancer.placement.draws.draws import seeded
 from rebalancer.planner.candidates.jobs import Job, goal_reached, in_order, size
 from rebalancer.planner.plan.plan_input import Choice
 from rebalancer.planner.plan.state import PlanState

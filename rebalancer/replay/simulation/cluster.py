@@ -15,7 +15,7 @@ from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.model.recordings.replay import Grid32
-from rebalancer.placement.pending import MADE_AFTERWARDS
+from rebalancer.placement.landing.pending import MADE_AFTERWARDS
 from rebalancer.replay.simulation.counters import TICK_SECONDS, Counters
 from rebalancer.replay.simulation.demand import Demand
 from rebalancer.replay.simulation.loads import Loads

@@ -12,10 +12,11 @@ import numpy as np
 
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.measured.history import DAY_SECONDS
-from rebalancer.placement.board import Board, Kind
-from rebalancer.placement.engine import Engine
-from rebalancer.placement.nodes import Floats, Rows
-from rebalancer.placement.sampling import winners
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.cluster.kinds import Kind
+from rebalancer.placement.cluster.nodes import Floats, Rows
+from rebalancer.placement.draws.sampling import winners
+from rebalancer.placement.scheduler.engine import Engine
 from rebalancer.replay.simulation.loads import Wide
 from rebalancer.replay.simulation.snapshots import Snapshots
 from rebalancer.replay.simulation.state import ClusterState
@@ -70,7 +71,7 @@ class Scheduling:
             return self._as_recorded(load)
         count = engine.feasible_count(kind)
         if not count:
-            self._refused[engine.filter_class(kind)] = engine.board.version
+            self._refused[engine.rules(kind).filter_class] = engine.board.version
             return NOWHERE
         self.placed += 1
         nodes, shares = winners(engine.scores(kind), engine.sample_size(kind, count), enough=ENOUGH)
@@ -118,7 +119,7 @@ class Scheduling:
         if self._state.loads.fixed[load]:
             return True
         engine, kind = self._current(), self._kind(load)
-        return self._refused.get(engine.filter_class(kind)) != engine.board.version
+        return self._refused.get(engine.rules(kind).filter_class) != engine.board.version
 
     def leaves(self, row: int) -> None:
         """A bound pod has left its node."""

@@ -14,8 +14,8 @@ import numpy as np
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Finding
-from rebalancer.placement.affinity import Terms
-from rebalancer.placement.board import Board
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.plugins.affinity import Terms
 from rebalancer.policy.schema.strategies import AntiAffinityArgs
 from rebalancer.strategies.interface.selection import Rows, cheapest_first, pods_in_scope, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView
@@ -98,7 +98,7 @@ def _conflicts(snapshot: ClusterSnapshot) -> Iterator[_Conflict]:
     """One for each term and domain with pods in conflict. Terminating pods don't count."""
     board = Board(snapshot)
     pods = snapshot.pods
-    there, starts = board.active_by_kind(~pods.terminating)
+    there, starts = board.kinds.active(~pods.terminating)
 
     def members(kinds: set[int]) -> Rows:
         return np.concatenate([*(there[starts[kind] : starts[kind + 1]] for kind in sorted(kinds)), there[:0]])

@@ -16,9 +16,9 @@ from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.scheduler import SchedulerProfile
 from rebalancer.model.decisions.plan import Evenness, Finding, LandingRule
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.board import Board
-from rebalancer.placement.nodes import Bools, Floats
-from rebalancer.placement.spread import Constraint, EligibleNodes, compile_spread
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.cluster.nodes import Bools, Floats
+from rebalancer.placement.plugins.spread import Constraint, EligibleNodes, compile_spread
 from rebalancer.policy.schema.strategies import TopologySpreadArgs
 from rebalancer.strategies.interface.selection import Places, Rows, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView
@@ -99,11 +99,11 @@ class _ByKind:
 
     def __init__(self, view: StrategyView, args: TopologySpreadArgs, board: Board) -> None:
         pods = view.snapshot.pods
-        self._pods, self._starts = board.active_by_kind(pods_in_scope(view, args))
-        staying, self._staying_starts = board.active_by_kind(~pods.terminating)
+        self._pods, self._starts = board.kinds.active(pods_in_scope(view, args))
+        staying, self._staying_starts = board.kinds.active(~pods.terminating)
         self._nodes: Rows = pods.node[staying].astype(np.int64)
         waiting = np.flatnonzero((pods.node < 0) & (pods.phase == PENDING) & ~pods.terminating & ~pods.gated)
-        self._waiting = np.bincount(board.numbers_of(waiting), minlength=len(board.kinds))
+        self._waiting = np.bincount(board.kinds.numbers_of(waiting), minlength=len(board.kinds))
 
     def of(self, kinds: list[int]) -> Rows:
         """The pods of these kinds in scope."""
@@ -129,9 +129,9 @@ def _groups(board: Board, modes: tuple[str, ...]) -> Iterator[_Group]:
     table: dict[object, _Group] = {}
     content: dict[int, bytes] = {}
     numbered: dict[tuple[str, int], tuple[Rows, Ints]] = {}
-    for number in board.spreading:
+    for number in board.kinds.spreading:
         kind = board.kinds[number]
-        template = board.template_of(kind)
+        template = board.kinds.template_of(kind)
         if not any(each.when_unsatisfiable in modes for each in template.topology_spread):
             continue
         spread = compile_spread(

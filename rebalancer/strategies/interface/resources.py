@@ -20,7 +20,7 @@ from rebalancer.model.decisions.plan import Loads
 from rebalancer.model.measured.history import block_units
 from rebalancer.model.measured.peaks import Peaks
 from rebalancer.model.measured.usage import MEMORY, ResourceUsage, Usage
-from rebalancer.placement.filters import under_memory_pressure
+from rebalancer.placement.cluster.taints import under_memory_pressure
 from rebalancer.policy.pools import NodePools
 from rebalancer.strategies.interface.loads import override_thresholds, with_peaks
 

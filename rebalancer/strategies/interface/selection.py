@@ -15,8 +15,9 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Finding, Goal, LandingRule
 from rebalancer.model.notation import figures
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.filters import StaticFilter, leaving
-from rebalancer.placement.nodes import NodeTable
+from rebalancer.placement.cluster.nodes import NodeTable
+from rebalancer.placement.cluster.taints import leaving
+from rebalancer.placement.plugins.node_rules import StaticFilter
 from rebalancer.policy.schema.strategies import PodArgs
 from rebalancer.strategies.interface.loads import gone
 from rebalancer.strategies.interface.view import StrategyView

@@ -19,7 +19,7 @@ from rebalancer.model.decisions.plan import Finding, LandingRule
 from rebalancer.model.measured.usage import Contention
 from rebalancer.model.notation.figures import millicores, percent
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.filters import removing
+from rebalancer.placement.cluster.taints import removing
 from rebalancer.policy.schema.strategies import InterferenceArgs
 from rebalancer.strategies.interface.selection import by_name, chosen_pods, nodes_in_scope, settling, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView

@@ -18,7 +18,7 @@ from rebalancer.model.decisions.plan import AT_ITS_PEAK, Finding, Loads, Resourc
 from rebalancer.model.measured.usage import CPU, MEMORY
 from rebalancer.model.notation.figures import clock_time, percent
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.filters import removing
+from rebalancer.placement.cluster.taints import removing
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.interface.loads import cpu_loads, requested, requested_resources
 from rebalancer.strategies.interface.resources import only_what_is_hot, short_of_memory, with_resources

@@ -16,7 +16,7 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Evenness, Finding, LandingRule
 from rebalancer.model.measured.history import SLOTS
 from rebalancer.model.measured.peaks import ServiceDayProfiles
-from rebalancer.placement.filters import leaving
+from rebalancer.placement.cluster.taints import leaving
 from rebalancer.policy.schema.strategies import ServiceSpreadArgs
 from rebalancer.strategies.interface.selection import (
     by_names,

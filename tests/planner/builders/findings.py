@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import Evenness, Finding, Goal, LandingRule, Loads
-from rebalancer.placement.landing import PlacementModel
+from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner import PlanInput, Planner, PlanProgress
 from rebalancer.planner.candidates.jobs import Job
 from rebalancer.planner.landings.landings import Landings

@@ -12,7 +12,7 @@ from rebalancer.constraints.admission import LedgerState
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.measured.usage import Usage
-from rebalancer.placement.landing import PlacementModel
+from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner import Choice, PlanInput, Planner, PlanningTime
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.planner.plan.search import Simulated, search

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
-from rebalancer.placement.board import Board
-from rebalancer.placement.engine import Engine
+from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.scheduler.engine import Departure, Engine
 
 NOWHERE = -1
 MOST_COURSES = 30_000
@@ -44,17 +43,17 @@ def futures(
 
     `cpu` (pods,) tells apart what the scheduler can't. Ends early when there are too many courses to follow.
     """
-    kinds = Board(snapshot)
+    kinds = Board(snapshot).kinds
     like = {pod: replacement_of(snapshot, pod) for pod in pods}
     twins: dict[object, int] = {}
-    twin = {pod: twins.setdefault((kinds.kind_of(pod), kinds.kind_of(like[pod]), cpu[pod]), pod) for pod in pods}
+    twin = {pod: twins.setdefault((kinds.of(pod), kinds.of(like[pod]), cpu[pod]), pod) for pod in pods}
     chances: Mapping[Landed, float] = {(): 1.0}
     for step, pod in enumerate(pods):
         after: dict[Landed, float] = defaultdict(float)
         draws: list[Draw] = []
         known: dict[object, Mapping[int, float]] = {}
         for before, chance in chances.items():
-            placed = tuple(sorted((kinds.kind_of(like[other]), node) for other, node in before))
+            placed = tuple(sorted((kinds.of(like[other]), node) for other, node in before))
             if placed not in known:
                 known[placed] = _lands(snapshot, pods[:step], before, pod, soft_tainted)
             for node, share in known[placed].items():
@@ -76,18 +75,18 @@ def _lands(
     """Node -> probability, for one course."""
     board = Board(snapshot, soft_tainted=soft_tainted)
     for each in gone:
-        board.take_out(board.kind_of(each), int(snapshot.pods.node[each]))
+        board.take_out(board.kinds.of(each), int(snapshot.pods.node[each]))
     for each, node in landed:
         if node != NOWHERE:
-            board.put(board.kind_of(replacement_of(snapshot, each)), np.array([node]), np.ones(1))
-    kind = board.kind_of(replacement_of(snapshot, pod))
+            board.put(board.kinds.of(replacement_of(snapshot, each)), np.array([node]), np.ones(1))
+    kind = board.kinds.of(replacement_of(snapshot, pod))
     engine, source = Engine(board), int(snapshot.pods.node[pod])
     owner = _owner_kind(snapshot.pod(pod))
     out: dict[int, float] = defaultdict(float)
     # a ReplicaSet replaces a pod while it goes, a StatefulSet and a Job afterwards; of others nobody knows
     orders = {"ReplicaSet": "w", "StatefulSet": "a", "Job": "a"}.get(owner, "wa")
     for order in orders:
-        scores = engine.scores(kind, terminating=source) if order == "w" else engine.scores(kind, without=source)
+        scores = engine.scores(kind, Departure(source, terminating=order == "w"))
         best = np.flatnonzero((scores == scores.max()) & (scores > -np.inf)).tolist() or [NOWHERE]
         for node in best:
             out[node] += 1 / len(best) / len(orders)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rebalancer.model.cluster.scheduler import SchedulerConfig
-from rebalancer.placement.board import Board
-from rebalancer.placement.engine import Engine
-from rebalancer.placement.sampling import winners
-from rebalancer.placement.spread import Feasible
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.draws.sampling import winners
+from rebalancer.placement.plugins.spread import Feasible
+from rebalancer.placement.scheduler.engine import Engine
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config
 from tests.real.readers.decisions import Recording, Step, replay
 
@@ -86,7 +86,7 @@ def compare(recording: Recording, *, longest: int = 1) -> Agreement:
             _compare(engine, config, step, pod, result)
             if step.node is not None:
                 row = stretch.snapshot.node_index[step.node]
-                board.put(board.kind_of(pod), np.array([row]), np.ones(1))
+                board.put(board.kinds.of(pod), np.array([row]), np.ones(1))
     return result
 
 
@@ -104,7 +104,7 @@ def config_of(recording: Recording) -> SchedulerConfig:
 
 def _compare(engine: Engine, config: SchedulerConfig, step: Step, pod: int, result: Agreement) -> None:
     board, snapshot = engine.board, engine.board.snapshot
-    names, row_of, kind = snapshot.nodes.names, snapshot.node_index, board.kind_of(pod)
+    names, row_of, kind = snapshot.nodes.names, snapshot.node_index, board.kinds.of(pod)
     verdict = engine.verdict(kind)
     result.decisions += 1
 
@@ -134,9 +134,9 @@ def _compare(engine: Engine, config: SchedulerConfig, step: Step, pod: int, resu
         likely, _ = winners(scores, engine.sample_size(kind, len(feasible)), enough=0.99)
         result.sampled_likely += step.node in {names[row] for row in likely}
         # a sample is scored as if the other nodes were not there
-        weights = config.profiles[board.template_of(kind).scheduler_name].weights
+        weights = config.profiles[board.kinds.template_of(kind).scheduler_name].weights
         observed_cluster = np.isin(names, list(theirs))
-        scored = engine._parts(engine._pod(kind), Feasible(observed_cluster))
+        scored = engine._parts(engine.rules(kind), Feasible(observed_cluster))
         parts = {plugin: normalised * weights[plugin] for plugin, _, normalised in scored}
     totals = dict.fromkeys(theirs, 0.0)
     for plugin in sorted(step.scores.keys() | parts.keys()):

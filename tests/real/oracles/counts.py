@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.placement.landing import Landing, PlacementModel
+from rebalancer.placement.landing.landing import Landing
+from rebalancer.placement.landing.model import PlacementModel
 from tests.real.readers.sequence import Sequence
 
 Floats = NDArray[np.float64]

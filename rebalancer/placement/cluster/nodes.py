@@ -1,20 +1,18 @@
-"""Nodes by labels, taints and cordons. A label key is a column of small numbers: a selector is evaluated once a value.
+"""Nodes by labels. A label key is a column of small numbers: a selector is evaluated once a value.
 
 Sources: Kubernetes v1.36, component-helpers `nodeaffinity`; topology domains as in plugins podtopologyspread and
 interpodaffinity.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.cluster.match import requirement_matches
-from rebalancer.model.cluster.nodes import Nodes
-from rebalancer.model.cluster.objects import NodeSelector, NodeSelectorTerm, Requirement, Taint
-from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
+from rebalancer.model.cluster.objects import NodeSelector, NodeSelectorTerm, Requirement
+from rebalancer.model.cluster.snapshot import Nodes
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -27,9 +25,6 @@ EPS = 1e-6
 NAME_FIELD = "metadata.name"
 
 HOSTNAME = "kubernetes.io/hostname"
-
-UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""The control plane's taint of a cordoned node; a pod that tolerates it passes NodeUnschedulable too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,53 +125,3 @@ class NodeTable:
             return np.zeros(len(self), dtype=np.bool_)
         names = self._nodes.names
         return np.fromiter((requirement_matches(requirement, {NAME_FIELD: name}) for name in names), bool, len(names))
-
-
-# ---- taints and cordons
-
-
-def seen_taints(
-    snapshot: ClusterSnapshot, soft_tainted: Bools | None, cordoned: Bools | None, ours: Taint
-) -> tuple[tuple[Taint, ...], ...]:
-    """(nodes,) with our taint on exactly the nodes of `soft_tainted`; None = as in the snapshot."""
-    seen = tuple(tuple(taints) for taints in snapshot.nodes.taints)
-    if cordoned is not None:
-        before = ours_cordoned(snapshot)
-        seen = tuple(
-            _with_cordon(taints, cordon) if cordon != was else taints
-            for taints, cordon, was in zip(seen, cordoned.tolist(), before.tolist(), strict=True)
-        )
-    if soft_tainted is None:
-        return seen
-    return tuple(
-        (*(each for each in taints if each.key != SOFT_TAINT), *((ours,) if steer else ()))
-        for taints, steer in zip(seen, soft_tainted.tolist(), strict=True)
-    )
-
-
-def _with_cordon(taints: tuple[Taint, ...], cordon: bool) -> tuple[Taint, ...]:
-    """The control plane's taint follows `spec.unschedulable`."""
-    others = tuple(each for each in taints if each.key != UNSCHEDULABLE.key)
-    return (*others, UNSCHEDULABLE) if cordon else others
-
-
-def seen_cordons(snapshot: ClusterSnapshot, cordoned: Bools | None) -> Bools:
-    """(nodes,) unschedulable, with `cordoned` instead of our cordons in the snapshot."""
-    if cordoned is None:
-        return snapshot.nodes.unschedulable
-    seen: Bools = (snapshot.nodes.unschedulable & ~ours_cordoned(snapshot)) | cordoned
-    return seen
-
-
-def ours_cordoned(snapshot: ClusterSnapshot) -> Bools:
-    """(nodes,) cordoned by us."""
-    nodes = snapshot.nodes
-    ours = np.zeros(len(nodes), dtype=np.bool_)
-    for node in np.flatnonzero(nodes.unschedulable).tolist():
-        ours[node] = any(each.key == SOFT_TAINT and each.value in CORDONS for each in nodes.taints[node])
-    return ours
-
-
-def hard_taints(taints: Sequence[tuple[Taint, ...]]) -> tuple[tuple[Taint, ...], ...]:
-    """(nodes,) the taints that filters go by."""
-    return tuple(tuple(each for each in of_node if each.effect != "PreferNoSchedule") for of_node in taints)

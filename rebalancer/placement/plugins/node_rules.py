@@ -1,4 +1,4 @@
-"""kube-scheduler's filters that depend on the pod's spec alone.
+"""kube-scheduler's plugins that go by nodes' labels, taints, cordons and volumes alone.
 
 Source: Kubernetes v1.36, plugins nodeunschedulable, tainttoleration, nodeaffinity and volumebinding. Node readiness is
 no filter: the scheduler goes by taints.
@@ -13,17 +13,11 @@ from rebalancer.model.cluster.match import tolerates, untolerated_taint
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import NodeAffinity, NodeSelector, PodTemplate, Taint, Toleration
 from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
-from rebalancer.placement.board import Board
-from rebalancer.placement.nodes import UNSCHEDULABLE, Bools, Floats, NodeTable
-
-REMOVING_TAINTS = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
-"""Taint keys of nodes that an autoscaler is removing. Sources: cluster-autoscaler utils/taints, karpenter v1."""
-LEAVING_TAINTS = (*REMOVING_TAINTS, "DeletionCandidateOfClusterAutoscaler")
-"""Taint keys of nodes that an autoscaler is removing, or may remove. A candidate may stay one for ever: in a node group
-at its minimum size, or while scale-ups delay removals."""
-
-MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
-"""Taint of nodes with the condition MemoryPressure, which the node lifecycle controller keeps in step."""
+from rebalancer.model.cluster.snapshot import Nodes
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.cluster.nodes import Bools, Floats, NodeTable
+from rebalancer.placement.cluster.taints import UNSCHEDULABLE
+from rebalancer.placement.plugins.resources import MAX_SCORE
 
 Check = tuple[str, Bools, str]
 """A filter plugin, (nodes,) where the pod passes, and the message where it doesn't."""
@@ -162,37 +156,6 @@ def _pairs(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(labels.items()))
 
 
-def leaving(nodes: Nodes) -> Bools:
-    """(nodes,) nodes that an autoscaler is removing, or may remove: no target nodes."""
-    return _marked(nodes, LEAVING_TAINTS)
-
-
-def removing(nodes: Nodes) -> Bools:
-    """(nodes,) nodes that an autoscaler is removing: a hot one needs no relief."""
-    return _marked(nodes, REMOVING_TAINTS)
-
-
-def under_memory_pressure(nodes: Nodes) -> Bools:
-    """(nodes,) nodes where the kubelet reports memory pressure, and may evict pods. Only BestEffort pods are kept away
-    by its taint: all others tolerate it."""
-    return _marked(nodes, (MEMORY_PRESSURE,))
-
-
-def _marked(nodes: Nodes, keys: Sequence[str]) -> Bools:
-    # most nodes have no taint
-    marked = (bool(taints) and any(taint.key in keys for taint in taints) for taints in nodes.taints)
-    return np.fromiter(marked, bool, len(nodes))
-
-
-def claims_of(template: PodTemplate) -> list[str]:
-    """Names of the PersistentVolumeClaims of a template."""
-    return [
-        str(volume.persistent_volume_claim.get("claimName", ""))
-        for volume in template.volumes
-        if volume.persistent_volume_claim is not None
-    ]
-
-
 @dataclass(frozen=True, slots=True)
 class NodeRules:
     """What the labels, taints and cordons of nodes mean to a pod template. Arrays are (nodes,)."""
@@ -227,7 +190,7 @@ class NodeRulesCache:
         # structs with dicts aren't hashable; their text is
         key = (
             template.scheduler_name,
-            tuple(sorted(template.node_selector.items())),
+            _pairs(template.node_selector),
             affinity and repr(affinity),
             template.tolerations,
             placed_claims,
@@ -257,3 +220,12 @@ class NodeRulesCache:
                 or "NodeUnschedulable" not in profile.filters,
             )
         return rules
+
+
+def default_normalised(raw: Floats, feasible: Bools, *, reverse: bool = False) -> Floats:
+    """(nodes,) `raw` scaled so that the highest feasible node has 100, cut; `reverse` turns it round."""
+    most = float(raw[feasible].max(initial=0.0)) if raw.any() else 0.0
+    if most <= 0:
+        return np.full(len(raw), MAX_SCORE if reverse else 0.0)
+    scaled: Floats = np.floor(MAX_SCORE * raw / most)
+    return MAX_SCORE - scaled if reverse else scaled

@@ -8,10 +8,11 @@ import numpy as np
 
 from rebalancer.model.cluster.objects import PodTemplate
 from rebalancer.model.cluster.scheduler import SchedulerProfile
-from rebalancer.placement.board import CPU, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, Board, Group, Kind
-from rebalancer.placement.draws import Draws
-from rebalancer.placement.nodes import EPS, Bools, Floats, Rows
-from rebalancer.placement.scores import MAX_SCORE, balance, balanced_allocation, fit_score
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.cluster.kinds import CPU, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, Group, Kind
+from rebalancer.placement.cluster.nodes import EPS, Bools, Floats, Rows
+from rebalancer.placement.draws.draws import Draws, grown
+from rebalancer.placement.plugins.resources import MAX_SCORE, balance, balanced_allocation, fit_score
 
 ANY_IP = "0.0.0.0"
 PLAIN = {"cpu": (CPU, SCORED_CPU), "memory": (MEMORY, SCORED_MEMORY)}
@@ -61,7 +62,7 @@ class Supply:
 
     def asking(self, resource: str) -> Group:
         """Kinds that request an extended resource, weighted by the amount."""
-        return self._board.grouped(
+        return self._board.kinds.grouped(
             ("extended", resource), lambda _, template: template.extended_requests.get(resource, 0.0)
         )
 
@@ -71,7 +72,7 @@ class Supply:
         def conflicts(_: Kind, template: PodTemplate) -> float:
             return float(any(in_conflict(port, each) for each in template.host_ports))
 
-        return self._board.grouped(("port", port), conflicts)
+        return self._board.kinds.grouped(("port", port), conflicts)
 
 
 def in_conflict(one: Port, other: Port) -> bool:
@@ -108,7 +109,7 @@ class Requests:
         self._slot_fits: Bools = np.zeros(0, dtype=np.bool_)
         self._slot_points: Floats = np.zeros(0)
         self._slots_seen: Rows = np.zeros(0, dtype=np.int64)
-        """(slots,) `Board.changes` when each was ranked."""
+        """(slots,) `Board.changes` when each was ranked; 0 = not yet."""
 
     def refresh(self) -> None:
         """Rank the rows that have changed."""
@@ -125,6 +126,12 @@ class Requests:
         """Whether it fits on one node now."""
         row = np.array([node])
         return bool(self._fits(row)[0] & self._ports_free(row)[0])
+
+    @property
+    def groups(self) -> list[Group]:
+        """Pods that matter to it by more than plain requests."""
+        asking, holding = self._supply.asking, self._supply.holding
+        return [*map(asking, self._extended), *map(holding, self._ports)]
 
     @property
     def most_gain(self) -> float:
@@ -147,21 +154,14 @@ class Requests:
         board, size = self._board, draws.size
         if self._draws is not draws:
             self._draws = draws
-            self._slots_seen[:] = -1
-        if len(self._slots_seen) < size:
-            more = max(size, 2 * len(self._slots_seen)) - len(self._slots_seen)
-            self._slot_fits = np.concatenate([self._slot_fits, np.zeros(more, dtype=np.bool_)])
-            self._slot_points = np.concatenate([self._slot_points, np.zeros(more)])
-            self._slots_seen = np.concatenate([self._slots_seen, np.full(more, -1, dtype=np.int64)])
+            self._slots_seen[:] = 0
+        self._slot_fits, self._slot_points = grown(self._slot_fits, size), grown(self._slot_points, size)
+        self._slots_seen = grown(self._slots_seen, size)
         nodes = draws.node[slots]
         changed = np.maximum(draws.stamp[slots], board.changed_at(nodes)) > self._slots_seen[slots]
         if changed.any():
             stale, rows = slots[changed], nodes[changed]
-            requests = draws.requests[stale]
-            fits = self._fits(rows, requests)
-            if self._ports:
-                fits &= self._ports_free(rows)
-            self._slot_fits[stale], self._slot_points[stale] = fits, self._weighted(rows, requests)
+            self._slot_fits[stale], self._slot_points[stale] = self._rank(rows, draws.requests[stale])
             self._slots_seen[stale] = board.changes
         return self._slot_fits[slots], self._slot_points[slots]
 
@@ -177,17 +177,15 @@ class Requests:
 
     # ---- rows
 
-    def _rank(self, rows: Rows | slice) -> tuple[Bools, Floats]:
-        fits = self._fits(rows)
+    def _rank(self, rows: Rows | slice, more: Floats | None = None) -> tuple[Bools, Floats]:
+        """(rows,) `fits` and `points`; `more` (rows, 5) is requested there too."""
+        fits = self._fits(rows, more)
         if self._ports:
             fits &= self._ports_free(rows)
-        return fits, self._weighted(rows)
-
-    def _weighted(self, rows: Rows | slice, more: Floats | None = None) -> Floats:
-        total = self._fit_points(rows, more) * self._profile.weights.get("NodeResourcesFit", 0)
+        points = self._fit_points(rows, more) * self._profile.weights.get("NodeResourcesFit", 0)
         if self.balances:
-            total += self._balance_points(rows, more) * self._profile.weights["NodeResourcesBalancedAllocation"]
-        return total
+            points += self._balance_points(rows, more) * self._profile.weights["NodeResourcesBalancedAllocation"]
+        return fits, points
 
     def lacking(self) -> list[tuple[str, Bools, str]]:
         """Each filter with (nodes,) where the pod passes and its message, for explanations."""

@@ -13,8 +13,9 @@ import numpy as np
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, Requirement, SpreadConstraint
 from rebalancer.model.cluster.scheduler import SchedulerProfile
-from rebalancer.placement.board import Board, Group, Kind
-from rebalancer.placement.nodes import EPS, HOSTNAME, Bools, Domains, Floats, Rows
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.cluster.kinds import Group, Kind
+from rebalancer.placement.cluster.nodes import EPS, HOSTNAME, Bools, Domains, Floats, Rows
 
 SYSTEM_DEFAULTS = (
     SpreadConstraint(topology_key=HOSTNAME, when_unsatisfiable="ScheduleAnyway", max_skew=3),
@@ -75,6 +76,16 @@ class Spread:
     """(nodes,) nodes with every soft constraint's label."""
     all_labelled: bool
 
+    @property
+    def keys(self) -> set[str]:
+        """Topology keys of its constraints."""
+        return {each.key for each in (*self.hard, *self.soft)}
+
+    @property
+    def groups(self) -> list[Group]:
+        """Pods that matter to it."""
+        return [each.group for each in (*self.hard, *self.soft)]
+
 
 def compile_spread(
     board: Board,
@@ -95,7 +106,7 @@ def compile_spread(
         if owner is None or owner.kind not in SPREADING_OWNERS:
             constraints = ()
         else:
-            group = board.owned_by(kind.owner)
+            group = board.kinds.owned_by(kind.owner)
     hard = [each for each in constraints if each.when_unsatisfiable == "DoNotSchedule"]
     soft = [each for each in constraints if each.when_unsatisfiable == "ScheduleAnyway"]
     needs_all_keys = bool(template.topology_spread) or profile.default_constraints is not None
@@ -163,7 +174,7 @@ def _with_keys(constraint: SpreadConstraint, template: PodTemplate) -> LabelSele
 def _selected(board: Board, selector: LabelSelector | None, kind: Kind) -> Group:
     if selector is None or (not selector.match_labels and not selector.match_expressions):
         return Group(("none",), {})  # an empty selector counts no pods
-    return board.selected((selector,), (frozenset({kind.namespace}),))
+    return board.kinds.selected((selector,), (frozenset({kind.namespace}),))
 
 
 def allows(board: Board, spread: Spread) -> tuple[Bools, Bools]:

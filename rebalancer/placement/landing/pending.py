@@ -13,10 +13,11 @@ import numpy as np
 from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.board import CPU, MEMORY, Board, Kind
-from rebalancer.placement.engine import Engine
-from rebalancer.placement.nodes import EPS
-from rebalancer.placement.sampling import winners
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.cluster.kinds import CPU, MEMORY, Kind
+from rebalancer.placement.cluster.nodes import EPS
+from rebalancer.placement.draws.sampling import winners
+from rebalancer.placement.scheduler.engine import Engine
 
 ENOUGH = 0.99
 """Target nodes are listed until their probabilities reach it."""
@@ -43,14 +44,14 @@ class PendingPods:
         for done, pod in enumerate(waiting + successors):
             if out_of_time():
                 return Refusal.of(Reason.PLANNING_TIMEOUT, f"{done} of {total} pending pods placed")
-            kind, nominated = self._board.kind_of(pod), int(self._snapshot.pods.nominated[pod])
+            kind, nominated = self._board.kinds.of(pod), int(self._snapshot.pods.nominated[pod])
             if done >= len(waiting):
                 self._board.take_out(kind, int(self._snapshot.pods.node[pod]), terminating=True)
             elif nominated >= 0:
                 self._board.put(kind, np.array([nominated]), np.ones(1))
                 continue
             if self._snapshot.pods.unschedulable[pod] or not self._land(kind):
-                self._homeless.setdefault(self._engine.filter_class(kind), (kind, pod))
+                self._homeless.setdefault(self._engine.rules(kind).filter_class, (kind, pod))
         return None
 
     def _queue(self) -> list[int]:
@@ -97,9 +98,9 @@ class PendingPods:
         engine, board = self._engine, self._board
         if engine.knows(kind) is not None:
             return False
-        same = engine.filter_class(kind)
+        same = engine.rules(kind).filter_class
         known = self._nowhere.get(same)
-        if known is not None and (known == board.version or engine.only_gets_worse(kind)):
+        if known is not None and (known == board.version or engine.rules(kind).only_gets_worse):
             return False
         count = engine.feasible_count(kind)
         if not count:
@@ -122,8 +123,9 @@ class PendingPods:
             return
         board, nodes = self._board, self._snapshot.nodes
         first = list(self._homeless.values())
-        demand = board.demand[[board.number_of(each) for each, _ in first]]
-        held = board.held[node] + board.booked[node] * board.whole[node] - board.demand[board.number_of(kind)]
+        kinds = board.kinds
+        demand = kinds.demand[[kinds.number_of(each) for each, _ in first]]
+        held = board.held[node] + board.booked[node] * board.whole[node] - kinds.demand[kinds.number_of(kind)]
         columns = ((CPU, nodes.cpu_allocatable_millicores[node]), (MEMORY, nodes.memory_allocatable_bytes[node]))
         small = np.ones(len(first), dtype=np.bool_)
         for column, allocatable in columns:

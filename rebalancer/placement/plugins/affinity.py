@@ -11,9 +11,11 @@ import numpy as np
 
 from rebalancer.model.cluster.match import pairs_of, selector_matches
 from rebalancer.model.cluster.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, PodTemplate
+from rebalancer.model.cluster.scheduler import SchedulerProfile
 from rebalancer.model.notation.decoding import json_decoder
-from rebalancer.placement.board import Board, Group, Kind
-from rebalancer.placement.nodes import EPS, HOSTNAME, Bools, Floats
+from rebalancer.placement.cluster.board import Board
+from rebalancer.placement.cluster.kinds import Group, Kind
+from rebalancer.placement.cluster.nodes import EPS, HOSTNAME, Bools, Floats
 
 ANTI, NEAR, PREFERRED = "anti", "near", "preferred"
 
@@ -63,6 +65,18 @@ class Attraction:
         """Whether it can reject a node."""
         return bool(self.near or self.away or self.avoided)
 
+    @property
+    def keys(self) -> set[str]:
+        """Topology keys by which other pods matter to it."""
+        keys = {key for key, _ in (*self.away, *self.avoided)} | {key for key, _, _ in self.pulls}
+        return keys | set(self.near)
+
+    @property
+    def groups(self) -> list[Group]:
+        """Pods that matter to it."""
+        groups = [group for _, group in (*self.away, *self.avoided)] + [group for _, _, group in self.pulls]
+        return groups if self.near_group is None else [*groups, self.near_group]
+
 
 class Terms:
     """The terms of all pods of a board, indexed by the label pairs that they require."""
@@ -71,7 +85,7 @@ class Terms:
         self._board = board
         self._namespaces: dict[object, frozenset[int] | None] = {}
         table: dict[object, _Held] = {}
-        kinds = sorted((kind, text) for text, kinds in board.affinities.items() for kind in kinds)
+        kinds = sorted((kind, text) for text, kinds in board.kinds.affinities.items() for kind in kinds)
         terms: dict[bytes, list[tuple[str, float, PodAffinityTerm, str]]] = {}
         for number, text in kinds:
             if text not in terms:
@@ -121,25 +135,24 @@ class Terms:
         for found in self._by_pair.values():
             for key, held in found:
                 if held.role == ANTI:
-                    selected = self._board.selected((held.term.label_selector,), (held.namespaces,))
+                    selected = self._board.kinds.selected((held.term.label_selector,), (held.namespaces,))
                     yield held.term.topology_key, Group(("held", key), held.holders), selected
 
-    def compile(self, kind: Kind, template: PodTemplate, *, hard_weight: int, ignore_preferred: bool) -> Attraction:
-        """`hard_weight`, `ignore_preferred`: InterPodAffinityArgs' hardPodAffinityWeight and
-        ignorePreferredTermsOfExistingPods."""
+    def compile(self, kind: Kind, template: PodTemplate, profile: SchedulerProfile) -> Attraction:
+        """What the terms mean to a kind."""
         affinity = template.affinity
         near = _of(affinity.pod_affinity).required if affinity is not None else ()
         away = _of(affinity.pod_anti_affinity).required if affinity is not None else ()
         own = [(term, weight) for role, weight, term in _terms(affinity) if role == PREFERRED]
-        counted = bool(own) or not ignore_preferred
+        counted = bool(own) or not profile.ignore_preferred_terms_of_existing_pods
         avoided, pulls, pulls_itself = [], [], False
-        number = self._board.number_of(kind)
+        number = self._board.kinds.number_of(kind)
         for key, held in self.selecting(kind, template):
             group = Group(("held", key), held.holders)
             if held.role == ANTI:
                 avoided.append((held.term.topology_key, group))
                 continue
-            weight = float(hard_weight) if held.role == NEAR else held.weight
+            weight = float(profile.hard_pod_affinity_weight) if held.role == NEAR else held.weight
             if counted and weight:
                 pulls.append((held.term.topology_key, weight, group))
                 pulls_itself |= weight > 0 and number in held.holders
@@ -159,7 +172,7 @@ class Terms:
         )
 
     def _group(self, terms: tuple[PodAffinityTerm, ...], kind: Kind) -> Group:
-        return self._board.selected(
+        return self._board.kinds.selected(
             tuple(term.label_selector for term in terms),
             tuple(self.namespaces(term, kind.namespace) for term in terms),
         )

@@ -1,6 +1,6 @@
 """kube-scheduler's cache as columns over nodes: which pods are where, and what they request.
 
-A kind of pods is everything that the scheduler reads of a pod. A pod whose target node is not certain is booked as
+A pod whose target node is not certain is booked as
 fractions over its possible nodes. Only whole pods are counted: on each node floor(s)/s of all fractions booked there,
 where s is the sum of their probabilities. So after one pod booked half on each of two equal nodes, the next equal pod
 is again equally likely on both; with one whole pod booked on each, both count as taken. Half a pod counted on each
@@ -8,43 +8,26 @@ would make both score worse than a third node that in truth comes after them. Do
 the fractions: a pod that is split over two nodes of a zone is in that zone for sure.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import count
 from typing import NamedTuple
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Ints
-from rebalancer.model.cluster.match import pairs_of, selector_matches
-from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, Taint
-from rebalancer.model.cluster.pods import Pods
+from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.cluster.steering import SOFT_TAINT
-from rebalancer.placement.nodes import EPS, Bools, Floats, NodeTable, Rows, seen_cordons, seen_taints
-
-CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, PODS = range(5)
-"""Columns of `Board.held`, `Board.booked` and `Board.demand`."""
+from rebalancer.placement.cluster.kinds import PODS, Group, Kind, PodKinds, requests_of
+from rebalancer.placement.cluster.nodes import EPS, Bools, Floats, NodeTable, Rows
+from rebalancer.placement.cluster.taints import seen_cordons, seen_taints
 
 MOST_TALLIES = 512
 """Size of the cache of tallies, least recently used first out; at 5,000 nodes a tally takes 120 kB."""
 
-MANY_KINDS = 64
-
-
-Spaces = frozenset[int] | None
-"""Indices of namespaces; None = all."""
-
-
-class Kind(NamedTuple):
-    """Everything that the scheduler reads of a pod: pods of one kind are interchangeable."""
-
-    template: int
-    namespace: int
-    owner: int
-    """Index of its direct controlling owner, for default spreading; -1 = none."""
+_Change = tuple[Rows, float, float, Floats | None]
+"""Nodes, and what one pod of a kind adds there: of `held` and of `staying` of a tally, and (nodes,) of `booked`."""
 
 
 @dataclass(slots=True)
@@ -71,14 +54,6 @@ class _Shifted(NamedTuple):
     tallies: list[tuple[Tally, Floats, Floats, Floats]]
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A set of kinds with weights; `key` is that of its tally."""
-
-    key: object
-    weights: Mapping[int, float]
-
-
 class Board:
     """The scheduler's cache over a snapshot. Not thread-safe."""
 
@@ -103,9 +78,9 @@ class Board:
         """Number of changes of requests or ports; see `changed_since`."""
         self._changed_at: Rows = np.zeros(len(snapshot.nodes), dtype=np.int64)
         """(nodes,) `changes` at the last change of the row."""
-        self._intern_kinds()
+        self.kinds = PodKinds(snapshot)
         size = len(snapshot.nodes)
-        self.held: Floats = np.column_stack([snapshot.per_node(column) for column in _requests(snapshot.pods)])
+        self.held: Floats = np.column_stack([snapshot.per_node(column) for column in requests_of(snapshot.pods)])
         """(nodes, 5) of pods that are there for sure."""
         self._held_at_first = self.held.copy()
         self.booked: Floats = np.zeros((size, 5))
@@ -117,8 +92,7 @@ class Board:
         self._tallies: dict[object, Tally] = {}
         self._counting: dict[int, list[Tally]] = {}
         """Number of a kind -> the tallies that count it."""
-        self._selected: dict[object, Group] = {}
-        self._changes: dict[int, list[tuple[Rows, float, float, Floats | None]]] = {}
+        self._changes: dict[int, list[_Change]] = {}
         self._undo: list[_Shifted] | None = None
         """Changes inside `tentatively`; None outside it."""
 
@@ -145,133 +119,6 @@ class Board:
                 self._counting.setdefault(kind, []).append(tally)
         self.touch()
 
-    # ---- kinds
-
-    def _intern_kinds(self) -> None:
-        pods, snapshot = self.snapshot.pods, self.snapshot
-        owners, templates = len(snapshot.owners) + 1, max(len(snapshot.pod_templates), 1)
-        codes = (pods.namespace.astype(np.int64) * owners + (pods.owner + 1)) * templates + pods.template
-        _, first, number = np.unique(codes, return_index=True, return_inverse=True)
-        self._templates, self._owners = pods.template[first], pods.owner[first]
-        self.kinds = list(map(Kind, self._templates.tolist(), pods.namespace[first].tolist(), self._owners.tolist()))
-        """In ascending order."""
-        self._kind_of_pod = number.reshape(-1)
-        self.demand: Floats = np.column_stack([column[first] for column in _requests(pods)])
-        """(kinds, 5) requests of one pod of a kind."""
-        active = np.flatnonzero(snapshot.active)
-        # numpy sorts integers of 16 bits ten times as fast
-        small = self._kind_of_pod[active].astype(np.min_scalar_type(len(self.kinds)))
-        active = active[np.argsort(small, kind="stable")]
-        self._active = active
-        self._active_kind = self._kind_of_pod[active]
-        self._active_node = pods.node[active].astype(np.int64)
-        self._active_stays = (~pods.terminating[active]).astype(np.float64)
-        self._starts = np.searchsorted(self._active_kind, np.arange(len(self.kinds) + 1)).tolist()
-
-    @cached_property
-    def _number(self) -> Mapping[Kind, int]:
-        return {kind: index for index, kind in enumerate(self.kinds)}
-
-    @cached_property
-    def _kinds_of_template(self) -> Mapping[int, list[int]]:
-        return _numbered(self._templates)
-
-    @cached_property
-    def _kinds_of_owner(self) -> Mapping[int, list[int]]:
-        return _numbered(self._owners)
-
-    @cached_property
-    def affinities(self) -> Mapping[bytes, list[int]]:
-        """Affinity, as in `PodTemplateOutline` -> numbers of its kinds, ascending."""
-        return {
-            text: self._kinds_of(templates) for text, templates in self.snapshot.pod_templates.index.affinities.items()
-        }
-
-    @cached_property
-    def spreading(self) -> list[int]:
-        """Numbers of the kinds with topology spread constraints of their own, ascending."""
-        return self._kinds_of(self.snapshot.pod_templates.index.spreading)
-
-    def _kinds_of(self, templates: Iterable[int]) -> list[int]:
-        kinds = self._kinds_of_template
-        return sorted(number for template in templates for number in kinds.get(template, ()))
-
-    def kind_of(self, pod: int) -> Kind:
-        """The kind of one of the snapshot's pods."""
-        return self.kinds[int(self._kind_of_pod[pod])]
-
-    def numbers_of(self, pods: Rows) -> Rows:
-        """Indices in `kinds` of the kinds of these pods."""
-        numbers: Rows = self._kind_of_pod[pods]
-        return numbers
-
-    def active_by_kind(self, chosen: Bools) -> tuple[Rows, list[int]]:
-        """The snapshot's active pods among `chosen` (pods,) by kind, those of a kind in the snapshot's order; and
-        (kinds + 1,) the position at which each kind begins."""
-        kept = chosen[self._active]
-        starts = np.concatenate([[0], np.cumsum(kept)])[self._starts]
-        return self._active[kept], starts.tolist()
-
-    def number_of(self, kind: Kind) -> int:
-        """Index of a kind in `kinds` and `demand`."""
-        return self._number[kind]
-
-    def template_of(self, kind: Kind) -> PodTemplate:
-        """The template of a kind."""
-        return self.snapshot.pod_templates[kind.template]
-
-    # ---- groups of kinds
-
-    def selected(self, selectors: tuple[LabelSelector | None, ...], namespaces: tuple[Spaces, ...]) -> Group:
-        """The kinds that every selector selects, each within its namespaces (None = all)."""
-        key = ("selected", tuple(map(_content, selectors)), namespaces)
-        group = self._selected.get(key)
-        if group is None:
-            members: set[int] | None = None
-            for selector, spaces in zip(selectors, namespaces, strict=True):
-                found = self._matching(selector, spaces)
-                members = found if members is None else members & found
-            group = self._selected[key] = Group(key, dict.fromkeys(sorted(members or ()), 1.0))
-        return group
-
-    def _matching(self, selector: LabelSelector | None, namespaces: Spaces) -> set[int]:
-        if selector is None:
-            return set()
-        return {
-            kind
-            for template in self._candidates(selector)
-            if selector_matches(selector, self.snapshot.pod_templates[template].labels)
-            for kind in self._kinds_of_template.get(template, ())
-            if namespaces is None or self.kinds[kind].namespace in namespaces
-        }
-
-    def _candidates(self, selector: LabelSelector) -> Iterable[int]:
-        """Templates that may match: those with the rarest label pair that the selector requires."""
-        pairs = pairs_of(selector)
-        if not pairs:
-            return self._kinds_of_template
-        found: list[int] = min(map(self.snapshot.pod_templates.index.may_have, pairs), key=len).tolist()
-        return found
-
-    def owned_by(self, owner: int) -> Group:
-        """The kinds of one direct controlling owner."""
-        key = ("owner", owner)
-        group = self._selected.get(key)
-        if group is None:
-            group = self._selected[key] = Group(key, dict.fromkeys(self._kinds_of_owner.get(owner, ()), 1.0))
-        return group
-
-    def grouped(self, key: object, weight_of: Callable[[Kind, PodTemplate], float]) -> Group:
-        """The kinds with a weight other than 0; `weight_of` is called once for each kind."""
-        group = self._selected.get(key)
-        if group is None:
-            weights = {}
-            for number, kind in enumerate(self.kinds):
-                if weight := weight_of(kind, self.snapshot.pod_templates[kind.template]):
-                    weights[number] = weight
-            group = self._selected[key] = Group(key, weights)
-        return group
-
     def tally(self, group: Group) -> Tally:
         """The group counted over nodes, kept up to date."""
         tally = self._tallies.get(group.key)
@@ -287,26 +134,7 @@ class Board:
 
     def _count(self, weights: Mapping[int, float]) -> Tally:
         size = len(self.nodes)
-        if len(weights) > MANY_KINDS:
-            by_kind = np.zeros(len(self.kinds))
-            by_kind[list(weights)] = list(weights.values())
-            nodes, values, stays = self._active_node, by_kind[self._active_kind], self._active_stays
-        else:
-            starts = self._starts
-            slices = [slice(starts[kind], starts[kind + 1]) for kind in weights] or [slice(0, 0)]
-            if len(slices) == 1:
-                nodes, stays = self._active_node[slices[0]], self._active_stays[slices[0]]
-                values = np.full(len(nodes), next(iter(weights.values()), 0.0))
-            else:
-                nodes = np.concatenate([self._active_node[each] for each in slices])
-                stays = np.concatenate([self._active_stays[each] for each in slices])
-                values = np.repeat(list(weights.values()), [each.stop - each.start for each in slices])
-        # the sum of no rows has integer type
-        held = np.bincount(nodes, weights=values, minlength=size).astype(np.float64, copy=False)
-        staying = held.copy()
-        if not stays.all():
-            staying -= np.bincount(nodes, weights=values * (1.0 - stays), minlength=size)
-        tally = Tally(weights=weights, held=held, staying=staying, booked=np.zeros(size))
+        tally = Tally(weights, *self.kinds.over_nodes(weights, size), np.zeros(size))
         for kind in weights:
             for change in self._changes.get(kind, ()):
                 _apply(tally, weights[kind], *change)
@@ -327,13 +155,13 @@ class Board:
     def put(self, kind: Kind, nodes: Rows, shares: Floats) -> None:
         """One pod lands on `nodes` (no repeats) with these probabilities (sum 1)."""
         if len(nodes) == 1 and shares[0] >= 1.0 - EPS:
-            self._shift(self._number[kind], nodes, 1.0, 1.0, None)
+            self._shift(self.kinds.number_of(kind), nodes, 1.0, 1.0, None)
         else:
-            self._shift(self._number[kind], nodes, 0.0, 0.0, shares)
+            self._shift(self.kinds.number_of(kind), nodes, 0.0, 0.0, shares)
 
     def take_out(self, kind: Kind, node: int, *, terminating: bool = False) -> None:
         """Remove one pod of this kind from `node`; `terminating`: one that was terminating already."""
-        self._shift(self._number[kind], np.array([node]), -1.0, 0.0 if terminating else -1.0, None)
+        self._shift(self.kinds.number_of(kind), np.array([node]), -1.0, 0.0 if terminating else -1.0, None)
 
     @contextmanager
     def tentatively(self) -> Iterator[None]:
@@ -373,12 +201,12 @@ class Board:
         for node in nodes:
             others = tuple(each for each in self.taints[node] if each.key != SOFT_TAINT)
             self.taints[node] = (*others, self._steering_taint) if away else others
-        self.version = next(self._stamps)
+        self.touch()
 
     @contextmanager
     def seen_without(self, kind: Kind, node: int, *, terminating: bool = False) -> Iterator[None]:
         """Inside, one pod of this kind is gone from `node`, or with `terminating` is terminating there."""
-        number, row, version = self._number[kind], np.array([node]), self.version
+        number, row, version = self.kinds.number_of(kind), np.array([node]), self.version
         before, held = self.held[node].copy(), 0.0 if terminating else 1.0
         self._shift(number, row, -held, -1.0, None)
         try:
@@ -399,26 +227,25 @@ class Board:
         version = self.version
         rows = np.array([node for _, node in landed], dtype=np.int64)
         for number, node in landed:
-            self._tell(number, np.array([node]), 1.0)
+            self._enter(number, (np.array([node]), 1.0, 1.0, None))
         self._recount(rows)
-        self.version = next(self._stamps)
+        self.touch()
         try:
             yield
         finally:
             for number, node in reversed(landed):
-                self._tell(number, np.array([node]), -1.0)
+                self._enter(number, (np.array([node]), -1.0, -1.0, None))
                 del self._changes[number][-2:]
             self._recount(rows)
             self.version = version
 
-    def _tell(self, number: int, node: Rows, count: float) -> None:
-        change = (node, count, count, None)
+    def _enter(self, number: int, change: _Change) -> None:
         for tally in self._counting.get(number, ()):
             _apply(tally, tally.weights[number], *change)
         self._changes.setdefault(number, []).append(change)
 
     def _shift(self, number: int, nodes: Rows, held: float, staying: float, shares: Floats | None) -> None:
-        demand = self.demand[number]
+        demand = self.kinds.demand[number]
         if self._undo is not None:
             self._undo.append(self._as_is(number, nodes))
         if held:
@@ -429,13 +256,10 @@ class Board:
             self.whole[nodes] = np.floor(booked[:, PODS] + EPS) / np.maximum(booked[:, PODS], EPS)
         if held or shares is not None:
             self._recount(nodes)
-        change = (nodes, held, staying, shares)
-        for tally in self._counting.get(number, ()):
-            _apply(tally, tally.weights[number], *change)
-        self._changes.setdefault(number, []).append(change)
-        self.version = next(self._stamps)
+        self._enter(number, (nodes, held, staying, shares))
+        self.touch()
 
-    def _as_is(self, number: int, nodes: Rows) -> "_Shifted":
+    def _as_is(self, number: int, nodes: Rows) -> _Shifted:
         tallies = [
             (tally, tally.held[nodes], tally.staying[nodes], tally.booked[nodes])
             for tally in self._counting.get(number, ())
@@ -465,30 +289,6 @@ class Board:
             return None
         rows = np.flatnonzero(self._changed_at > seen)
         return slice(None) if 2 * len(rows) > len(self.nodes) else rows
-
-
-def _requests(pods: Pods) -> tuple[Floats, ...]:
-    """Each (pods,), in the order of the columns of `Board.held`."""
-    return (
-        pods.cpu_request_millicores,
-        pods.memory_request_bytes,
-        pods.cpu_scored_millicores,
-        pods.memory_scored_bytes,
-        np.ones(len(pods)),
-    )
-
-
-def _numbered(column: Ints) -> dict[int, list[int]]:
-    """Value -> its rows, ascending."""
-    out: dict[int, list[int]] = {}
-    for row, value in enumerate(column.tolist()):
-        out.setdefault(value, []).append(row)
-    return out
-
-
-def _content(selector: LabelSelector | None) -> object:
-    """A selector in a hashable form."""
-    return None if selector is None else (tuple(selector.match_labels.items()), selector.match_expressions)
 
 
 def _apply(tally: Tally, weight: float, nodes: Rows, held: float, staying: float, shares: Floats | None) -> None:

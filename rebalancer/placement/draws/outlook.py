@@ -1,123 +1,16 @@
-"""Landings of a plan's replacements as one sequence, drawn many times.
+"""Where one more pod lands. The probability of each node is exact within a draw; its mean over the draws counts."""
 
-kube-scheduler draws among equal scores and, above 100 nodes, scores only a sample, so where a replacement lands is
-known only as a distribution, and a node that took one is less attractive to the next. Each draw is one course of the
-whole sequence: the nodes on which the earlier replacements of this plan landed. A landing that is the same in every
-draw is certain: it is counted on the board, and the draws hold only what differs between them.
-
-For one more pod the probability of each node is exact within a draw, and the mean over the draws is its probability.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.placement.nodes import Floats, Rows
-from rebalancer.placement.sampling import missed_best
-
-DRAWS, FEW_DRAWS = 128, 32
-"""Courses of a plan, and in a cluster of more than MANY_NODES: there each course spreads over so many nodes that fewer
-say as much."""
-
-MANY_NODES = 1_000
+from rebalancer.placement.cluster.nodes import Floats, Rows
+from rebalancer.placement.draws.draws import Draws
+from rebalancer.placement.draws.sampling import missed_best
 
 NEGLIGIBLE = 1e-4
 """Nodes are searched, best first, until the probability of a worse one is less."""
-
-COLUMNS = 5
-"""Columns of `Board.held`."""
-
-
-class Draws:
-    """The uncertain landings counted so far: a slot for each draw and node that took any. Not thread-safe."""
-
-    def __init__(self, nodes: int) -> None:
-        self.count = DRAWS if nodes <= MANY_NODES else FEW_DRAWS
-        """Number of draws."""
-        self.size = 0
-        """Number of slots."""
-        self.kinds: set[int] = set()
-        """Numbers of the kinds that landed; some may have been undone."""
-        self.landed: list[tuple[int, Rows]] = []
-        """(number of the kind, (draws,) its node in each draw), in the order of the plan."""
-        self._slot = np.full((self.count, nodes), -1, dtype=np.int32)
-        self._draw: Rows = np.zeros(0, dtype=np.int64)
-        self._node: Rows = np.zeros(0, dtype=np.int64)
-        self._requests: Floats = np.zeros((0, COLUMNS))
-        self._stamp: Rows = np.zeros(0, dtype=np.int64)
-        self._undo: list[tuple[Rows, Rows, Floats]] | None = None
-
-    @property
-    def draw(self) -> Rows:
-        """(slots,) the draw of each."""
-        return self._draw[: self.size]
-
-    @property
-    def node(self) -> Rows:
-        """(slots,) the node of each."""
-        return self._node[: self.size]
-
-    @property
-    def requests(self) -> Floats:
-        """(slots, 5) what landed there requests, in the columns of `Board.held`."""
-        return self._requests[: self.size]
-
-    @property
-    def stamp(self) -> Rows:
-        """(slots,) `Board.changes` when each changed last."""
-        return self._stamp[: self.size]
-
-    def slots(self, draws: Rows, nodes: Rows) -> Rows:
-        """The slots of pairs of draws and nodes; -1 for none."""
-        found: Rows = self._slot[draws, nodes].astype(np.int64)
-        return found
-
-    def land(self, number: int, nodes: Rows, requests: Floats, *, stamp: int) -> Rows:
-        """A pod of a kind (its number) landed on `nodes` (draws,). Returns the slot of each draw."""
-        draws = np.arange(self.count)
-        slots = self.slots(draws, nodes)
-        new = slots < 0
-        before = self.size
-        self._grow(before + int(np.count_nonzero(new)))
-        slots[new] = np.arange(before, self.size)
-        self._slot[draws[new], nodes[new]] = slots[new]
-        self._draw[slots[new]], self._node[slots[new]], self._requests[slots[new]] = draws[new], nodes[new], 0.0
-        self._requests[slots] += requests
-        self._stamp[slots] = stamp
-        self.landed.append((number, nodes))
-        self.kinds.add(number)
-        if self._undo is not None:
-            self._undo.append((slots, slots[new], requests))
-        return slots
-
-    def _grow(self, size: int) -> None:
-        room = len(self._draw)
-        if size > room:
-            more = max(size, 2 * room) - room
-            self._draw = np.concatenate([self._draw, np.zeros(more, dtype=np.int64)])
-            self._node = np.concatenate([self._node, np.zeros(more, dtype=np.int64)])
-            self._requests = np.concatenate([self._requests, np.zeros((more, COLUMNS))])
-            self._stamp = np.concatenate([self._stamp, np.zeros(more, dtype=np.int64)])
-        self.size = size
-
-    @contextmanager
-    def tentatively(self, stamp: Callable[[], int]) -> Iterator[None]:
-        """Undo at the end every landing counted inside; `stamp` gives `Board.changes` then."""
-        assert self._undo is None
-        self._undo = []
-        try:
-            yield
-        finally:
-            undo, self._undo = self._undo, None
-            for slots, new, requests in reversed(undo):
-                self._slot[self._draw[new], self._node[new]] = -1
-                self._requests[slots] -= requests
-                self._stamp[slots] = stamp()
-                self.size -= len(new)
-                self.landed.pop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,34 +171,3 @@ def _stratified(random: np.random.Generator, count: int) -> Floats:
     """(count,) one number from each of as many equal parts of 0..1, in any order."""
     out: Floats = (random.permutation(count) + random.random(count)) / count
     return out
-
-
-def views(
-    draws: int, landed: Sequence[tuple[int, Rows]], domains: Sequence[Rows], most: int, name_rank: Rows
-) -> list[tuple[list[tuple[int, int]], Rows]]:
-    """Draws with the same landings of these kinds: ((number, node) of each landing, indices of the draws).
-
-    Of more than `most` such groups, those with the same domains are one, and if these are still more, neighbours are.
-    `domains`: for each topology key (nodes,) the number of the node's domain. `name_rank` (nodes,) as in `Outlook`: the
-    groups are in the order of the names."""
-    if not landed:
-        return [([], np.arange(draws))]
-    nodes = np.stack([each for _, each in landed], axis=1)
-    different, first, group = np.unique(name_rank[nodes], axis=0, return_index=True, return_inverse=True)
-    if len(different) > most:
-        by_domain = np.concatenate([each[nodes] for each in domains] or [np.zeros((draws, 1), dtype=np.int64)], axis=1)
-        different, first, group = np.unique(by_domain, axis=0, return_index=True, return_inverse=True)
-    group = group.reshape(-1)
-    if len(different) > most:
-        chosen = np.linspace(0, len(different) - 1, most).astype(np.int64)
-        group, first = np.searchsorted(chosen, group, side="right") - 1, first[chosen]
-    numbers = [number for number, _ in landed]
-    return [
-        (list(zip(numbers, nodes[at].tolist(), strict=True)), np.flatnonzero(group == number))
-        for number, at in enumerate(first.tolist())
-    ]
-
-
-def seeded(seed: int, name: str) -> np.random.Generator:
-    """Random numbers of one pod: the same for the same name, whatever was asked before."""
-    return np.random.default_rng([seed, *name.encode()])

@@ -1,8 +1,8 @@
-"""kube-scheduler's scores by requests and images, over columns of nodes: integers 0..100, truncated where it truncates.
+"""kube-scheduler's scores by requests, over columns of nodes: integers 0..100, truncated where it truncates.
 
 Source: Kubernetes v1.36, plugins/noderesources (`least_allocated.go`, `most_allocated.go`,
-`requested_to_capacity_ratio.go`, `balanced_allocation.go`, `resource_allocation.go`) and plugins/imagelocality. Arrays
-are (nodes, resources); a resource with nothing allocatable isn't counted.
+`requested_to_capacity_ratio.go`, `balanced_allocation.go`, `resource_allocation.go`). Arrays are (nodes, resources); a
+resource with nothing allocatable isn't counted.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from rebalancer.model.cluster.nodes import NodeImages
-from rebalancer.model.cluster.objects import PodTemplate
 from rebalancer.model.cluster.scheduler import SchedulerProfile
-from rebalancer.placement.nodes import Bools, Floats, Rows
+from rebalancer.placement.cluster.nodes import Bools, Floats
 
 MAX_SCORE = 100.0
 CUSTOM_SCALE = 10.0
@@ -134,47 +132,3 @@ def _deviation(share: Floats, there: Bools) -> Floats:
     off = np.where(there, share - mean[..., None], 0.0)
     deviation: Floats = np.sqrt((off * off).sum(axis=-1) / np.maximum(counted, 1))
     return np.where(counted == 2, np.abs(off).sum(axis=-1) / 2.0, deviation)
-
-
-def default_normalised(raw: Floats, feasible: Bools, *, reverse: bool = False) -> Floats:
-    """(nodes,) `raw` scaled so that the highest feasible node has 100, cut; `reverse` turns it round."""
-    most = float(raw[feasible].max(initial=0.0)) if raw.any() else 0.0
-    if most <= 0:
-        return np.full(len(raw), MAX_SCORE if reverse else 0.0)
-    scaled: Floats = np.floor(MAX_SCORE * raw / most)
-    return MAX_SCORE - scaled if reverse else scaled
-
-
-# ---- ImageLocality
-
-MIB = 1024.0 * 1024.0
-MIN_BYTES = 23 * MIB
-MAX_BYTES_PER_CONTAINER = 1000 * MIB
-
-
-def normalised(name: str) -> str:
-    """The name with its tag; one without tag or digest means `:latest`."""
-    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
-
-
-def image_locality(images: NodeImages, template: PodTemplate, nodes: int) -> Floats:
-    """(nodes,) 0..100: the images' sizes, each scaled by the share of all nodes that have it."""
-    total = np.zeros(nodes)
-    for name in map(normalised, (*template.images, *template.volume_images)):
-        size, there = images.size_of(name), images.nodes_with(name)
-        if size is not None and len(there):
-            total[there] += np.floor(size * (len(there) / nodes))
-    # a pod always has a container; a template that lists none is one whose images aren't known
-    most = MAX_BYTES_PER_CONTAINER * max(len(template.images), 1)
-    score: Floats = np.floor(100.0 * (np.clip(total, MIN_BYTES, most) - MIN_BYTES) / (most - MIN_BYTES))
-    return score
-
-
-def missing_bytes(images: NodeImages, template: PodTemplate, rows: Rows, nodes: int) -> Floats:
-    """(rows,) bytes that a node would have to pull; images that no node has reported count 0."""
-    total = np.zeros(nodes)
-    for name in {normalised(each) for each in (*template.images, *template.volume_images)}:
-        if (size := images.size_of(name)) is not None:
-            total += size
-            total[images.nodes_with(name)] -= size
-    return total[rows]

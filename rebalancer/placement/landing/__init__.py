@@ -1,0 +1,1 @@
+"""Where the replacements of a plan land."""
