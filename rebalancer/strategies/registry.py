@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 
-from rebalancer.policy.schema.strategies import Need, PluginStrategy, Strategy
+from rebalancer.policy.schema.strategies import PluginStrategy, Strategy
+from rebalancer.policy.schema.strategies.base import Need
 from rebalancer.strategies.external.plugins import find_safely, plugin
 from rebalancer.strategies.interface.view import Findings, StrategyView
 

@@ -10,7 +10,7 @@ import pytest
 from rebalancer.bootstrap.commands import contexts
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import CycleContext, NullProgress, SystemClock
-from rebalancer.policy.schema.strategies import Need
+from rebalancer.policy.schema.strategies.base import Need
 from rebalancer.strategies import registry
 from rebalancer.strategies.external.plugins import NoArgs, Plugin
 from tests.builders import a_policy

@@ -24,7 +24,7 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Evenness, Finding, Goal, LandingRule, Loads
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.policy.schema.strategies import Need
+from rebalancer.policy.schema.strategies.base import Need
 from rebalancer.strategies import Findings, StrategyView, may_cordon, needs, strategy_for
 from rebalancer.strategies.external.plugins import plugin
 from rebalancer.strategies.utilization import low_node_utilization

@@ -17,7 +17,7 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock, Progress
 from rebalancer.model.notation.figures import age
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.schema.strategies import Need
+from rebalancer.policy.schema.strategies.base import Need
 from rebalancer.store import SqlRecords, database_exists
 from rebalancer.strategies import needs
 

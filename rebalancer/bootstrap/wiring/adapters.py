@@ -20,7 +20,7 @@ from rebalancer.model.decisions.ports import Clock, Ledger, Progress, Records, U
 from rebalancer.model.errors import ConfigError, ledger_of_another
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config
-from rebalancer.policy.schema.strategies import Need
+from rebalancer.policy.schema.strategies.base import Need
 from rebalancer.policy.schema.usage import StabilizationWindow
 from rebalancer.store import SqlLedger, SqlRecords
 from rebalancer.strategies import needs

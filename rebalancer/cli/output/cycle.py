@@ -28,7 +28,7 @@ from rebalancer.model.decisions.plan import NODE_COLUMNS, CycleReport, Finding, 
 from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import age, counted, millicores, percent
 from rebalancer.model.reason import Reason, particulars
-from rebalancer.policy.schema.strategies import LowNodeUtilization
+from rebalancer.policy.schema.strategies.utilization import LowNodeUtilization
 
 MOST_FINDINGS = 30
 """Rows of a table of findings without --all-nodes."""

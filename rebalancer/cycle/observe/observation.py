@@ -23,7 +23,8 @@ from rebalancer.model.measured.usage import Usage
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
-from rebalancer.policy.schema.strategies import Need, PluginStrategy
+from rebalancer.policy.schema.strategies import PluginStrategy
+from rebalancer.policy.schema.strategies.base import Need
 from rebalancer.strategies import Findings, StrategyView, needs, strategy_for
 from rebalancer.strategies.interface.loads import CpuLoads, base_loads, effective_cpu
 from rebalancer.strategies.interface.resources import expected_by_resource, memory_reserve, with_resources

@@ -9,6 +9,7 @@ from rebalancer.policy.schema.types import (
     AsTuple,
     Duration,
     FieldError,
+    Names,
     NonEmpty,
     Percent,
     Section,
@@ -78,7 +79,7 @@ class CalendarDay(Section):
     """Name in messages."""
     like: Weekday
     """The weekday that it goes like: `sunday` for a holiday."""
-    pools: Annotated[tuple[NonEmpty, ...], AsTuple] = ()
+    pools: Names = ()
     """Names of the affected pools; empty: all."""
     time_zone: ZoneName = "UTC"
     """IANA time zone of the date, for example Europe/Berlin."""
@@ -93,7 +94,7 @@ class Event(Section):
     """Start, for example 2026-11-27T08:00:00Z; UTC unless a zone is given."""
     to: Instant
     """End."""
-    pools: Annotated[tuple[NonEmpty, ...], AsTuple] = ()
+    pools: Names = ()
     """Names of the affected pools; empty: all."""
     uplift: Annotated[float, Field(gt=0, le=1000)]
     """Extra CPU in percent of the usual. The history is corrected for past events by the same factor."""

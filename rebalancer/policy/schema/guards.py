@@ -4,17 +4,27 @@ from typing import Annotated
 
 from pydantic import model_validator
 
-from rebalancer.policy.schema.strategies import NamespaceFilter
 from rebalancer.policy.schema.types import (
     AsTuple,
     Count,
     Duration,
     FieldError,
+    Globs,
+    Names,
     NonEmpty,
     PercentagePoints,
     Section,
     Selector,
 )
+
+
+class NamespaceFilter(Section):
+    """Globs; `exclude` wins."""
+
+    include: Globs = ("*",)
+    """Namespaces whose pods may be evicted."""
+    exclude: Globs = ("kube-system",)
+    """Namespaces whose pods are never evicted."""
 
 
 class LabelFilter(Section):
@@ -46,9 +56,9 @@ class Ours(Section):
 class GuardOverride(Section):
     """Other values of guards, for the evictions of some strategies or in some pools."""
 
-    strategies: Annotated[tuple[NonEmpty, ...], AsTuple] = ()
+    strategies: Names = ()
     """Names of strategies; empty: all."""
-    pools: Annotated[tuple[NonEmpty, ...], AsTuple] = ()
+    pools: Names = ()
     """Names of pools that the pod's node is in; empty: all."""
     job_pods: bool | None = None
     """As in `guards`; so are the following."""
@@ -104,7 +114,7 @@ class Guards(Section):
     while it is changing them."""
     min_replicas: Count = 2
     """Services with fewer desired replicas are left alone."""
-    group_labels: Annotated[tuple[NonEmpty, ...], AsTuple] = (
+    group_labels: Names = (
         "leaderworkerset.sigs.k8s.io/name",
         "jobset.sigs.k8s.io/jobset-name",
         "volcano.sh/job-name",

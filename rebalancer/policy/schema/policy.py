@@ -15,7 +15,9 @@ from rebalancer.policy.schema.limits import CountOrPercent, Limits, ScopeLimits
 from rebalancer.policy.schema.lists import Lists
 from rebalancer.policy.schema.notifications import Notifications
 from rebalancer.policy.schema.safety import Safety
-from rebalancer.policy.schema.strategies import HighNodeUtilization, Need, Strategy
+from rebalancer.policy.schema.strategies import Strategy
+from rebalancer.policy.schema.strategies.base import Need
+from rebalancer.policy.schema.strategies.utilization import HighNodeUtilization
 from rebalancer.policy.schema.types import (
     DURATION_PATTERN,
     AsTuple,

@@ -197,6 +197,8 @@ def _as_tuple(value: Any) -> Any:
 
 
 AsTuple = BeforeValidator(_as_tuple)
+Globs = Annotated[tuple[str, ...], AsTuple]
+Names = Annotated[tuple[NonEmpty, ...], AsTuple]
 
 
 def _one_of_operators(value: Any) -> Any:

@@ -13,7 +13,7 @@ from rebalancer.model.cluster.objects import NodeAffinity, PodTemplate
 from rebalancer.model.decisions.plan import Finding, LandingRule
 from rebalancer.placement.cluster.nodes import Bools, Floats, NodeTable
 from rebalancer.placement.plugins.node_rules import StaticFilter
-from rebalancer.policy.schema.strategies import NodeAffinityArgs
+from rebalancer.policy.schema.strategies.constraints import NodeAffinityArgs
 from rebalancer.strategies.interface.selection import Rows, by_names, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView
 

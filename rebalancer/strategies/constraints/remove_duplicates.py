@@ -15,7 +15,7 @@ from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Evenness, Finding, LandingRule
 from rebalancer.placement.cluster.nodes import Bools
-from rebalancer.policy.schema.strategies import DuplicatesArgs
+from rebalancer.policy.schema.strategies.constraints import DuplicatesArgs
 from rebalancer.strategies.interface.selection import (
     Places,
     Rows,

@@ -19,7 +19,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.nodes import Bools, Floats
 from rebalancer.placement.plugins.spread import Constraint, EligibleNodes, compile_spread
-from rebalancer.policy.schema.strategies import TopologySpreadArgs
+from rebalancer.policy.schema.strategies.constraints import TopologySpreadArgs
 from rebalancer.strategies.interface.selection import Places, Rows, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView
 

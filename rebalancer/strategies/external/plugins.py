@@ -19,7 +19,8 @@ import numpy as np
 from pydantic import BaseModel
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.policy.schema.strategies import Need, PluginStrategy
+from rebalancer.policy.schema.strategies import PluginStrategy
+from rebalancer.policy.schema.strategies.base import Need
 from rebalancer.strategies.external.plugin_findings import check_findings
 from rebalancer.strategies.interface.view import Findings, StrategyView
 

@@ -18,7 +18,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.nodes import NodeTable
 from rebalancer.placement.cluster.taints import leaving
 from rebalancer.placement.plugins.node_rules import StaticFilter
-from rebalancer.policy.schema.strategies import PodArgs
+from rebalancer.policy.schema.strategies.base import PodArgs
 from rebalancer.strategies.interface.loads import gone
 from rebalancer.strategies.interface.view import StrategyView
 

@@ -5,7 +5,7 @@ import numpy as np
 from rebalancer.model.cluster.pods import FAILED
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.notation import figures
-from rebalancer.policy.schema.strategies import FailedPodsArgs
+from rebalancer.policy.schema.strategies.lifecycle import FailedPodsArgs
 from rebalancer.strategies.interface.selection import by_name, one_pod, pods_in_scope, with_exit_codes, with_reasons
 from rebalancer.strategies.interface.view import Findings, StrategyView
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from rebalancer.model.decisions.plan import LandingRule
 from rebalancer.model.notation import figures
-from rebalancer.policy.schema.strategies import LifeTimeArgs
+from rebalancer.policy.schema.strategies.lifecycle import LifeTimeArgs
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.interface.selection import by_name, groups, in_states, pods_in_scope, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView

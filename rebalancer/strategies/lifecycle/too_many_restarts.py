@@ -3,7 +3,7 @@
 import numpy as np
 
 from rebalancer.model.decisions.plan import LandingRule
-from rebalancer.policy.schema.strategies import RestartsArgs
+from rebalancer.policy.schema.strategies.lifecycle import RestartsArgs
 from rebalancer.strategies.interface.selection import by_name, in_states, one_pod, pods_in_scope
 from rebalancer.strategies.interface.view import Findings, StrategyView
 

@@ -25,7 +25,7 @@ from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import clock_time, percent
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.taints import LEAVING_TAINTS, leaving
-from rebalancer.policy.schema.strategies import HighNodeUtilizationArgs
+from rebalancer.policy.schema.strategies.utilization import HighNodeUtilizationArgs
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.interface.loads import requested, requested_resources, with_week
 from rebalancer.strategies.interface.resources import peaks_in_units

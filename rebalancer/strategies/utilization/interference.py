@@ -20,7 +20,7 @@ from rebalancer.model.measured.usage import Contention
 from rebalancer.model.notation.figures import millicores, percent
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.taints import removing
-from rebalancer.policy.schema.strategies import InterferenceArgs
+from rebalancer.policy.schema.strategies.utilization import InterferenceArgs
 from rebalancer.strategies.interface.selection import by_name, chosen_pods, nodes_in_scope, settling, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView
 

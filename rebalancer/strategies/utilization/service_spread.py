@@ -17,7 +17,7 @@ from rebalancer.model.decisions.plan import Evenness, Finding, LandingRule
 from rebalancer.model.measured.history import SLOTS
 from rebalancer.model.measured.peaks import ServiceDayProfiles
 from rebalancer.placement.cluster.taints import leaving
-from rebalancer.policy.schema.strategies import ServiceSpreadArgs
+from rebalancer.policy.schema.strategies.utilization import ServiceSpreadArgs
 from rebalancer.strategies.interface.selection import (
     by_names,
     cheapest_first,

@@ -1,0 +1,111 @@
+"""Strategies that end pods and empty nodes by their age or state."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from rebalancer.policy.schema.strategies.base import ARGS, NAME, PodArgs, StrategyBase
+from rebalancer.policy.schema.types import AsTuple, Duration, FieldError, Names, NonEmpty, Section, Selector, at_least
+
+
+class RestartsArgs(PodArgs):
+    """Arguments of RemovePodsHavingTooManyRestarts."""
+
+    pod_restart_threshold: Annotated[int, Field(ge=1)] = 100
+    """A pod is evicted if its containers restarted at least this often in total."""
+    including_init_containers: bool = False
+    """Whether restarts of init containers count."""
+    states: Names = ()
+    """If set, only pods in one of these states: a phase, or a container's waiting reason such as CrashLoopBackOff."""
+
+
+class LifeTimeArgs(PodArgs):
+    """Arguments of PodLifeTime."""
+
+    max_pod_life_time: Annotated[Duration, at_least(60)] = 7 * 86_400.0
+    """Older pods are evicted, oldest first."""
+    states: Names = ()
+    """If set, only pods in one of these states: a phase, the pod's status reason, or a container's waiting or
+    termination reason."""
+    including_init_containers: bool = False
+    """Whether the states of init containers count."""
+
+
+class FailedPodsArgs(PodArgs):
+    """Arguments of RemoveFailedPods."""
+
+    reasons: Names = ()
+    """If set, only pods with one of these reasons, of the pod or of a container."""
+    exit_codes: Annotated[tuple[int, ...], AsTuple] = ()
+    """If set, only pods with a container that exited with one of these codes."""
+    including_init_containers: bool = False
+    """Whether reasons and exit codes of init containers count."""
+    exclude_owner_kinds: Names = ()
+    """Kinds of direct owners whose pods are not evicted."""
+    min_pod_lifetime: Duration = 3600.0
+    """Younger pods are kept for inspection."""
+
+
+class MaintenanceArgs(Section):
+    """Arguments of NodeMaintenance. `nodeSelector`, `annotation` and `nodes` each select nodes; at least one is
+    required."""
+
+    node_selector: Selector | None = None
+    """Nodes with these labels."""
+    annotation: NonEmpty | None = None
+    """Nodes with this annotation, as `key` or `key=value`."""
+    nodes: Names = ()
+    """Nodes by name."""
+    wave_label: NonEmpty | None = "topology.kubernetes.io/zone"
+    """Node label whose values form waves: the next wave begins when all nodes of the current one are drained. null:
+    one wave of all nodes."""
+    max_concurrent_nodes: Annotated[int, Field(ge=1)] = 2
+    """Maximum number of nodes of a wave drained at a time."""
+
+    @model_validator(mode="after")
+    def _something_is_chosen(self) -> "MaintenanceArgs":
+        if self.node_selector is None and self.annotation is None and not self.nodes:
+            raise FieldError("nodeSelector", "expected nodeSelector, annotation or nodes")
+        if self.node_selector is not None and self.node_selector.is_empty:
+            raise FieldError("nodeSelector", "expected labels: an empty selector would drain every node")
+        return self
+
+
+class RemovePodsHavingTooManyRestarts(StrategyBase):
+    """Evicts pods whose containers restart too often."""
+
+    MODULE = "lifecycle.too_many_restarts"
+
+    name: Annotated[Literal["RemovePodsHavingTooManyRestarts"], NAME]
+    args: Annotated[RestartsArgs, ARGS] = RestartsArgs()
+
+
+class PodLifeTime(StrategyBase):
+    """Evicts pods that exceed a maximum age."""
+
+    MODULE = "lifecycle.pod_life_time"
+
+    name: Annotated[Literal["PodLifeTime"], NAME]
+    args: Annotated[LifeTimeArgs, ARGS] = LifeTimeArgs()
+
+
+class RemoveFailedPods(StrategyBase):
+    """Evicts failed pods."""
+
+    MODULE = "lifecycle.failed_pods"
+
+    name: Annotated[Literal["RemoveFailedPods"], NAME]
+    args: Annotated[FailedPodsArgs, ARGS] = FailedPodsArgs()
+
+
+class NodeMaintenance(StrategyBase):
+    """Drains selected nodes in waves and keeps them cordoned until they are no longer selected."""
+
+    MODULE = "lifecycle.node_maintenance"
+    CORDONS = True
+
+    name: Annotated[Literal["NodeMaintenance"], NAME]
+    args: Annotated[MaintenanceArgs, ARGS]
+
+
+LIFECYCLE = (RemovePodsHavingTooManyRestarts, PodLifeTime, RemoveFailedPods, NodeMaintenance)
