@@ -27,6 +27,7 @@ from rebalancer.kube.client.auth import Credentials
 from rebalancer.kube.client.client import ApiClient, Resource
 from rebalancer.kube.snapshot import records
 from rebalancer.kube.snapshot.lists import PAGE_SIZE
+from rebalancer.kube.snapshot.owners import Workload
 from rebalancer.kube.snapshot.snapshot import (
     BUDGETS,
     NAMESPACES,
@@ -37,6 +38,7 @@ from rebalancer.kube.snapshot.snapshot import (
     WORKLOADS,
     KubeCluster,
 )
+from rebalancer.kube.snapshot.volumes import PersistentVolume
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.notation.decoding import json_decoder
 
@@ -50,8 +52,8 @@ EVERYTHING: tuple[tuple[Resource, type[Any]], ...] = (
     (NAMESPACES, records.Namespace),
     (PRIORITY_CLASSES, records.PriorityClass),
     (PODS, records.Pod),
-    *((each, records.Workload) for each in WORKLOADS.values()),
-    (VOLUMES, records.PersistentVolume),
+    *((each, Workload) for each in WORKLOADS.values()),
+    (VOLUMES, PersistentVolume),
     (BUDGETS, records.Budget),
 )
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from rebalancer.kube.client.client import ApiClient, Resource, StatusError
 from rebalancer.kube.snapshot.lists import Gathered, read_list
-from rebalancer.kube.snapshot.records import NodeMetrics, PodMetrics
+from rebalancer.kube.snapshot.records import Wire
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
@@ -37,6 +37,29 @@ MISSING = (
     "Available (kubectl get apiservice v1beta1.metrics.k8s.io), or set usage.source to Prometheus"
 )
 EMPTY = "metrics-server has metrics of no node: look into its log whether it reaches the kubelets"
+
+
+class MetricMeta(Wire, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class ContainerMetrics(Wire, frozen=True):
+    usage: dict[str, str] | None = None
+
+
+class NodeMetrics(Wire, frozen=True):
+    metadata: MetricMeta
+    timestamp: str = ""
+    window: str = ""
+    usage: dict[str, str] | None = None
+
+
+class PodMetrics(Wire, frozen=True):
+    metadata: MetricMeta
+    timestamp: str = ""
+    window: str = ""
+    containers: list[ContainerMetrics] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -199,7 +222,7 @@ def probe_metrics_server(client: ApiClient, *, wall_time: Callable[[], float] = 
 
 def _list(client: ApiClient, resource: Resource, item: type[Any], progress: Progress | None) -> Gathered[Any]:
     try:
-        return read_list(client, resource, item=item, collector=Gathered[Any], progress=progress)
+        return read_list(client, resource, item=item, collector=Gathered[Any], progress=progress)[0]
     except StatusError as error:
         if error.status in (404, 503):
             raise ConnectError(f"{client.server}: {MISSING}") from None

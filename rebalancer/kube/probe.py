@@ -13,7 +13,7 @@ from rebalancer.kube.client.permissions import Permission
 from rebalancer.kube.leader.lease import LEASES
 from rebalancer.kube.snapshot.columns import NodeColumns
 from rebalancer.kube.snapshot.lists import Gathered, read_list
-from rebalancer.kube.snapshot.records import Lease, Meta, Node
+from rebalancer.kube.snapshot.records import Meta, Node, Wire
 from rebalancer.kube.snapshot.snapshot import NODES, READ_RESOURCES
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.model.cluster.nodes import Nodes
@@ -29,6 +29,16 @@ DAEMON_PERMISSIONS = (
 
 
 SERVICES = Resource(group="", version="v1", plural="services")
+
+
+class LeaseSpec(Wire, frozen=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    renew_time: str | None = None
+
+
+class Lease(Wire, frozen=True):
+    spec: LeaseSpec = LeaseSpec()
 
 
 class _Port(msgspec.Struct):
@@ -94,12 +104,12 @@ def rules(permissions: Iterable[Permission]) -> str:
 
 def list_nodes(client: ApiClient) -> Nodes:
     """The nodes alone. Raises ConnectError, UnsafeDataError."""
-    return read_list(client, NODES, item=Node, collector=NodeColumns).finish()
+    return read_list(client, NODES, item=Node, collector=NodeColumns)[0].finish()
 
 
 def list_services(client: ApiClient) -> list[ClusterService]:
     """The Services of all namespaces. Raises ConnectError, UnsafeDataError."""
-    found: Gathered[_Service] = read_list(client, SERVICES, item=_Service, collector=Gathered)
+    found: Gathered[_Service] = read_list(client, SERVICES, item=_Service, collector=Gathered)[0]
     return [
         ClusterService(
             namespace=each.metadata.namespace,

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rebalancer.kube.snapshot.owners import Owners
-from rebalancer.kube.snapshot.records import Node, OwnerReference, Workload
+from rebalancer.kube.snapshot.owners import Owners, Workload
+from rebalancer.kube.snapshot.records import Node, OwnerReference
 from rebalancer.kube.watch.stores import NodeRecords
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.owners import Owner

@@ -45,7 +45,9 @@ class Server:
 
 
 def names(client: Any, **options: Any) -> list[str]:
-    found: Gathered[Namespace] = read_list(client, NAMESPACES, item=Namespace, collector=Gathered[Namespace], **options)
+    found: Gathered[Namespace] = read_list(
+        client, NAMESPACES, item=Namespace, collector=Gathered[Namespace], **options
+    )[0]
     return [each.metadata.name for each in found]
 
 
@@ -168,7 +170,7 @@ def test_the_next_page_is_under_way_while_one_is_decoded() -> None:
             super().add(items)
 
     with serving(answer) as (_, client):
-        found = read_list(client, NAMESPACES, item=Namespace, collector=Waiting)
+        found, _ = read_list(client, NAMESPACES, item=Namespace, collector=Waiting)
     assert [each.metadata.name for each in found] == all_of(1)
 
 

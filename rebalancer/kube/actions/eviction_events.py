@@ -102,7 +102,7 @@ def read_eviction_events(client: ApiClient) -> list[Eviction]:
 
     Raises ConnectError, UnsafeDataError.
     """
-    found = read_list(client, EVENTS, item=_Event, collector=_Evictions).found
+    found = read_list(client, EVENTS, item=_Event, collector=_Evictions)[0].found
     return sorted(found.values(), key=lambda each: each.planned_at)
 
 

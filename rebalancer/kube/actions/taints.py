@@ -15,7 +15,7 @@ import tenacity
 
 from rebalancer.kube.client.client import ApiClient, Retries, Timeouts, growing_wait
 from rebalancer.kube.client.permissions import Permission, can_i
-from rebalancer.kube.snapshot.records import TaintedNode
+from rebalancer.kube.snapshot.records import VersionMeta, Wire
 from rebalancer.kube.snapshot.snapshot import NODES
 from rebalancer.kube.snapshot.times import rfc3339
 from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
@@ -34,6 +34,19 @@ Taint = dict[str, Any]
 
 TAINT_PERMISSIONS = tuple(Permission(verb=verb, group=NODES.group, resource=NODES.plural) for verb in ("get", "patch"))
 """Permissions to change a node's taints."""
+
+
+class WholeTaints(Wire, frozen=True):
+    # Every field of every taint, known or not: they are written back.
+    taints: list[dict[str, Any]] | None = None
+    unschedulable: bool = False
+
+
+class TaintedNode(Wire, frozen=True):
+    """A node as it is read to change its taints or its cordon."""
+
+    metadata: VersionMeta
+    spec: WholeTaints = WholeTaints()
 
 
 class _State(NamedTuple):

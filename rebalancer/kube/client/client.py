@@ -5,6 +5,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -209,12 +210,9 @@ class ApiClient:
             retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
             sleep=self._sleep,
         )
-        response: urllib3.BaseHTTPResponse = attempts(
-            self._send, "GET", path, query=query, accept=accept, timeouts=timeouts
-        )
-        if response.status == 401 and self._reload_credentials():
-            response = self._send("GET", path, query=query, accept=accept, timeouts=timeouts)
-        return response
+        once = partial(self._send, "GET", path, query=query, accept=accept, timeouts=timeouts)
+        response: urllib3.BaseHTTPResponse = attempts(once)
+        return once() if response.status == 401 and self._reload_credentials() else response
 
     def send(
         self,
@@ -232,21 +230,10 @@ class ApiClient:
         Sent once; a second time only after a 401, with credentials read again: the server has rejected the first.
         Raises NotSentError or AnswerLostError when no response came, ConfigError when the credentials can't be read.
         """
-
-        def once() -> urllib3.BaseHTTPResponse:
-            return self._send(
-                method,
-                path,
-                query=query,
-                body=body,
-                headers={"Content-Type": content_type} | ({"User-Agent": user_agent} if user_agent else {}),
-                timeouts=timeouts,
-            )
-
-        response = once()
-        if response.status == 401 and self._reload_credentials():
-            response = once()
-        return response
+        headers = {"Content-Type": content_type} | ({"User-Agent": user_agent} if user_agent else {})
+        return self._authorized(
+            partial(self._send, method, path, query=query, body=body, headers=headers, timeouts=timeouts)
+        )
 
     def stream(
         self, path: str, *, query: Mapping[str, str | int], accept: str = JSON, timeouts: Timeouts | None = None
@@ -255,14 +242,8 @@ class ApiClient:
 
         Its `response` may have any status. Raises NotSentError or AnswerLostError when no response came.
         """
-
-        def once() -> urllib3.BaseHTTPResponse:
-            return self._send("GET", path, query=query, accept=accept, timeouts=timeouts, whole=False)
-
-        response = once()
-        if response.status == 401 and self._reload_credentials():
-            response.close()
-            response = once()
+        once = partial(self._send, "GET", path, query=query, accept=accept, timeouts=timeouts, whole=False)
+        response = self._authorized(once)
         limits = timeouts or self._timeouts
         return LineStream(response, failed=lambda error: self._failure(error, limits), server=self.server)
 
@@ -324,6 +305,14 @@ class ApiClient:
     def close(self) -> None:
         """Close the pooled connections."""
         self._pool.clear()
+
+    def _authorized(self, once: Callable[[], urllib3.BaseHTTPResponse]) -> urllib3.BaseHTTPResponse:
+        """The answer; after a 401, that to credentials that were read again."""
+        response = once()
+        if response.status == 401 and self._reload_credentials():
+            response.close()
+            response = once()
+        return response
 
     def _reload_credentials(self) -> bool:
         with self._reload_lock:

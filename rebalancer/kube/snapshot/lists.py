@@ -71,29 +71,14 @@ def read_list(
     progress: Progress | None = None,
     accept: str = JSON,
     first_page: Callable[[C], None] | None = None,
-) -> C:
-    """Read all objects of a resource into a collector, a new one for each attempt. `first_page` is called with it when
-    its first page is there: what is read from then on is newer than the list.
+) -> tuple[C, str]:
+    """Read all objects of a resource into a collector, a new one for each attempt; returns it with the list's
+    resourceVersion. `first_page` is called with it when its first page is there: what is read from then on is newer
+    than the list.
 
     Raises ConnectError when the server can't be reached or refuses, UnsafeDataError when the list breaks in every
     attempt or can't be read.
     """
-    return read_list_at(
-        client, resource, item=item, collector=collector, progress=progress, accept=accept, first_page=first_page
-    )[0]
-
-
-def read_list_at(
-    client: ApiClient,
-    resource: Resource,
-    *,
-    item: type[Any],
-    collector: Callable[[], C],
-    progress: Progress | None = None,
-    accept: str = JSON,
-    first_page: Callable[[C], None] | None = None,
-) -> tuple[C, str]:
-    """`read_list`, and the list's resourceVersion."""
     decoder = json_decoder(Page[item])  # type: ignore[valid-type]
 
     def attempt() -> tuple[C, str]:

@@ -13,8 +13,8 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from rebalancer.kube.snapshot.columns import controller_of
-from rebalancer.kube.snapshot.records import OwnerReference, Workload
-from rebalancer.model.cluster.owners import Owner
+from rebalancer.kube.snapshot.records import Condition, OwnerReference, Wire
+from rebalancer.model.cluster.snapshot import Owner
 
 # The group of each kind that is interpreted; a Job of another group is not Kubernetes' Job.
 KNOWN_GROUPS: Mapping[str, str] = {
@@ -32,6 +32,70 @@ KNOWN_GROUPS: Mapping[str, str] = {
 HAVE_PARENTS = frozenset({"ReplicaSet", "Job"})
 KEPT_WITHOUT_PODS = frozenset({"Deployment", "StatefulSet"})
 """Kinds whose workloads are among the owners also without pods: the last one may have been evicted."""
+
+
+# One record serves every kind of workload, each fills what it has.
+
+
+class RollingUpdate(Wire, frozen=True):
+    # maxSurge and maxUnavailable may be numbers or percentages; they are not read.
+    partition: int = 0
+
+
+class UpdateStrategy(Wire, frozen=True):
+    type: str = ""
+    rolling_update: RollingUpdate | None = None
+
+
+class FailurePattern(Wire, frozen=True):
+    type: str = ""
+    status: str = "True"
+
+
+class FailureRule(Wire, frozen=True):
+    action: str = ""
+    on_pod_conditions: list[FailurePattern] | None = None
+
+
+class FailurePolicy(Wire, frozen=True):
+    rules: list[FailureRule] | None = None
+
+
+class WorkloadSpec(Wire, frozen=True):
+    replicas: int | None = None
+    update_strategy: UpdateStrategy | None = None
+    pod_failure_policy: FailurePolicy | None = None
+
+
+class WorkloadStatus(Wire, frozen=True):
+    observed_generation: int | None = None
+    replicas: int = 0
+    ready_replicas: int = 0
+    updated_replicas: int = 0
+    current_revision: str = ""
+    update_revision: str = ""
+    desired_number_scheduled: int = 0
+    updated_number_scheduled: int = 0
+    number_ready: int = 0
+    conditions: list[Condition] | None = None
+
+
+class WorkloadMeta(Wire, frozen=True):
+    """Without labels: there are many ReplicaSets, and their labels are not used."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    generation: int = 0
+    owner_references: list[OwnerReference] | None = None
+
+
+class Workload(Wire, frozen=True):
+    """`spec` is None where the server sent metadata only."""
+
+    metadata: WorkloadMeta
+    spec: WorkloadSpec | None = None
+    status: WorkloadStatus = WorkloadStatus()
 
 
 @dataclass(slots=True, kw_only=True)

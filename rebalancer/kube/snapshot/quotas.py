@@ -1,8 +1,36 @@
 """ResourceQuotas as the snapshot has them."""
 
-from rebalancer.kube.snapshot.records import Quota
+from rebalancer.kube.snapshot.records import Meta, Wire
 from rebalancer.model.cluster.quota import CPU_QUOTAS, QuotaScope, ResourceQuota
 from rebalancer.model.notation.quantity import parse_quantity
+
+
+class ScopeExpression(Wire, frozen=True):
+    scope_name: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class ScopeSelector(Wire, frozen=True):
+    match_expressions: list[ScopeExpression] | None = None
+
+
+class QuotaSpec(Wire, frozen=True):
+    scopes: list[str] | None = None
+    scope_selector: ScopeSelector | None = None
+
+
+class QuotaStatus(Wire, frozen=True):
+    hard: dict[str, str] | None = None
+    used: dict[str, str] | None = None
+
+
+class Quota(Wire, frozen=True):
+    """A ResourceQuota."""
+
+    metadata: Meta
+    spec: QuotaSpec = QuotaSpec()
+    status: QuotaStatus = QuotaStatus()
 
 
 def quota_of(quota: Quota) -> ResourceQuota:

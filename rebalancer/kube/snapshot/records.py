@@ -4,11 +4,11 @@ Field meanings: the Kubernetes API reference, v1.36. `gc=False` keeps the garbag
 one page; none of them can be part of a cycle.
 """
 
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
-from rebalancer.model.cluster.objects import Affinity, LabelSelector, NodeSelector, SpreadConstraint, Taint, Toleration
+from rebalancer.model.cluster.objects import Affinity, LabelSelector, SpreadConstraint, Taint, Toleration
 
 T = TypeVar("T")
 
@@ -278,83 +278,6 @@ class Node(Wire, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
-class WholeTaints(Wire, frozen=True):
-    # Every field of every taint, known or not: they are written back.
-    taints: list[dict[str, Any]] | None = None
-    unschedulable: bool = False
-
-
-class TaintedNode(Wire, frozen=True):
-    """A node as it is read to change its taints or its cordon."""
-
-    metadata: VersionMeta
-    spec: WholeTaints = WholeTaints()
-
-
-# --- workloads: one record serves every kind, each fills what it has
-
-
-class RollingUpdate(Wire, frozen=True):
-    # maxSurge and maxUnavailable may be numbers or percentages; they are not read.
-    partition: int = 0
-
-
-class UpdateStrategy(Wire, frozen=True):
-    type: str = ""
-    rolling_update: RollingUpdate | None = None
-
-
-class FailurePattern(Wire, frozen=True):
-    type: str = ""
-    status: str = "True"
-
-
-class FailureRule(Wire, frozen=True):
-    action: str = ""
-    on_pod_conditions: list[FailurePattern] | None = None
-
-
-class FailurePolicy(Wire, frozen=True):
-    rules: list[FailureRule] | None = None
-
-
-class WorkloadSpec(Wire, frozen=True):
-    replicas: int | None = None
-    update_strategy: UpdateStrategy | None = None
-    pod_failure_policy: FailurePolicy | None = None
-
-
-class WorkloadStatus(Wire, frozen=True):
-    observed_generation: int | None = None
-    replicas: int = 0
-    ready_replicas: int = 0
-    updated_replicas: int = 0
-    current_revision: str = ""
-    update_revision: str = ""
-    desired_number_scheduled: int = 0
-    updated_number_scheduled: int = 0
-    number_ready: int = 0
-    conditions: list[Condition] | None = None
-
-
-class WorkloadMeta(Wire, frozen=True):
-    """Without labels: there are many ReplicaSets, and their labels are not used."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    generation: int = 0
-    owner_references: list[OwnerReference] | None = None
-
-
-class Workload(Wire, frozen=True):
-    """`spec` is None where the server sent metadata only."""
-
-    metadata: WorkloadMeta
-    spec: WorkloadSpec | None = None
-    status: WorkloadStatus = WorkloadStatus()
-
-
 # --- the small kinds
 
 
@@ -383,119 +306,3 @@ class Budget(Wire, frozen=True):
     metadata: Meta
     spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()
-
-
-class ClaimReference(Wire, frozen=True):
-    namespace: str = ""
-    name: str = ""
-
-
-class VolumeAffinity(Wire, frozen=True):
-    required: NodeSelector | None = None
-
-
-class CsiSource(Wire, frozen=True):
-    driver: str = ""
-
-
-class VolumeSpec(Wire, frozen=True):
-    local: Empty | None = None
-    host_path: Empty | None = None
-    node_affinity: VolumeAffinity | None = None
-    claim_ref: ClaimReference | None = None
-    access_modes: list[str] | None = None
-    csi: CsiSource | None = None
-
-
-class VolumeStatus(Wire, frozen=True):
-    phase: str = ""
-
-
-class PersistentVolume(Wire, frozen=True):
-    metadata: Meta
-    spec: VolumeSpec = VolumeSpec()
-    status: VolumeStatus = VolumeStatus()
-
-
-class CsiAllocatable(Wire, frozen=True):
-    count: int | None = None
-
-
-class CsiDriver(Wire, frozen=True):
-    name: str = ""
-    allocatable: CsiAllocatable | None = None
-
-
-class CsiNodeSpec(Wire, frozen=True):
-    drivers: list[CsiDriver] | None = None
-
-
-class CsiNode(Wire, frozen=True):
-    """The CSI drivers of the node with the same name."""
-
-    metadata: Meta
-    spec: CsiNodeSpec = CsiNodeSpec()
-
-
-class ScopeExpression(Wire, frozen=True):
-    scope_name: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
-class ScopeSelector(Wire, frozen=True):
-    match_expressions: list[ScopeExpression] | None = None
-
-
-class QuotaSpec(Wire, frozen=True):
-    scopes: list[str] | None = None
-    scope_selector: ScopeSelector | None = None
-
-
-class QuotaStatus(Wire, frozen=True):
-    hard: dict[str, str] | None = None
-    used: dict[str, str] | None = None
-
-
-class Quota(Wire, frozen=True):
-    """A ResourceQuota."""
-
-    metadata: Meta
-    spec: QuotaSpec = QuotaSpec()
-    status: QuotaStatus = QuotaStatus()
-
-
-class LeaseSpec(Wire, frozen=True):
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    renew_time: str | None = None
-
-
-class Lease(Wire, frozen=True):
-    spec: LeaseSpec = LeaseSpec()
-
-
-# --- metrics.k8s.io
-
-
-class MetricMeta(Wire, frozen=True):
-    name: str = ""
-    namespace: str = ""
-
-
-class ContainerMetrics(Wire, frozen=True):
-    usage: dict[str, str] | None = None
-
-
-class NodeMetrics(Wire, frozen=True):
-    metadata: MetricMeta
-    timestamp: str = ""
-    window: str = ""
-    usage: dict[str, str] | None = None
-
-
-class PodMetrics(Wire, frozen=True):
-    metadata: MetricMeta
-    timestamp: str = ""
-    window: str = ""
-    containers: list[ContainerMetrics] | None = None

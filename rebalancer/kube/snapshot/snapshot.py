@@ -17,23 +17,11 @@ from rebalancer.kube.client.client import JSON, NOT_READABLE, ApiClient, Resourc
 from rebalancer.kube.snapshot.autoscalers import Autoscaler, autoscaler_of
 from rebalancer.kube.snapshot.columns import NodeColumns, PodColumns
 from rebalancer.kube.snapshot.lists import METADATA_ONLY, Gathered, read_list
-from rebalancer.kube.snapshot.owners import KEPT_WITHOUT_PODS, Owners, kind_of, standalone_replicasets
-from rebalancer.kube.snapshot.quotas import quota_of
-from rebalancer.kube.snapshot.records import (
-    Budget,
-    CsiNode,
-    Namespace,
-    Node,
-    OwnerReference,
-    PersistentVolume,
-    Pod,
-    PriorityClass,
-    Quota,
-    SinglePod,
-    Workload,
-)
+from rebalancer.kube.snapshot.owners import KEPT_WITHOUT_PODS, Owners, Workload, kind_of, standalone_replicasets
+from rebalancer.kube.snapshot.quotas import Quota, quota_of
+from rebalancer.kube.snapshot.records import Budget, Namespace, Node, OwnerReference, Pod, PriorityClass, SinglePod
 from rebalancer.kube.snapshot.times import epoch_seconds
-from rebalancer.kube.snapshot.volumes import BoundClaims, volume_limits
+from rebalancer.kube.snapshot.volumes import BoundClaims, CsiNode, PersistentVolume, volume_limits
 from rebalancer.model.cluster.annotations import EVICTION_IN_PROGRESS
 from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
 from rebalancer.model.cluster.nodes import Nodes
@@ -189,23 +177,9 @@ class KubeCluster:
                 )
         return states
 
-    def _list(
-        self,
-        resource: Resource,
-        item: type[Any],
-        collector: Callable[[], Any],
-        accept: str = JSON,
-        first_page: Callable[[Any], None] | None = None,
-    ) -> Any:
-        return read_list(
-            self._client,
-            resource,
-            item=item,
-            collector=collector,
-            progress=self._progress,
-            accept=accept,
-            first_page=first_page,
-        )
+    def _list(self, resource: Resource, item: type[Any], collector: Callable[[], Any], **options: Any) -> Any:
+        """`read_list` without the version."""
+        return read_list(self._client, resource, item=item, collector=collector, progress=self._progress, **options)[0]
 
     def _owners(
         self, pods: PodColumns, beside: Mapping[str, Future[list[Workload]]]
@@ -230,7 +204,7 @@ class KubeCluster:
         # Of a ReplicaSet only its controller is read: ten old ones of every Deployment would cost more than all pods.
         # Servers without the metadata form send whole objects, which serve as well.
         accept = METADATA_ONLY if kind == "ReplicaSet" else JSON
-        found: list[Workload] = self._list(WORKLOADS[kind], Workload, Gathered[Workload], accept)
+        found: list[Workload] = self._list(WORKLOADS[kind], Workload, Gathered[Workload], accept=accept)
         return found
 
     def _if_granted(self, resource: Resource, item: type[Any], collector: Callable[[], Any]) -> Any:

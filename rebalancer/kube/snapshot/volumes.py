@@ -11,8 +11,7 @@ from itertools import chain, product
 import numpy as np
 from msgspec.structs import replace
 
-from rebalancer.kube.snapshot.records import CsiNode, PersistentVolume, VolumeSpec
-from rebalancer.model.cluster.columns import Floats
+from rebalancer.kube.snapshot.records import Empty, Meta, Wire
 from rebalancer.model.cluster.objects import NodeSelector, NodeSelectorTerm, Requirement
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -27,6 +26,58 @@ LET_GO = frozenset({"Released", "Failed"})
 
 Claim = tuple[str, str]
 Zones = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+class ClaimReference(Wire, frozen=True):
+    namespace: str = ""
+    name: str = ""
+
+
+class VolumeAffinity(Wire, frozen=True):
+    required: NodeSelector | None = None
+
+
+class CsiSource(Wire, frozen=True):
+    driver: str = ""
+
+
+class VolumeSpec(Wire, frozen=True):
+    local: Empty | None = None
+    host_path: Empty | None = None
+    node_affinity: VolumeAffinity | None = None
+    claim_ref: ClaimReference | None = None
+    access_modes: list[str] | None = None
+    csi: CsiSource | None = None
+
+
+class VolumeStatus(Wire, frozen=True):
+    phase: str = ""
+
+
+class PersistentVolume(Wire, frozen=True):
+    metadata: Meta
+    spec: VolumeSpec = VolumeSpec()
+    status: VolumeStatus = VolumeStatus()
+
+
+class CsiAllocatable(Wire, frozen=True):
+    count: int | None = None
+
+
+class CsiDriver(Wire, frozen=True):
+    name: str = ""
+    allocatable: CsiAllocatable | None = None
+
+
+class CsiNodeSpec(Wire, frozen=True):
+    drivers: list[CsiDriver] | None = None
+
+
+class CsiNode(Wire, frozen=True):
+    """The CSI drivers of the node with the same name."""
+
+    metadata: Meta
+    spec: CsiNodeSpec = CsiNodeSpec()
 
 
 class BoundClaims:

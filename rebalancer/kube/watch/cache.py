@@ -11,20 +11,15 @@ from typing import Any, TypeVar
 from rebalancer.kube.client.client import ApiClient, Resource
 from rebalancer.kube.snapshot.autoscalers import Autoscaler, autoscaler_of
 from rebalancer.kube.snapshot.lists import garbage_collector_paused
-from rebalancer.kube.snapshot.owners import KEPT_WITHOUT_PODS, Owners, standalone_replicasets, with_shared_strings
-from rebalancer.kube.snapshot.quotas import quota_of
-from rebalancer.kube.snapshot.records import (
-    Budget,
-    CsiNode,
-    Namespace,
-    Node,
-    OwnerReference,
-    PersistentVolume,
-    Pod,
-    PriorityClass,
-    Quota,
+from rebalancer.kube.snapshot.owners import (
+    KEPT_WITHOUT_PODS,
+    Owners,
     Workload,
+    standalone_replicasets,
+    with_shared_strings,
 )
+from rebalancer.kube.snapshot.quotas import Quota, quota_of
+from rebalancer.kube.snapshot.records import Budget, Namespace, Node, OwnerReference, Pod, PriorityClass
 from rebalancer.kube.snapshot.snapshot import (
     AUTOSCALERS,
     BUDGETS,
@@ -43,7 +38,7 @@ from rebalancer.kube.snapshot.snapshot import (
     named_kinds,
     put_together,
 )
-from rebalancer.kube.snapshot.volumes import BoundClaims
+from rebalancer.kube.snapshot.volumes import BoundClaims, CsiNode, PersistentVolume
 from rebalancer.kube.watch.rows import PodRows, PodsTaken
 from rebalancer.kube.watch.stores import NodeRecords, Records
 from rebalancer.kube.watch.watch import STOP_SECONDS, Reflector, WatchStats

@@ -18,7 +18,7 @@ import msgspec
 
 from rebalancer.kube.client.client import JSON, NOT_READABLE, ApiClient, Resource, SilentError, StatusError, Timeouts
 from rebalancer.kube.client.stream import LineStream
-from rebalancer.kube.snapshot.lists import METADATA_ONLY, WATCH_METADATA_ONLY, read_list_at
+from rebalancer.kube.snapshot.lists import METADATA_ONLY, WATCH_METADATA_ONLY, read_list
 from rebalancer.kube.snapshot.records import Versioned, WatchEvent, WatchStatus
 from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
 from rebalancer.model.notation.decoding import json_decoder
@@ -238,7 +238,7 @@ class Reflector(Generic[T, S]):
         # The moment before its first page: nothing in the list is older.
         began = self._monotonic()
         try:
-            store, version = read_list_at(
+            store, version = read_list(
                 self._client, self._resource, item=self._item, collector=self._collector, accept=self._list_accept
             )
         except ValueError as error:
