@@ -9,7 +9,7 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Evenness, Finding, Goal, LandingRule, Loads
 from rebalancer.model.measured.usage import Usage
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.policy.schema.strategies import Need, PodArgs
+from rebalancer.policy.schema.strategies.base import Need, PodArgs
 from rebalancer.policy.schema.types import Count, Duration, NonEmpty, Percent, Section
 from rebalancer.strategies.interface.selection import (
     cheapest_first,

@@ -3,7 +3,7 @@
 Source of the columns: pkg/printers/internalversion/printers.go. A column with priority 1 shows only with `-o wide`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from rebalancer.lab.objects.disruption import is_terminating
 
 Obj = dict[str, Any]
 Cells = Callable[[Obj, float], list[Any]]
+
+_COUNTED = ("Desired", "Current", "Ready")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,69 +156,33 @@ def _event(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-_AGE = ("Age", "string", 0)
+def _layout(cells: Cells, *names: str, integers: Sequence[str] = (), wide: Sequence[str] = ()) -> Layout:
+    """`wide` columns come after the others."""
+    columns = [(name, "integer" if name in integers else "string", 0) for name in names]
+    return Layout(columns=(*columns, *((name, "string", 1) for name in wide)), cells=cells)
+
+
 _LAYOUTS: Mapping[str, Layout] = {
-    "nodes": Layout(
-        columns=(
-            ("Status", "string", 0),
-            ("Roles", "string", 0),
-            _AGE,
-            ("Version", "string", 0),
-            ("Internal-IP", "string", 1),
-            ("External-IP", "string", 1),
-            ("OS-Image", "string", 1),
-            ("Kernel-Version", "string", 1),
-            ("Container-Runtime", "string", 1),
-        ),
-        cells=_node,
+    "nodes": _layout(
+        _node,
+        *("Status", "Roles", "Age", "Version"),
+        wide=("Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime"),
     ),
-    "pods": Layout(
-        columns=(
-            ("Ready", "string", 0),
-            ("Status", "string", 0),
-            ("Restarts", "string", 0),
-            _AGE,
-            ("IP", "string", 1),
-            ("Node", "string", 1),
-            ("Nominated Node", "string", 1),
-            ("Readiness Gates", "string", 1),
-        ),
-        cells=_pod,
+    "pods": _layout(
+        _pod, "Ready", "Status", "Restarts", "Age", wide=("IP", "Node", "Nominated Node", "Readiness Gates")
     ),
-    "poddisruptionbudgets": Layout(
-        columns=(
-            ("Min Available", "string", 0),
-            ("Max Unavailable", "string", 0),
-            ("Allowed Disruptions", "integer", 0),
-            _AGE,
-        ),
-        cells=_pdb,
+    "poddisruptionbudgets": _layout(
+        _pdb, "Min Available", "Max Unavailable", "Allowed Disruptions", "Age", integers=["Allowed Disruptions"]
     ),
-    "deployments": Layout(
-        columns=(("Ready", "string", 0), ("Up-to-date", "integer", 0), ("Available", "integer", 0), _AGE),
-        cells=_deployment,
+    "deployments": _layout(
+        _deployment, "Ready", "Up-to-date", "Available", "Age", integers=("Up-to-date", "Available")
     ),
-    "replicasets": Layout(
-        columns=(("Desired", "integer", 0), ("Current", "integer", 0), ("Ready", "integer", 0), _AGE),
-        cells=_replica_set,
-    ),
-    "statefulsets": Layout(columns=(("Ready", "string", 0), _AGE), cells=_stateful_set),
-    "daemonsets": Layout(
-        columns=(("Desired", "integer", 0), ("Current", "integer", 0), ("Ready", "integer", 0), _AGE),
-        cells=_daemon_set,
-    ),
-    "leases": Layout(columns=(("Holder", "string", 0), _AGE), cells=_lease),
-    "namespaces": Layout(columns=(("Status", "string", 0), _AGE), cells=_namespace),
-    "events": Layout(
-        columns=(
-            ("Last Seen", "string", 0),
-            ("Type", "string", 0),
-            ("Reason", "string", 0),
-            ("Object", "string", 0),
-            ("Message", "string", 0),
-        ),
-        cells=_event,
-    ),
+    "replicasets": _layout(_replica_set, *_COUNTED, "Age", integers=_COUNTED),
+    "statefulsets": _layout(_stateful_set, "Ready", "Age"),
+    "daemonsets": _layout(_daemon_set, *_COUNTED, "Age", integers=_COUNTED),
+    "leases": _layout(_lease, "Holder", "Age"),
+    "namespaces": _layout(_namespace, "Status", "Age"),
+    "events": _layout(_event, "Last Seen", "Type", "Reason", "Object", "Message"),
 }
 
 
@@ -231,7 +197,7 @@ def wanted_version(accept: str) -> str | None:
 
 def table(plural: str, objects: list[Obj], *, version: str, now: float, columns: bool = True, list_meta: Obj) -> Obj:
     """A Table over `objects`. Later events of a watch leave the columns out."""
-    layout = _LAYOUTS.get(plural) or Layout(columns=(_AGE,), cells=_generic)
+    layout = _LAYOUTS.get(plural) or _layout(_generic, "Age")
     named = plural != "events"
     definitions = [
         {"name": name, "type": type_, "format": "name" if name == "Name" else "", "description": "", "priority": p}

@@ -11,16 +11,14 @@ import numpy as np
 
 from rebalancer.lab.clock import LabClock, timestamp
 from rebalancer.lab.controlplane.autoscaler import Autoscaler
-from rebalancer.lab.controlplane.controllers import Controllers, daemon_runs_on
+from rebalancer.lab.controlplane.controllers import Controllers
 from rebalancer.lab.controlplane.cron_jobs import CronJobs
-from rebalancer.lab.controlplane.deployments import replica_set_of
 from rebalancer.lab.controlplane.horizontal import HorizontalAutoscaler
 from rebalancer.lab.controlplane.kubelet import Kubelet
 from rebalancer.lab.controlplane.node_drains import NodeDrains
-from rebalancer.lab.controlplane.owned import daemon_affinity
 from rebalancer.lab.controlplane.resizing import resize
 from rebalancer.lab.controlplane.scheduler import Scheduler
-from rebalancer.lab.controlplane.stateful_sets import pod_labels
+from rebalancer.lab.controlplane.workloads import Workloads
 from rebalancer.lab.controlplane.zones import set_zone
 from rebalancer.lab.loads.cpu import Breaks
 from rebalancer.lab.loads.history import History
@@ -83,6 +81,7 @@ class Cluster:
             stop_seconds=scenario.stop_seconds,
             pull_bytes_per_second=scenario.pull_bytes_per_second,
         )
+        self._workloads = Workloads(self.store, self._kubelet)
         self._controllers = Controllers(store=self.store, log=self.log)
         self._scheduler = Scheduler(store=self.store, log=self.log, seed=seed, differs=scenario.scheduler == "differs")
         self._steps = sorted(scenario.steps, key=lambda step: step.at_seconds)
@@ -142,13 +141,13 @@ class Cluster:
 
     def _lay_out(self, scenario: Scenario) -> None:
         for name in _SYSTEM_NAMESPACES:
-            self.ensure_namespace(name)
+            self._workloads.ensure_namespace(name)
         for name, value in {**SYSTEM_PRIORITIES, **scenario.priority_classes}.items():
             self.store.create("priorityclasses", {"metadata": {"name": name}, "value": value, "globalDefault": False})
         for node in scenario.nodes:
             self._add_node(node)
         for workload in scenario.workloads:
-            self._add_workload(workload)
+            self._workloads.add(workload)
         self._round(self.clock.now())
 
     # -- the simulation ---------------------------------------------------------------------------------------------
@@ -244,14 +243,6 @@ class Cluster:
             time.sleep(0.01)
 
     # -- building ---------------------------------------------------------------------------------------------------
-
-    def ensure_namespace(self, name: str) -> None:
-        """Create a namespace unless it is there."""
-        with self.lock:
-            if self.store.find("namespaces", "", name) is None:
-                labels = {"kubernetes.io/metadata.name": name}
-                meta = {"name": name, "labels": labels, "creationTimestamp": timestamp(self.clock.now() - 30 * 86400)}
-                self.store.create("namespaces", {"metadata": meta, "spec": {}, "status": {"phase": "Active"}})
 
     def add_node(self, spec: NodeSpec) -> Obj:
         """Add a machine, created now."""
@@ -354,85 +345,7 @@ class Cluster:
     def add_workload(self, spec: WorkloadSpec) -> None:
         """Add a workload. Pods of its `place` run at once; the others are for controllers and scheduler."""
         with self.lock:
-            self._add_workload(spec)
-
-    def _add_workload(self, spec: WorkloadSpec) -> None:
-        self.ensure_namespace(spec.namespace)
-        now = self.clock.now()
-        placed = sum(spec.place.values())
-        replicas = (placed or int(bool(spec.schedule))) if spec.replicas is None else spec.replicas
-        created = now - 2 * spec.age_seconds
-        template = build.template(spec)
-        owner: Obj | None = None
-        if spec.kind not in ("Pod", "Mirror"):
-            plural, obj = build.workload_object(spec, replicas=replicas, created=created)
-            if spec.kind == "CronJob":
-                obj = self._cron_job(spec, obj)
-            if spec.kind != "CronJob" or not spec.schedule:
-                owner = self.store.create(plural, obj)
-            if spec.kind == "Deployment" and owner is not None:
-                owner = self.store.create(
-                    "replicasets", replica_set_of(owner, replicas, created=owner["metadata"]["creationTimestamp"])
-                )
-                template = owner["spec"]["template"]
-        if spec.pdb is not None:
-            self.store.create("poddisruptionbudgets", build.pdb_object(spec, spec.pdb, created))
-        if spec.hpa is not None:
-            self.store.create("horizontalpodautoscalers", build.hpa_object(spec, spec.hpa, created))
-        for claim, volume in build.claims(spec, created):
-            self.store.create("persistentvolumes", volume)
-            self.store.create("persistentvolumeclaims", claim)
-        for number, node in enumerate(self._places(spec, template)):
-            self._place(spec, template, owner, number, node)
-
-    def _cron_job(self, spec: WorkloadSpec, job: Obj) -> Obj:
-        cron = {
-            "metadata": job["metadata"],
-            "spec": {
-                "schedule": spec.schedule or "0 * * * *",
-                "suspend": not spec.schedule,
-                "jobTemplate": {"spec": job["spec"]},
-            },
-        }
-        parent = self.store.create("cronjobs", cron)
-        meta = {**job["metadata"], "name": f"{spec.name}-29000000", "ownerReferences": [build.owner_reference(parent)]}
-        return {**job, "metadata": meta}
-
-    def _places(self, spec: WorkloadSpec, template: Obj) -> Iterator[str]:
-        if spec.kind == "DaemonSet" and not spec.place:
-            for node in self.store.sorted("nodes"):
-                if daemon_runs_on(template, node):
-                    yield node["metadata"]["name"]
-        for node_name, count in spec.place.items():
-            yield from [node_name] * count
-
-    def _place(self, spec: WorkloadSpec, template: Obj, owner: Obj | None, number: int, node: str) -> None:
-        now = self.clock.now()
-        name, prefix = "", f"{(owner or {'metadata': {'name': spec.name}})['metadata']['name']}-"
-        if spec.kind == "StatefulSet":
-            name = f"{spec.name}-{number}"
-        elif spec.kind == "Mirror":
-            name = f"{spec.name}-{node}"
-        elif spec.kind == "Pod":
-            name = spec.name if sum(spec.place.values()) == 1 else f"{spec.name}-{number}"
-        pod = build.complete_pod(
-            build.pod_object(template, namespace=spec.namespace, name=name, prefix=prefix, owner=owner)
-        )
-        pod["metadata"]["creationTimestamp"] = timestamp(now - spec.age_seconds)
-        if spec.kind == "StatefulSet":
-            pod["metadata"]["labels"].update(
-                pod_labels(self.store.get("statefulsets", spec.namespace, spec.name), name)
-            )
-        if spec.kind == "DaemonSet":
-            pod["spec"]["affinity"] = daemon_affinity(node)
-        if spec.kind == "Mirror":
-            pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = "mirror"
-            pod["metadata"]["annotations"]["kubernetes.io/config.source"] = "file"
-            pod["metadata"]["ownerReferences"] = [build.owner_reference(self.store.get("nodes", "", node))]
-        pod["spec"]["nodeName"] = node
-        self._kubelet.keep_image(pod)
-        self._kubelet.start(pod, now - spec.age_seconds, ready=spec.ready, restarts=spec.restarts)
-        self.store.create("pods", pod)
+            self._workloads.add(spec)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ and converted here. 150,000 series take about half a second: typed structs for t
 of the format: https://prometheus.io/docs/prometheus/latest/querying/api/#expression-query-result-formats
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -86,6 +86,10 @@ class Vector:
     """(series,)"""
     at: float
     """Evaluation time, seconds since the epoch; NaN for an empty vector."""
+
+    def items(self) -> Iterator[tuple[Mapping[str, str], float]]:
+        """Labels and value of each series."""
+        return zip(self.labels, self.values.tolist(), strict=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

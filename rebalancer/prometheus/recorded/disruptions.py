@@ -13,6 +13,7 @@ from rebalancer.model.recordings.recording import Gap, RecordedAlert, RecordedBu
 from rebalancer.prometheus.recorded.kube_state import MINUTE, Labels
 from rebalancer.prometheus.recorded.nodes import RecordedNodes
 from rebalancer.prometheus.recorded.pods import RecordedPodTable
+from rebalancer.prometheus.recorded.windows import spans
 
 _NOT_REPLACED = ("DaemonSet", "Job", "Node")
 """Owners that make no other pod elsewhere."""
@@ -119,9 +120,7 @@ def recorded_taints(
 
 def _spans(row: Grid, start: float) -> list[tuple[float, float]]:
     """Spans of time in which a series was there; `row` has its minutes."""
-    there = np.concatenate(([False], np.isfinite(row), [False]))
-    edges = np.flatnonzero(there[1:] != there[:-1])
-    return [(start + begin * MINUTE, start + end * MINUTE) for begin, end in edges.reshape(-1, 2).tolist()]
+    return [(start + begin * MINUTE, start + end * MINUTE) for begin, end in spans(np.isfinite(row))]
 
 
 def rises(series: Sequence[tuple[Labels, Grid]], *, start: float) -> list[Rise]:

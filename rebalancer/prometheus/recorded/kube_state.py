@@ -22,14 +22,23 @@ from rebalancer.model.measured.history import STEP_SECONDS, Grid
 from rebalancer.prometheus.promql import decode
 from rebalancer.prometheus.promql.chunks import any_of
 from rebalancer.prometheus.promql.queries import CLUSTER_LABEL, NODE_INFO
+from rebalancer.prometheus.recorded.families import (
+    COMPLETED,
+    FINISHED,
+    OWNERS,
+    POD,
+    POD_INFO,
+    POD_TIMES,
+    PODS,
+    REQUESTS,
+    Family,
+)
 from rebalancer.prometheus.recorded.windows import Window, WindowReader
 
 Labels = Mapping[str, str]
 PodKey = tuple[str, str, str]
 """Namespace, name, uid."""
 
-POD_INFO = "kube_pod_info"
-POD = ("namespace", "pod", "uid")
 CHANGE_SECONDS = 24 * 3600.0
 """Window of what came. What is read by name costs Prometheus far less than comparing all series of two moments."""
 _ENDED_SECONDS = 3 * 3600.0
@@ -100,81 +109,6 @@ class NodeHistory:
     """(steps,) of nodes that were cordoned at some time, by another than rebalancer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Family:
-    """A metric with one series for each object, whose series come and go with them."""
-
-    metric: str
-    key: tuple[str, ...]
-    by: tuple[str, ...]
-    matchers: tuple[str, ...] = ()
-    first: bool = False
-    """The smallest value counts, instead of the last."""
-    condition: str = ""
-    """Comparison that its values must pass."""
-    summed: tuple[str, ...] = ()
-    """Labels of the sums of these values; empty: they are not summed."""
-
-    def selector(self, *matchers: str) -> str:
-        """Its series, restricted by further matchers (PromQL)."""
-        inside = ",".join((*self.matchers, *matchers))
-        return f"{self.metric}{{{inside}}}" if inside else self.metric
-
-    def at_start(self, *matchers: str) -> str:
-        """What there is at one moment."""
-        return self._joined(self.selector(*matchers) + self.condition)
-
-    def new(self, window: Window, *matchers: str) -> str:
-        """What the end of a window has, and its beginning hasn't."""
-        selector = self.selector(*matchers)
-        before = f"({selector} offset {window.promql}{self.condition})"
-        return self._joined(f"{selector}{self.condition} unless on ({', '.join(self.key)}) {before}")
-
-    def within(self, window: Window, *matchers: str) -> str:
-        """What there was at any time of a window."""
-        over = "min_over_time" if self.first else "max_over_time" if self.condition else "last_over_time"
-        return self._joined(f"{over}({self.selector(*matchers)}[{window.promql}]){self.condition}")
-
-    def _joined(self, series: str) -> str:
-        """One series for each object: kube-state-metrics itself may have been replaced meanwhile."""
-        one = f"{'min' if self.first else 'max'} by ({', '.join(self.by)}) ({series})"
-        return f"sum by ({', '.join(self.summed)}) ({one})" if self.summed else one
-
-
-_PODS = _Family(
-    metric=POD_INFO, key=(*POD, "node"), by=(*POD, "node", "created_by_kind", "created_by_name", "priority_class")
-)
-_POD_TIMES: Mapping[str, _Family] = {
-    "created": _Family(metric="kube_pod_created", key=POD, by=POD),
-    "scheduled": _Family(metric="kube_pod_status_scheduled_time", key=POD, by=POD),
-    "started": _Family(metric="kube_pod_start_time", key=POD, by=POD),
-    "ready": _Family(metric="kube_pod_status_ready_time", key=POD, by=POD, first=True),
-}
-_COMPLETED = _Family(metric="kube_pod_completion_time", key=POD, by=POD)
-_FINISHED = _Family(
-    metric="kube_pod_status_phase", key=POD, by=POD, matchers=('phase=~"Succeeded|Failed"',), condition=" == 1"
-)
-_REQUESTS = _Family(
-    metric="kube_pod_container_resource_requests",
-    key=POD,
-    by=(*POD, "container", "resource"),
-    matchers=('resource=~"cpu|memory"',),
-    summed=(*POD, "resource"),
-)
-_REPLICA_SETS = _Family(
-    metric="kube_replicaset_owner",
-    key=("namespace", "replicaset"),
-    by=("namespace", "replicaset", "owner_kind", "owner_name"),
-    matchers=('owner_name!=""', 'owner_name!="<none>"'),
-)
-_JOBS = _Family(
-    metric="kube_job_owner",
-    key=("namespace", "job_name"),
-    by=("namespace", "job_name", "owner_kind", "owner_name"),
-    matchers=('owner_name!=""', 'owner_name!="<none>"'),
-)
-
-
 class KubeState:
     """Reads one cluster's objects over a span of time."""
 
@@ -196,7 +130,7 @@ class KubeState:
         out = PodHistory()
         vanished, present = self._vanished("Ends of pods", POD_INFO, POD, name="pod")
         gone = {(namespace, pod, uid): at for (namespace, pod, uid), at in vanished.items()}
-        for part in self._of_pods("Pods", _PODS, gone):
+        for part in self._of_pods("Pods", PODS, gone):
             for labels in part.labels:
                 bound = Bound(
                     node=labels.get("node", ""),
@@ -208,15 +142,15 @@ class KubeState:
                 if bound.node or key not in out.info:
                     out.info[key] = bound
         out.ended = {key: at for key, at in gone.items() if key not in present}
-        for name, family in _POD_TIMES.items():
+        for name, family in POD_TIMES.items():
             setattr(out, name, self._pod_values(family, gone))
         late = [key for key, at in out.ready.items() if at > out.created.get(key, at) + _LATE_SECONDS]
-        for part in self._named(_POD_TIMES["ready"], "pod", (pod for _, pod, _ in late)):
-            for labels, value in zip(part.labels, part.values.tolist(), strict=True):
+        for part in self._named(POD_TIMES["ready"], "pod", (pod for _, pod, _ in late)):
+            for labels, value in part.items():
                 out.ready[_pod(labels)] = value
         out.finished = self._finished(gone)
-        for part in self._of_pods("Requests of pods", _REQUESTS, gone):
-            for labels, value in zip(part.labels, part.values.tolist(), strict=True):
+        for part in self._of_pods("Requests of pods", REQUESTS, gone):
+            for labels, value in part.items():
                 into = out.cpu_cores if labels.get("resource") == "cpu" else out.memory_bytes
                 into[_pod(labels)] = value
         return out
@@ -269,13 +203,13 @@ class KubeState:
         out.joined |= _by_node(over("kube_node_created", "node"))
         for name in ("capacity", "allocatable"):
             found = over(f"kube_node_status_{name}", "node, resource")
-            for labels, value in zip(found.labels, found.values.tolist(), strict=True):
+            for labels, value in found.items():
                 out.amounts[labels.get("node", ""), name, labels.get("resource", "")] = value
         for labels in over("kube_node_labels", "").labels:
             out.labels[labels.get("node", "")] = labels
         seen = _by_node(over(NODE_INFO, "node", "sum", "count_over_time"))
         taints = over("kube_node_spec_taint", "node, key, value, effect", "sum", "count_over_time")
-        for labels, count in zip(taints.labels, taints.values.tolist(), strict=True):
+        for labels, count in taints.items():
             node = labels.get("node", "")
             if count > seen.get(node, np.inf) / 2:
                 taint = labels.get("key", ""), labels.get("value", ""), labels.get("effect", "")
@@ -285,8 +219,8 @@ class KubeState:
         """(kind, namespace, name) of ReplicaSets and Jobs -> kind and name of their controllers."""
         out: dict[tuple[str, str, str], tuple[str, str]] = {}
         named = {(each.owner[0], key[0], each.owner[1]) for key, each in pods.info.items()}
-        for kind, label, family in (("ReplicaSet", "replicaset", _REPLICA_SETS), ("Job", "job_name", _JOBS)):
-            missing = [key for key in named if key[0] == kind]
+        for kind, family in OWNERS.items():
+            label = family.key[1]
 
             def add(part: decode.Vector, kind: str = kind, label: str = label) -> None:
                 for labels in part.labels:
@@ -295,7 +229,7 @@ class KubeState:
 
             for part in self._new(f"Owners of {kind}s", family):
                 add(part)
-            for part in self._named(family, label, [name for _, _, name in (key for key in missing if key not in out)]):
+            for part in self._named(family, label, [key[2] for key in named if key[0] == kind and key not in out]):
                 add(part)
         return out
 
@@ -356,21 +290,21 @@ class KubeState:
         counts = [self._reader.at(query, at).values for at in self._span]
         return max((int(each[0]) for each in counts if len(each)), default=0)
 
-    def _new(self, label: str, family: _Family) -> Iterator[decode.Vector]:
+    def _new(self, label: str, family: Family) -> Iterator[decode.Vector]:
         """What there was at the start, then what came in each window and was there at its end."""
         yield self._reader.at(family.at_start(*self._matchers), self._span.start)
         yield from self._reader.changes(
             label, lambda window: family.new(window, *self._matchers), seconds=CHANGE_SECONDS
         )
 
-    def _named(self, family: _Family, label: str, names: Iterable[str]) -> list[decode.Vector]:
+    def _named(self, family: Family, label: str, names: Iterable[str]) -> list[decode.Vector]:
         """What there was at any time with one of these names."""
         queries = [
             (family.within(self._span, chosen, *self._matchers), self._span.end) for chosen in _any_of(label, names)
         ]
         return self._reader.instants(family.metric, queries) if queries else []
 
-    def _of_pods(self, label: str, family: _Family, gone: Collection[PodKey]) -> Iterator[decode.Vector]:
+    def _of_pods(self, label: str, family: Family, gone: Collection[PodKey]) -> Iterator[decode.Vector]:
         """The series of all pods; `gone` are those that may have come and gone between two ends of windows."""
         seen: set[PodKey] = set()
         for part in self._new(label, family):
@@ -378,10 +312,10 @@ class KubeState:
             yield part
         yield from self._named(family, "pod", (key[1] for key in gone if key not in seen))
 
-    def _pod_values(self, family: _Family, gone: Collection[PodKey]) -> dict[PodKey, float]:
+    def _pod_values(self, family: Family, gone: Collection[PodKey]) -> dict[PodKey, float]:
         out: dict[PodKey, float] = {}
         for part in self._of_pods(family.metric, family, gone):
-            for labels, value in zip(part.labels, part.values.tolist(), strict=True):
+            for labels, value in part.items():
                 key = _pod(labels)
                 out[key] = min(out.get(key, np.inf), value) if family.first else value
         return out
@@ -389,10 +323,10 @@ class KubeState:
     def _finished(self, gone: Mapping[PodKey, float]) -> dict[PodKey, float]:
         """Times of the pods that have succeeded or failed."""
         seen_at: dict[PodKey, float] = {}
-        for part in self._of_pods("Pods that finished", _FINISHED, gone):
+        for part in self._of_pods("Pods that finished", FINISHED, gone):
             for labels in part.labels:
                 seen_at.setdefault(_pod(labels), part.at)
-        completed = self._pod_values(_COMPLETED, seen_at) if seen_at else {}
+        completed = self._pod_values(COMPLETED, seen_at) if seen_at else {}
         out, unknown = {}, defaultdict[float, list[str]](list)
         for key, at in seen_at.items():
             if key in completed:
@@ -405,10 +339,10 @@ class KubeState:
         queries = [
             (f"min by ({', '.join(POD)}) (min_over_time(timestamp({selector} == 1)[{_promql(CHANGE_SECONDS)}:1m]))", at)
             for at, names in unknown.items()
-            for selector in (_FINISHED.selector(chosen, *self._matchers) for chosen in _any_of("pod", names))
+            for selector in (FINISHED.selector(chosen, *self._matchers) for chosen in _any_of("pod", names))
         ]
         for part in self._reader.instants("Times of their end", queries) if queries else []:
-            for labels, value in zip(part.labels, part.values.tolist(), strict=True):
+            for labels, value in part.items():
                 out.setdefault(_pod(labels), value)
         return out
 
@@ -454,7 +388,7 @@ def _pod(labels: Labels) -> PodKey:
 
 
 def _by_node(found: decode.Vector) -> dict[str, float]:
-    return {labels.get("node", ""): value for labels, value in zip(found.labels, found.values.tolist(), strict=True)}
+    return {labels.get("node", ""): value for labels, value in found.items()}
 
 
 def _reference(kind: str, name: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """A cluster's objects over some days: kube-state-metrics in Prometheus, completed by today's snapshot."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,10 +28,11 @@ from rebalancer.prometheus.recorded.disruptions import (
     replacements,
     rises,
 )
-from rebalancer.prometheus.recorded.kube_state import POD_INFO, KubeState, PodHistory
+from rebalancer.prometheus.recorded.families import POD_INFO
+from rebalancer.prometheus.recorded.kube_state import KubeState, PodHistory
 from rebalancer.prometheus.recorded.nodes import RecordedNodes, recorded_nodes
 from rebalancer.prometheus.recorded.pods import RecordedPodTable, recorded_pods
-from rebalancer.prometheus.recorded.windows import Window, WindowReader
+from rebalancer.prometheus.recorded.windows import Window, WindowReader, spans
 
 _DAY_SECONDS = 86_400.0
 _SHORT_GAP = 2
@@ -175,19 +176,13 @@ def _known_span(reader: WindowReader, cluster: str, gaps: list[Gap], *, url: str
         gaps.append(Gap(f"kube-state-metrics isn't scraped since {clock_time(ended)}: the recording ends there", 0))
     else:
         ended = end
-    holes = [hole for hole in _holes(known[first:last]) if hole[1] - hole[0] >= _SHORT_GAP]
+    holes = [hole for hole in spans(~known[first:last]) if hole[1] - hole[0] >= _SHORT_GAP]
     if holes:
-        spans = [
+        missing = [
             " to ".join(clock_time(start + (first + edge) * STEP_SECONDS) for edge in hole) for hole in holes[:_SHOWN]
         ]
         more = f" and {len(holes) - _SHOWN} more times" * (len(holes) > _SHOWN)
         gaps.append(
-            Gap(f"kube-state-metrics wasn't scraped from {', '.join(spans)}{more}: what changed isn't known", 0)
+            Gap(f"kube-state-metrics wasn't scraped from {', '.join(missing)}{more}: what changed isn't known", 0)
         )
     return Window(began, ended)
-
-
-def _holes(known: Bools) -> Iterator[tuple[int, int]]:
-    missing = np.concatenate(([False], ~known, [False]))
-    edges = np.flatnonzero(missing[1:] != missing[:-1])
-    yield from ((int(one), int(other)) for one, other in edges.reshape(-1, 2))

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from rebalancer.model.cluster.snapshot import Bools
 from rebalancer.model.decisions.ports import Progress
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.measured.history import Grid
@@ -132,3 +133,9 @@ def _divided(span: Window, seconds: float, step: float) -> Sequence[Window]:
     length = max(int(seconds // step), 1) * step
     starts = np.arange(span.start, span.end, length).tolist()
     return [Window(start, min(start + length, span.end)) for start in starts]
+
+
+def spans(there: Bools) -> list[tuple[int, int]]:
+    """Beginning and end of each span in which it is true."""
+    edges = np.flatnonzero(np.diff(there, prepend=False, append=False))
+    return [(int(begin), int(end)) for begin, end in edges.reshape(-1, 2)]

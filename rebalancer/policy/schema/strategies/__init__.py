@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, Discriminator, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from rebalancer.policy.schema.strategies.base import Need, PodArgs, StrategyBase
+from rebalancer.policy.schema.strategies.base import StrategyBase
 from rebalancer.policy.schema.strategies.constraints import CONSTRAINTS
 from rebalancer.policy.schema.strategies.lifecycle import LIFECYCLE
 from rebalancer.policy.schema.strategies.utilization import OF_NODES, OF_PODS
 from rebalancer.policy.schema.types import FieldError
-
-__all__ = ["BUILT_IN", "STRATEGY_NAMES", "Need", "PluginStrategy", "PodArgs", "Strategy"]
 
 _PLUGIN_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z][A-Za-z0-9]*$"
 
