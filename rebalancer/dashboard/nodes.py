@@ -40,6 +40,9 @@ WAIT_SECONDS = 3.0
 FIRST_WAIT_SECONDS = 10.0
 """A page waits so long for a new view when the last one is older than USAGE_SECONDS, or there is none."""
 
+NOTHING: Floats = np.empty(0)
+NOT_READ_YET = "the cluster was not read yet"
+
 _RANK = {NodeState.HOT: 0, NodeState.EXPECTED: 1, NodeState.COOL: 2, NodeState.UNKNOWN: 3}
 
 
@@ -94,10 +97,10 @@ class MeasuredCpu:
 class ExpectedPeaks:
     """Forecasts of the snapshot's nodes. NaN where too little is known."""
 
-    made_at: float | None
-    peak_millicores: Floats
-    peak_at: Floats
-    hot_from: Floats
+    made_at: float | None = None
+    peak_millicores: Floats = NOTHING
+    peak_at: Floats = NOTHING
+    hot_from: Floats = NOTHING
     ahead: Grid | None = None
     """(nodes, steps) millicores from `starts_at` on."""
     starts_at: float = 0.0
@@ -107,17 +110,17 @@ class ExpectedPeaks:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeView:
-    """The nodes at one moment."""
+    """The nodes at one moment; without any before the cluster was read."""
 
-    lines: tuple[NodeLine, ...]
+    lines: tuple[NodeLine, ...] = ()
     """The hottest first."""
-    by_name: Mapping[str, NodeLine]
-    pools: tuple[PoolLine, ...]
+    by_name: Mapping[str, NodeLine] = field(default_factory=dict)
+    pools: tuple[PoolLine, ...] = ()
     """In the policy's order; those of no pool last."""
-    measured_at: float | None
-    forecast_at: float | None
-    expected: ExpectedPeaks
-    row: Mapping[str, int]
+    measured_at: float | None = None
+    forecast_at: float | None = None
+    expected: ExpectedPeaks = field(default_factory=ExpectedPeaks)
+    row: Mapping[str, int] = field(default_factory=dict)
     """Node -> its row in `expected`."""
     problem: str = ""
     """Why it is out of date."""
@@ -144,7 +147,7 @@ class NodeViewCache:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _measured: MeasuredCpu | None = None
     _measured_when: float = -np.inf
-    _node_view: NodeView | None = None
+    _node_view: NodeView = field(default_factory=lambda: NodeView(problem=NOT_READ_YET))
     _made_when: float = -np.inf
     _making: threading.Event | None = None
     _said: str = ""
@@ -153,8 +156,8 @@ class NodeViewCache:
         """Store what a cycle has just measured."""
         self._keep(MeasuredCpu.of(snapshot, usage))
 
-    def latest(self) -> NodeView | None:
-        """The newest view; starts a renewal of an old one and waits for it briefly. None while nothing is known."""
+    def latest(self) -> NodeView:
+        """The newest view; starts a renewal of an old one and waits for it briefly."""
         now = self.monotonic()
         with self._lock:
             age = now - self._made_when
@@ -164,7 +167,7 @@ class NodeViewCache:
                 self._making = threading.Event()
                 threading.Thread(target=self._make, args=(self._making,), name="node-view", daemon=True).start()
             making, had = self._making, self._node_view
-        if had is None:
+        if not had.lines:
             making.wait(FIRST_WAIT_SECONDS)
         elif age > USAGE_SECONDS:
             making.wait(WAIT_SECONDS)
@@ -178,12 +181,6 @@ class NodeViewCache:
             measured = self._measured
         return [None if measured is None else measured.of_pod.get(uid) for uid in uids]
 
-    @property
-    def problem(self) -> str:
-        """Why there is no newer view; empty for none."""
-        with self._lock:
-            return self._said
-
     def _make(self, done: threading.Event) -> None:
         made, problem = None, ""
         try:
@@ -194,10 +191,7 @@ class NodeViewCache:
             LOG.exception("the dashboard's node view could not be made")
             problem = "an internal error, see the log"
         with self._lock:
-            if made is not None:
-                self._node_view = made
-            elif self._node_view is not None:
-                self._node_view = replace(self._node_view, problem=problem)
+            self._node_view = replace(self._node_view, problem=problem) if made is None else made
             if problem and problem != self._said:
                 LOG.warning("the dashboard shows an older node view", error=problem)
             self._said = problem

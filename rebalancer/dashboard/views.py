@@ -51,7 +51,6 @@ SERVICES_AT_ONCE = 300
 DUE_AT_ONCE = 8
 STAGES_KEPT = 1000
 POLICY_FILE = "policy file"
-NOT_READ_YET = "the cluster was not read yet"
 LIMITS_SECONDS = 10.0
 """A page of limits is reused for so long: on a large cluster it takes a second."""
 
@@ -170,17 +169,16 @@ class LiveViews:
 
     def map(self, selection: NodeSelection) -> views.Map:
         node_view = self._node_views.latest()
-        lines = node_view.lines if node_view is not None else ()
-        wanted = [line for line in lines if _is_selected(line, selection)]
+        wanted = [line for line in node_view.lines if _is_selected(line, selection)]
         return views.Map(
             selection=selection,
-            at=node_view.measured_at if node_view is not None else None,
+            at=node_view.measured_at,
             forecast_mode=self._policy.forecast.mode,
-            forecast_at=node_view.forecast_at if node_view is not None else None,
-            pools=node_view.pools if node_view is not None else (),
+            forecast_at=node_view.forecast_at,
+            pools=node_view.pools,
             nodes=tuple(wanted[selection.first : selection.first + MOST_TILES]),
             of=len(wanted),
-            problem=node_view.problem if node_view is not None else self._node_views.problem or NOT_READ_YET,
+            problem=node_view.problem,
         )
 
     def overview(self, selection: NodeSelection) -> views.Overview:
@@ -199,6 +197,8 @@ class LiveViews:
         shown = self.map(selection)
         cycles = or_nothing(lambda: self._from.archive.cycles(1))
         due = or_nothing(self._alerts_due)
+        sources = self._from
+        breakers = or_nothing(lambda: [*open_breakers_now(sources.current(), sources.ledger, sources.effect).values()])
         coming, more = self._coming()
         leaks = self._leaks()
         return views.Overview(
@@ -208,7 +208,7 @@ class LiveViews:
             more_due=more,
             leaks=tuple(leaks[:DUE_AT_ONCE]),
             more_leaks=max(len(leaks) - DUE_AT_ONCE, 0),
-            open_breakers=tuple(or_nothing(self._open_breakers)),
+            open_breakers=tuple(breakers),
             pauses=tuple(or_nothing(self._from.ledger.pauses)),
             problem=problem,
         )
@@ -216,7 +216,7 @@ class LiveViews:
     def node(self, name: str, *, behind: float = DAY_SECONDS) -> views.NodePage | None:
         archive, now = self._from.archive, self._now
         node_view = self._node_views.latest()
-        line = node_view.by_name.get(name) if node_view is not None else None
+        line = node_view.by_name.get(name)
         evictions = tuple(archive.evictions_from(name, limit=MAX_EVICTIONS))
         assessments = self._from.effect.assessments(now - EPISODE_SECONDS, now + 1, node=name)
         episodes = self._from.effect.episodes(now - EPISODE_SECONDS, now + 1, node=name)
@@ -226,8 +226,8 @@ class LiveViews:
         findings = archive.findings_of(name, since=now - LOG_INTERVAL_SECONDS, limit=FINDINGS_AT_ONCE)
         return views.NodePage(
             line=shown,
-            at=node_view.measured_at if node_view is not None else None,
-            plan=self._plan(name),
+            at=node_view.measured_at,
+            plan=next((why for each, why in self._relief() if each.node_name == name), ""),
             curve=self._curve(shown, node_view, behind),
             evictions=evictions,
             findings=tuple(findings),
@@ -238,19 +238,19 @@ class LiveViews:
             pods=self._pods.of_node(name),
         )
 
-    def _curve(self, line: NodeLine, node_view: NodeView | None, behind: float) -> views.Curve:
+    def _curve(self, line: NodeLine, node_view: NodeView, behind: float) -> views.Curve:
         now = self._now
         since = now - behind
         past, source = self._kept(line, since, now), "5-minute means from the usage history"
         if not past:
             seen = self._from.effect.node_observations([line.name], since, now + 1).get(line.name, ())
             past, source = [(each.at, each.share) for each in seen], "measured by cycles"
-        if line.share is not None and node_view is not None and node_view.measured_at is not None:
+        if line.share is not None and node_view.measured_at is not None:
             past.append((node_view.measured_at, line.share))
         return views.Curve(
             past=tuple(sorted(past)),
             source=source,
-            ahead=tuple(node_view.ahead(line.name)) if node_view is not None else (),
+            ahead=tuple(node_view.ahead(line.name)),
             now=now,
             since=since,
             until=now + min(behind, AHEAD_SECONDS),
@@ -287,7 +287,7 @@ class LiveViews:
         last = forecast_loop.last if forecast_loop is not None else None
         out = []
         for each in last.coming if last is not None else ():
-            line = node_view.by_name.get(each.node_name) if node_view is not None else None
+            line = node_view.by_name.get(each.node_name)
             if each.resource != CPU or line is None or line.peak_share is None or line.peak_at is None:
                 out.append((each, each.why))
             elif line.hot_from is not None:
@@ -297,12 +297,8 @@ class LiveViews:
 
     def _leaks(self) -> list[views.Due]:
         """Expected OOM kills, the first one first."""
-        node_view = self._node_views.latest()
-        leaks = node_view.expected.leaks if node_view is not None else ()
+        leaks = self._node_views.latest().expected.leaks
         return [views.Due(at=each.kill_at, what=f"{each.pod} {each.sentence}", node=each.node) for each in leaks]
-
-    def _plan(self, node: str) -> str:
-        return next((why for each, why in self._relief() if each.node_name == node), "")
 
     def _alerts_due(self) -> tuple[views.Due, ...]:
         at = self._from.inbox.next_at()
@@ -318,9 +314,6 @@ class LiveViews:
             every = format_duration(strategy.interval)
             due.append(views.Due(at=None, what=f"{strategy.name} evaluates {pools} every {every}"))
         return due
-
-    def _open_breakers(self) -> tuple[str, ...]:
-        return tuple(open_breakers_now(self._from.current(), self._from.ledger, self._from.effect).values())
 
     # -- cycles -------------------------------------------------------------------------------------------------------
 
@@ -382,8 +375,7 @@ class LiveViews:
         return views.ServicePage(name=name, evictions=evictions, pods=pods) if evictions or pods else None
 
     def search(self, text: str) -> views.SearchPage:
-        node_view, problem = self._node_views.latest(), ""
-        nodes = found_nodes(node_view.lines if node_view is not None else (), text)
+        nodes, problem = found_nodes(self._node_views.latest().lines, text), ""
         pods, more_pods, services, more_services = self._pods.search(text)
         evictions: Sequence[Eviction] = ()
         try:
