@@ -194,7 +194,7 @@ def test_a_board_that_saw_changes_says_what_a_new_one_says(drawn_nodes: Any, dra
         engine.feasible(moved)
         there[index].node = made[target].name
     fresh = Board(cluster(made, there, namespace_labels=NAMESPACES))
-    assert engine.scores(kind).tolist() == Engine(fresh).scores(fresh.kind_of(0)).tolist()
+    assert engine.scores(kind).tolist() == Engine(fresh).scores(fresh.kinds.of(0)).tolist()
 
 
 @settings(max_examples=80, deadline=None)
@@ -212,4 +212,4 @@ def test_seen_without_a_pod_is_as_if_it_were_not_there(drawn_nodes: Any, drawn_p
     for changes, expected in (({"node": "", "phase": PENDING}, without), ({"terminating": True}, terminating)):
         changed = [a_pod(**{**vars(there[0]), **changes}), *there[1:]]
         other = Board(cluster(made, changed, namespace_labels=NAMESPACES))
-        assert Engine(other).scores(other.kind_of(0)).tolist() == expected
+        assert Engine(other).scores(other.kinds.of(0)).tolist() == expected

@@ -184,8 +184,8 @@ def judged(nodes: list[ANode], pods: list[APod], profile: SchedulerProfile | Non
     """What the scheduler thinks of the first pod."""
     made = Board(cluster(nodes, pods), **board)
     engine = Engine(made, SchedulerConfig(profiles={"default-scheduler": profile}) if profile else SchedulerConfig())
-    verdict = engine.verdict(made.kind_of(0))
-    assert engine.scores(made.kind_of(0)).tolist() == verdict.total.tolist()
+    verdict = engine.verdict(made.kinds.of(0))
+    assert engine.scores(made.kinds.of(0)).tolist() == verdict.total.tolist()
     assert np.nansum(list(verdict.weighted.values()), axis=0)[verdict.feasible].tolist() == (
         verdict.total[verdict.feasible].tolist()
     )
