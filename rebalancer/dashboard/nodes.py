@@ -40,7 +40,6 @@ WAIT_SECONDS = 3.0
 FIRST_WAIT_SECONDS = 10.0
 """A page waits so long for a new view when the last one is older than USAGE_SECONDS, or there is none."""
 
-NOTHING: Floats = np.empty(0)
 NOT_READ_YET = "the cluster was not read yet"
 
 _RANK = {NodeState.HOT: 0, NodeState.EXPECTED: 1, NodeState.COOL: 2, NodeState.UNKNOWN: 3}
@@ -98,9 +97,9 @@ class ExpectedPeaks:
     """Forecasts of the snapshot's nodes. NaN where too little is known."""
 
     made_at: float | None = None
-    peak_millicores: Floats = NOTHING
-    peak_at: Floats = NOTHING
-    hot_from: Floats = NOTHING
+    peak_millicores: Floats = field(default_factory=lambda: np.empty(0))
+    peak_at: Floats = field(default_factory=lambda: np.empty(0))
+    hot_from: Floats = field(default_factory=lambda: np.empty(0))
     ahead: Grid | None = None
     """(nodes, steps) millicores from `starts_at` on."""
     starts_at: float = 0.0
