@@ -3,10 +3,8 @@
 from typing import Any, Protocol
 
 from rebalancer.lab.objects.errors import bad_request, forbidden
-from rebalancer.lab.objects.kinds import Kind
+from rebalancer.lab.objects.kinds import Kind, Obj
 from rebalancer.lab.serving import ServedLab
-
-Obj = dict[str, Any]
 
 AUTHORIZATION, AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
 REVIEWS = {

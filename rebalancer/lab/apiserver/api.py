@@ -23,13 +23,10 @@ from rebalancer.lab.controlplane.owned import terminate
 from rebalancer.lab.log import Entry
 from rebalancer.lab.objects.disruption import update_statuses
 from rebalancer.lab.objects.errors import ApiError, bad_request, conflict, expired, no_such_path, not_found
-from rebalancer.lab.objects.kinds import KINDS, METRICS_GROUP, METRICS_VERSION, Kind, by_path
+from rebalancer.lab.objects.kinds import KINDS, METRICS_GROUP, METRICS_VERSION, Kind, Obj, by_path
 from rebalancer.lab.objects.taints import check_taints, set_cordon
 from rebalancer.lab.scenarios.build import complete_pod
 from rebalancer.lab.serving import ServedLab, json_response
-
-Obj = dict[str, Any]
-
 
 _NEEDS_CONTAINERS = ("exec", "attach", "portforward", "proxy")
 

@@ -3,9 +3,7 @@
 from typing import Any
 
 from rebalancer.lab.apiserver.access import REVIEWS
-from rebalancer.lab.objects.kinds import KINDS, METRICS_GROUP, METRICS_VERSION, Kind
-
-Obj = dict[str, Any]
+from rebalancer.lab.objects.kinds import KINDS, METRICS_GROUP, METRICS_VERSION, Kind, Obj
 
 VERSION: Obj = {
     "major": "1",

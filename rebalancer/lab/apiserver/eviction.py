@@ -10,12 +10,12 @@ from rebalancer.lab.controlplane.owned import terminate
 from rebalancer.lab.log import Entry
 from rebalancer.lab.objects.disruption import check_eviction, update_statuses
 from rebalancer.lab.objects.errors import ApiError, bad_request
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.serving import ServedLab
 from rebalancer.model.cluster.annotations import EVICTION_IN_PROGRESS
 
 EVACUATES = "Eviction triggered evacuation"
 REASONS = {400: "BadRequest", 403: "Forbidden", 429: "TooManyRequests"}
-Obj = dict[str, Any]
 
 SUCCESS: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 

@@ -1,7 +1,6 @@
 """`metrics.k8s.io` as metrics-server serves it: means over its short window."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -11,10 +10,8 @@ from rebalancer.lab.faults import names_node
 from rebalancer.lab.loads.amounts import Amounts, memory
 from rebalancer.lab.loads.usage import SCRAPE_SECONDS, Figures
 from rebalancer.lab.objects.errors import ApiError, no_such_path
-from rebalancer.lab.objects.kinds import METRICS_GROUP, METRICS_VERSION
+from rebalancer.lab.objects.kinds import METRICS_GROUP, METRICS_VERSION, Obj
 from rebalancer.lab.serving import ServedLab
-
-Obj = dict[str, Any]
 
 WINDOW_SECONDS = 30.0
 _API_VERSION = f"{METRICS_GROUP}/{METRICS_VERSION}"

@@ -9,9 +9,7 @@ from functools import cache
 from typing import Any
 
 from rebalancer.lab.objects.errors import ApiError
-from rebalancer.lab.objects.kinds import KINDS, Kind
-
-Obj = dict[str, Any]
+from rebalancer.lab.objects.kinds import KINDS, Kind, Obj
 
 _LIST = re.compile(r"^[Ll]ist\[(.+)\]$")
 _MAP = re.compile(r"^(?:[Dd]ict\[str, |dict\(str, )(.+)[\])]$")

@@ -5,14 +5,12 @@ import binascii
 import itertools
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from rebalancer.lab.objects.errors import bad_request, expired
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.model.notation.decoding import json_decoder
-
-Obj = dict[str, Any]
 
 _MOST_OPEN_LISTS = 256
 

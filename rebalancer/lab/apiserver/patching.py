@@ -9,8 +9,7 @@ from copy import deepcopy
 from typing import Any
 
 from rebalancer.lab.objects.errors import ApiError, bad_request
-
-Obj = dict[str, Any]
+from rebalancer.lab.objects.kinds import Obj
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"

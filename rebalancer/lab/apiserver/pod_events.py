@@ -3,13 +3,10 @@
 A watch has only stored events, those that clients create.
 """
 
-from typing import Any
-
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.log import Entry
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.serving import ServedLab
-
-Obj = dict[str, Any]
 
 KEPT_SECONDS = 3600.0
 """As the API server's own: events older than an hour are gone."""

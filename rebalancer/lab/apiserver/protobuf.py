@@ -17,9 +17,8 @@ from importlib import resources
 from typing import Any
 
 from rebalancer.lab.objects.errors import bad_request
-from rebalancer.lab.objects.kinds import KINDS
+from rebalancer.lab.objects.kinds import KINDS, Obj
 
-Obj = dict[str, Any]
 Wire = int | bytes
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rebalancer.lab.objects.errors import bad_request
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.model.cluster.match import requirement_matches
 from rebalancer.model.cluster.objects import Requirement
 
-Obj = dict[str, Any]
 Predicate = Callable[[Obj], bool]
 
 _SET = re.compile(r"^(?P<key>[^\s!=()]+)\s+(?P<op>in|notin)\s*\((?P<values>[^)]*)\)$")

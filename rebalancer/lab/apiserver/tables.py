@@ -9,8 +9,8 @@ from typing import Any
 
 from rebalancer.lab.clock import seconds_of
 from rebalancer.lab.objects.disruption import is_terminating
+from rebalancer.lab.objects.kinds import Obj
 
-Obj = dict[str, Any]
 Cells = Callable[[Obj, float], list[Any]]
 
 _COUNTED = ("Desired", "Current", "Ready")

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -13,11 +12,9 @@ from starlette.responses import Response, StreamingResponse
 from rebalancer.lab.apiserver.selectors import Predicate, predicate
 from rebalancer.lab.apiserver.tables import table
 from rebalancer.lab.objects.errors import ApiError, bad_request, expired
-from rebalancer.lab.objects.kinds import Kind
+from rebalancer.lab.objects.kinds import Kind, Obj
 from rebalancer.lab.objects.store import Change
 from rebalancer.lab.serving import ServedLab
-
-Obj = dict[str, Any]
 
 DEFAULT_TIMEOUT_SECONDS = 1800.0
 BOOKMARK_SECONDS = 10.0

@@ -4,14 +4,10 @@ Empty is a node with nothing but pods of DaemonSets, mirror pods and finished po
 adds a node, never drains one, and leaves nodes alone that say `scale-down-disabled`.
 """
 
-from typing import Any
-
 from rebalancer.lab.controlplane.owned import controller_of
 from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import is_finished
 from rebalancer.lab.objects.store import Store
-
-Obj = dict[str, Any]
 
 DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 

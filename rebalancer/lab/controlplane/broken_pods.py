@@ -1,15 +1,12 @@
 """Containers that end by themselves, and the pod's status then."""
 
-from typing import Any
-
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.controlplane.pod_templates import template_of
 from rebalancer.lab.loads.cpu import Breaks, behaviour_of
 from rebalancer.lab.loads.history import started_at
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.scenarios.build import set_ready
 from rebalancer.model.measured.history import HOUR_SECONDS
-
-Obj = dict[str, Any]
 
 WAITING = "CrashLoopBackOff"
 OOM_KILLED, OOM_EXIT_CODE = "OOMKilled", 137

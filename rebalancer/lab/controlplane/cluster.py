@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -26,7 +26,7 @@ from rebalancer.lab.loads.usage import UsageModel
 from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import has_wasted_room, update_statuses
 from rebalancer.lab.objects.errors import conflict
-from rebalancer.lab.objects.kinds import by_plural
+from rebalancer.lab.objects.kinds import Obj, by_plural
 from rebalancer.lab.objects.object_history import ObjectHistory
 from rebalancer.lab.objects.store import Change, Store
 from rebalancer.lab.objects.taints import changed, check_taints, set_cordon, set_taints
@@ -34,8 +34,6 @@ from rebalancer.lab.scenarios import build, steps
 from rebalancer.lab.scenarios.scenario import Scenario
 from rebalancer.lab.scenarios.specs import NodeSpec, WorkloadSpec
 from rebalancer.lab.scenarios.steps import Step
-
-Obj = dict[str, Any]
 
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")

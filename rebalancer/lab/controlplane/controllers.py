@@ -4,19 +4,16 @@ A round checks everything; it is cheap and stateless. What follows the clock has
 `horizontal.py`). Not modelled: finalizers.
 """
 
-from typing import Any
-
 from rebalancer.lab.controlplane.deployments import run_deployment, update_deployment_status
 from rebalancer.lab.controlplane.owned import controller_of, create_pod, ready_count, set_status, terminate
 from rebalancer.lab.controlplane.stateful_sets import run_stateful_set
 from rebalancer.lab.log import EventLog
 from rebalancer.lab.objects.disruption import is_finished, is_ready, is_terminating
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Change, Store
 from rebalancer.model.cluster.match import labels_match, node_selector_matches, untolerated_taint
 from rebalancer.model.cluster.objects import NodeAffinity, Taint, Toleration
 from rebalancer.model.notation.decoding import convert
-
-Obj = dict[str, Any]
 
 
 class Controllers:

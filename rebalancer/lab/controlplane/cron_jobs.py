@@ -4,17 +4,15 @@ Not modelled: concurrency policies (Allow), starting deadlines, time zones (UTC)
 """
 
 from datetime import UTC, datetime
-from typing import Any
 
 from cronsim import CronSim, CronSimError
 
 from rebalancer.lab.controlplane.owned import controller_of
 from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import is_finished
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Store
 from rebalancer.lab.scenarios.build import owner_reference
-
-Obj = dict[str, Any]
 
 KEPT_JOBS = 3
 """`successfulJobsHistoryLimit`."""

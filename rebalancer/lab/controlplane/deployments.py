@@ -5,13 +5,11 @@ strategy Recreate, pauses, rollbacks, proportional scaling of several ReplicaSet
 """
 
 import math
-from typing import Any
 
 from rebalancer.lab.controlplane.owned import set_status
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Store
 from rebalancer.lab.scenarios.build import REQUESTS, owner_reference, template_hash
-
-Obj = dict[str, Any]
 
 HASH_LABEL = "pod-template-hash"
 DEFAULT_STEP = "25%"

@@ -7,15 +7,13 @@ pods; pods that are not Ready don't count. Not modelled: other metrics, behaviou
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.controlplane.pod_templates import effective
 from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import is_ready, is_terminating
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Store
-
-Obj = dict[str, Any]
 
 PLURAL = "horizontalpodautoscalers"
 SYNC_SECONDS = 60.0

@@ -5,7 +5,6 @@ CPU usage continues meanwhile.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.controlplane.broken_pods import (
@@ -19,10 +18,9 @@ from rebalancer.lab.controlplane.broken_pods import (
 from rebalancer.lab.loads.cpu import Breaks, behaviour_of
 from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import is_finished, is_ready, is_terminating
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Change, Store
 from rebalancer.lab.scenarios.build import condition, missing_image, reported_images, set_ready
-
-Obj = dict[str, Any]
 
 _START, _READY, _STOP, _FINISH = "start", "ready", "stop", "finish"
 _BREAK, _RESTART = "break", "restart"

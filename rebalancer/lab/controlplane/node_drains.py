@@ -3,16 +3,14 @@ for again until the node is empty or the time is over; then the node is removed.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from rebalancer.lab.controlplane.owned import controller_of, terminate
 from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import check_eviction, is_finished, is_terminating, update_statuses
 from rebalancer.lab.objects.errors import ApiError
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Store
 from rebalancer.lab.objects.taints import set_cordon, set_taints
-
-Obj = dict[str, Any]
 
 RETRY_SECONDS = 30.0
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"

@@ -1,16 +1,14 @@
 """Operations of controllers on the pods that they own: create, terminate, count, report status."""
 
 from collections.abc import Callable
-from typing import Any
 
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import is_ready, is_terminating
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Store
 from rebalancer.lab.scenarios.build import REQUESTS, complete_pod, pod_object
 from rebalancer.model.notation.decoding import json_decoder
-
-Obj = dict[str, Any]
 
 
 def controller_of(obj: Obj) -> Obj | None:

@@ -8,12 +8,12 @@ then the overhead. A pod-level request replaces its containers'.
 from collections.abc import Mapping
 from typing import Any
 
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.model.cluster.objects import Affinity, PodTemplate, SpreadConstraint, Toleration, Volume
 from rebalancer.model.cluster.pod_templates import SCORED_DEFAULT_CPU_MILLICORES, SCORED_DEFAULT_MEMORY_BYTES
 from rebalancer.model.notation.decoding import convert
 from rebalancer.model.notation.quantity import parse_quantity
 
-Obj = dict[str, Any]
 Amounts = dict[str, float]
 
 _SCORED = {"cpu": SCORED_DEFAULT_CPU_MILLICORES / 1000.0, "memory": SCORED_DEFAULT_MEMORY_BYTES}

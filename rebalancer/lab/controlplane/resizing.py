@@ -3,16 +3,13 @@
 The pod template keeps its own. The annotation `REQUESTS` of the owner stands for the autoscaler's recommendation.
 """
 
-from typing import Any
-
 import msgspec
 
 from rebalancer.lab.controlplane.owned import controller_of, with_requests
 from rebalancer.lab.objects.disruption import is_finished, is_terminating
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Store
 from rebalancer.lab.scenarios.build import REQUESTS
-
-Obj = dict[str, Any]
 
 
 def resize(store: Store, namespace: str, name: str, requests: dict[str, str], *, plural: str = "deployments") -> None:

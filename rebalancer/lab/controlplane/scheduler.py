@@ -9,7 +9,6 @@ preemption, and the back-off of pods that found no node (they are tried again wh
 
 import random
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from rebalancer.lab.controlplane.sampling import Sampler, visiting_order
 from rebalancer.lab.controlplane.snapshot_view import SchedulerView
 from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import is_terminating
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Change, Store
 from rebalancer.lab.scenarios.build import condition
 from rebalancer.model.cluster.columns import Bools
@@ -25,8 +25,6 @@ from rebalancer.model.cluster.snapshot import Bools
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Kind
 from rebalancer.placement.scheduler.engine import Engine
-
-Obj = dict[str, Any]
 
 FEW_NODES = 4
 LAG_SECONDS = 30.0

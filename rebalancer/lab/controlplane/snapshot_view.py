@@ -15,7 +15,7 @@ from rebalancer.lab.clock import seconds_of
 from rebalancer.lab.controlplane.owned import controller_of
 from rebalancer.lab.controlplane.pod_templates import template_of
 from rebalancer.lab.objects.disruption import is_ready, is_terminating
-from rebalancer.model.cluster.nodes import NodeImages, Nodes
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.model.cluster.objects import NodeSelector, PodTemplate, Taint
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pod_templates import PodTemplateTable
@@ -24,8 +24,6 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.notation.decoding import convert
 from rebalancer.model.notation.quantity import parse_quantity
 from rebalancer.placement.plugins.images import normalised
-
-Obj = dict[str, Any]
 
 _PLAIN = ("cpu", "memory", "pods")
 

@@ -5,15 +5,12 @@ Update strategy RollingUpdate without a partition, so every recreated pod has th
 ordinal.
 """
 
-from typing import Any
-
 from rebalancer.lab.controlplane.owned import create_pod, ready_count, set_status, terminate
 from rebalancer.lab.log import EventLog
 from rebalancer.lab.objects.disruption import is_finished, is_ready, is_terminating
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Store
 from rebalancer.lab.scenarios.build import template_hash
-
-Obj = dict[str, Any]
 
 REVISION_LABEL = "controller-revision-hash"
 NAME_LABEL = "statefulset.kubernetes.io/pod-name"

@@ -1,7 +1,6 @@
 """Workloads of the short form: their objects, and pods that run from the start."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.controlplane.controllers import daemon_runs_on
@@ -9,11 +8,10 @@ from rebalancer.lab.controlplane.deployments import replica_set_of
 from rebalancer.lab.controlplane.kubelet import Kubelet
 from rebalancer.lab.controlplane.owned import daemon_affinity
 from rebalancer.lab.controlplane.stateful_sets import pod_labels
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Store
 from rebalancer.lab.scenarios import build
 from rebalancer.lab.scenarios.specs import WorkloadSpec
-
-Obj = dict[str, Any]
 
 
 class Workloads:

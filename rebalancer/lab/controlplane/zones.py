@@ -4,13 +4,10 @@ The node lifecycle controller taints such nodes. Not modelled: the five minutes 
 stay Terminating until their kubelet is back. DaemonSets' pods go on.
 """
 
-from typing import Any
-
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Store
 from rebalancer.lab.objects.taints import set_taints
 from rebalancer.lab.scenarios.build import condition
-
-Obj = dict[str, Any]
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 UNREACHABLE = "node.kubernetes.io/unreachable"

@@ -5,17 +5,14 @@ pkg/registry/core/pod/storage/eviction.go.
 """
 
 import math
-from typing import Any
 
 from rebalancer.lab.clock import seconds_of, timestamp
 from rebalancer.lab.objects.errors import ApiError, conflict
-from rebalancer.lab.objects.kinds import by_plural
+from rebalancer.lab.objects.kinds import Obj, by_plural
 from rebalancer.lab.objects.store import Store
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.objects import LabelSelector
 from rebalancer.model.notation.decoding import convert
-
-Obj = dict[str, Any]
 
 WASTED_SECONDS = 20.0
 """How long a disruption stays counted after an eviction that failed on its uid (over 20 s on a real control plane)."""

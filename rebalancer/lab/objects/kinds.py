@@ -1,6 +1,10 @@
 """The resources that the lab serves."""
 
 from dataclasses import dataclass
+from typing import Any
+
+Obj = dict[str, Any]
+"""An object of the API, as its JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,14 +8,14 @@ import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rebalancer.lab.clock import LabClock, seconds_of
 from rebalancer.lab.objects.disruption import is_ready
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Change
 from rebalancer.model.notation.quantity import parse_quantity
 
-Obj = dict[str, Any]
 _OWNED = ("replicasets", "jobs")
 
 

@@ -11,13 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
 
 from rebalancer.lab.clock import LabClock, timestamp
 from rebalancer.lab.objects import kinds
 from rebalancer.lab.objects.errors import already_exists, conflict, expired, not_found
+from rebalancer.lab.objects.kinds import Obj
 
-Obj = dict[str, Any]
 Key = tuple[str, str]
 
 _FIRST_VERSION = 1000

@@ -1,10 +1,7 @@
 """A node's taints: validation, the taint of a cordon, and changes."""
 
-from typing import Any
-
 from rebalancer.lab.objects.errors import ApiError
-
-Obj = dict[str, Any]
+from rebalancer.lab.objects.kinds import Obj
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")

@@ -2,17 +2,15 @@
 
 import zlib
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.loads.cpu import BEHAVIOUR, OVERHEAD, Behaviour, behaviour_of
+from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.scenarios.specs import HpaSpec, NodeSpec, PdbSpec, WorkloadSpec
 from rebalancer.model.notation.quantity import parse_quantity
 from rebalancer.placement.plugins.images import normalised
-
-Obj = dict[str, Any]
 
 DAEMON_TOLERATIONS: tuple[tuple[str, str], ...] = (
     ("node.kubernetes.io/not-ready", "NoExecute"),
