@@ -6,7 +6,7 @@ from collections.abc import Collection
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,10 @@ NOT_EMPTY_EXIT = 2
 COMPLETION = "_REBALANCER_COMPLETE"
 """Environment variable of a shell that asks for completions."""
 STDIN = Path("-")
+Since = Annotated[str, typer.Option("--since", help="Start: an age such as 7d, or a date or time such as 2026-11-01.")]
+Until = Annotated[
+    str | None, typer.Option("--until", help="End, not included; same formats as --since. [default: now]")
+]
 
 
 class Stopped(BaseException):

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.bootstrap.wiring.adapters import client_of, unchecked_lease_lock
+from rebalancer.bootstrap.wiring.adapters import client_of, lease_lock
 from rebalancer.bootstrap.wiring.database import records_of
 from rebalancer.cycle.context import NullProgress, SystemClock
 from rebalancer.cycle.observe.ledger_state import longest_window
@@ -49,7 +49,7 @@ def accept_restore(policy: RebalancerPolicy, settings: Settings, *, clock: Clock
         client = client_of(settings, stack)
         records = stack.enter_context(records_of(settings, policy, clock))
         ledger = records.ledger(clock=ledger_clock)
-        known = unchecked_lease_lock(settings, client, policy, records, ledger).noted_sequence()
+        known = lease_lock(settings, client, policy, records, ledger, checked=False).noted_sequence()
         same, had = ledger.of_cluster(cluster_uid(client)), ledger.sequence
         if same and known <= had:
             raise ConfigError(f"the database lacks no evictions: it has {had}, the Lease knows of {known}")

@@ -56,22 +56,13 @@ def lease_lock(
     records: SqlRecords,
     ledger: SqlLedger,
     sighting: "Sighting | None" = None,
+    *,
+    checked: bool = True,
 ) -> "LeaseLock":
-    """The cluster's Lease, not acquired yet. Raises ConnectError, UnsafeDataError for another cluster's ledger."""
-    if not ledger.of_cluster(ledger.cluster_uid or cluster_uid(client)):
+    """The cluster's Lease, not acquired yet. Raises ConnectError, and if `checked` UnsafeDataError for another
+    cluster's ledger."""
+    if checked and not ledger.of_cluster(ledger.cluster_uid or cluster_uid(client)):
         raise ledger_of_another(policy.cluster)
-    return unchecked_lease_lock(settings, client, policy, records, ledger, sighting)
-
-
-def unchecked_lease_lock(
-    settings: Settings,
-    client: ApiClient,
-    policy: RebalancerPolicy,
-    records: SqlRecords,
-    ledger: SqlLedger,
-    sighting: "Sighting | None" = None,
-) -> "LeaseLock":
-    """The same, whatever cluster the ledger's evictions are of. Raises ConnectError."""
     from rebalancer.kube.leader.lease import LeaseLock
 
     namespace, name = settings.lease_at

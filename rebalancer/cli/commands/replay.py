@@ -18,7 +18,9 @@ from rebalancer.cli.common import (
     PAGE_TABLES,
     Output,
     PageOutput,
+    Since,
     Stopped,
+    Until,
     beside,
     parse_moment,
     read_file,
@@ -46,12 +48,8 @@ class Source(StrEnum):
 @options("policy", "kubeconfig", "context", "verbose", "utc")
 def replay(
     invocation: Invocation,
-    since: Annotated[
-        str, typer.Option("--since", help="Start: an age such as 7d, or a date or time such as 2026-11-01.")
-    ] = "7d",
-    until: Annotated[
-        str | None, typer.Option("--until", help="End, not included; same formats as --since. [default: now]")
-    ] = None,
+    since: Since = "7d",
+    until: Until = None,
     against: Annotated[
         list[Path] | None,
         typer.Option("--against", help="Path to another policy file to compare with; may be given several times."),

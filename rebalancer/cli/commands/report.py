@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import PAGE_TABLES, PageOutput, parse_moment, write_file
+from rebalancer.cli.common import PAGE_TABLES, PageOutput, Since, Until, parse_moment, write_file
 from rebalancer.cli.invocation import LEDGER, Invocation, options
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.notation.document import DIMENSIONS, Dimension
@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 @options(*LEDGER, "utc")
 def report(
     invocation: Invocation,
-    since: Annotated[
-        str, typer.Option("--since", help="Start: an age such as 7d, or a date or time such as 2026-11-01.")
-    ] = "7d",
-    until: Annotated[
-        str | None, typer.Option("--until", help="End, not included; same formats as --since. [default: now]")
-    ] = None,
+    since: Since = "7d",
+    until: Until = None,
     by: Annotated[
         str, typer.Option("--by", help=f"Comma-separated dimensions of the rates: {', '.join(DIMENSIONS)}.")
     ] = "pool",

@@ -254,9 +254,7 @@ class Cluster:
 
     def cordon(self, name: str, *, on: bool = True) -> None:
         """Set `spec.unschedulable`, and the taint that the node controller sets with it."""
-        with self.lock:
-            node = self.store.get("nodes", "", name)
-            self.store.change("nodes", node, lambda new: set_cordon(new, on=on))
+        self._change("nodes", "", name, lambda new: set_cordon(new, on=on))
 
     def taint(self, name: str, key: str, *, value: str = "", effect: str = "NoSchedule") -> None:
         """Give a node a taint, as an autoscaler or an administrator would. Raises ApiError 404, 422."""
@@ -266,8 +264,7 @@ class Cluster:
             set_taints(new, [*kept, {"key": key, "effect": effect, **({"value": value} if value else {})}])
             check_taints(new)
 
-        with self.lock:
-            self.store.change("nodes", self.store.get("nodes", "", name), apply)
+        self._change("nodes", "", name, apply)
 
     def untaint(self, name: str, key: str) -> None:
         """Take a taint off a node, with every effect. Raises ApiError 404."""
@@ -275,19 +272,20 @@ class Cluster:
         def apply(new: Obj) -> None:
             set_taints(new, [each for each in new["spec"].get("taints") or () if each["key"] != key])
 
-        with self.lock:
-            self.store.change("nodes", self.store.get("nodes", "", name), apply)
+        self._change("nodes", "", name, apply)
 
     def label_node(self, name: str, labels: Mapping[str, str | None]) -> None:
         """Set a node's labels; None takes one off. Pods that run there stay. Raises ApiError 404."""
-        with self.lock:
-            self.store.change("nodes", self.store.get("nodes", "", name), lambda new: _set_labels(new, labels))
+        self._change("nodes", "", name, lambda new: _set_labels(new, labels))
 
     def label_pod(self, namespace: str, name: str, labels: Mapping[str, str | None]) -> None:
         """Set a pod's labels; required anti-affinity of other pods may conflict with it from now on. Raises ApiError
         404."""
+        self._change("pods", namespace, name, lambda new: _set_labels(new, labels))
+
+    def _change(self, plural: str, namespace: str, name: str, apply: Callable[[Obj], None]) -> None:
         with self.lock:
-            self.store.change("pods", self.store.get("pods", namespace, name), lambda new: _set_labels(new, labels))
+            self.store.change(plural, self.store.get(plural, namespace, name), apply)
 
     def remove_node(self, name: str) -> None:
         """A machine that is switched off; its pods go with it. Raises ApiError 404."""
