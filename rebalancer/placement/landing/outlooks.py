@@ -44,13 +44,9 @@ class Outlooks:
             if len(groups) > 1:
                 inside = np.zeros(draws.count, dtype=np.bool_)
                 inside[members] = True
+            unseen = [(winners, counted) for (_, winners), (_, counted) in zip(landed, changes, strict=True)]
             with self._board.seen_with(changes) if changes else nullcontext():
-                margin = MARGIN
-                while True:
-                    outlook = self._outlook(kind, departure, members, inside, landed, changes, margin)
-                    if outlook.complete:
-                        break
-                    margin *= 4
+                outlook = self._outlook(kind, departure, members, inside, unseen)
             yield outlook, len(members) / draws.count
 
     def _outlook(
@@ -59,34 +55,30 @@ class Outlooks:
         departure: Departure | None,
         members: Rows,
         inside: Bools | None,
-        landed: Sequence[tuple[int, Rows]],
-        changes: Sequence[tuple[int, int]],
-        margin: int,
+        unseen: Sequence[tuple[Rows, int]],
     ) -> Outlook:
-        """Of the draws `members`; `inside` (draws,) is their mask, None for all."""
-        engine, draws = self._engine, self._draws
+        """Of the draws `members`; `inside` (draws,) is their mask, None for all. `unseen`: for each landing the node in
+        each draw, and that on which the board counts it."""
+        engine, draws, margin = self._engine, self._draws, MARGIN
         count = engine.feasible_count(kind, departure)
         if not count:
             none = np.full(len(self._name_rank), -np.inf)
             nothing = View(draws=members, scores=none, slots=NOTHING, drawn=NO_SHARES, sample=0, worst=0.0)
             return Outlook(nothing, draws, self._name_rank)
-        scores = engine.scores(kind, departure)
-        sample = engine.sample_size(kind, count)
-        slots, drawn = NOTHING, NO_SHARES
-        worst = searched_down_to(scores, sample, margin)
-        if draws.size:
-            close = (scores >= max(worst - engine.rules(kind).requests.most_gain, LEAST))[draws.node]
-            slots = np.flatnonzero(close if inside is None else close & inside[draws.draw])
-            drawn = engine.with_draws(kind, draws, slots, departure)
-            self._close_unseen(drawn, slots, landed, changes)
-        view = View(draws=members, scores=scores, slots=slots, drawn=drawn, sample=sample, worst=worst)
-        return Outlook(view, draws, self._name_rank)
-
-    def _close_unseen(
-        self, drawn: Floats, slots: Rows, landed: Sequence[tuple[int, Rows]], changes: Sequence[tuple[int, int]]
-    ) -> None:
-        """In a draw that another one stands for, such a pod's node is taken as closed to the next."""
-        node, draw = self._draws.node[slots], self._draws.draw[slots]
-        for (_, winners), (_, counted) in zip(landed, changes, strict=True):
-            own = winners[draw]
-            drawn[(node == own) & (own != counted)] = -np.inf
+        scores, sample = engine.scores(kind, departure), engine.sample_size(kind, count)
+        while True:
+            slots, drawn = NOTHING, NO_SHARES
+            worst = searched_down_to(scores, sample, margin)
+            if draws.size:
+                close = (scores >= max(worst - engine.rules(kind).requests.most_gain, LEAST))[draws.node]
+                slots = np.flatnonzero(close if inside is None else close & inside[draws.draw])
+                drawn = engine.with_draws(kind, draws, slots, departure)
+                node, draw = draws.node[slots], draws.draw[slots]
+                for winners, counted in unseen:
+                    # in a draw that another one stands for, such a pod's node is taken as closed to the next
+                    drawn[(node == winners[draw]) & (winners[draw] != counted)] = -np.inf
+            view = View(draws=members, scores=scores, slots=slots, drawn=drawn, sample=sample, worst=worst)
+            outlook = Outlook(view, draws, self._name_rank)
+            if outlook.complete:
+                return outlook
+            margin *= 4
