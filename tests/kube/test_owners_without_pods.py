@@ -3,7 +3,7 @@
 import msgspec
 
 from rebalancer.kube.snapshot.owners import Workload, with_shared_strings
-from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.cluster.owners import Owner
 from tests.kube.builders import Cluster, a_pod, a_workload, owned_by, read
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
-from rebalancer.model.cluster.snapshot import PENDING
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.scheduler.engine import Engine, Verdict
 from tests.builders import ANode, APod, a_node, a_pod, cluster

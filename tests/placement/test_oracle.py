@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.model.cluster.objects import Taint
-from rebalancer.model.cluster.snapshot import PENDING, RUNNING
+from rebalancer.model.cluster.pods import PENDING, RUNNING
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.scheduler.engine import Departure, Engine
 from tests.builders import ANode, APod, a_node, a_pod, cluster

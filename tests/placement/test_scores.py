@@ -12,7 +12,6 @@ import pytest
 from rebalancer.model.cluster.objects import NodeAffinity, NodeSelectorTerm, PreferredTerm, Requirement, Taint
 from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.scheduler import DEFAULT_WEIGHTS, SchedulerConfig, SchedulerProfile
-from rebalancer.model.cluster.snapshot import PENDING
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.plugins.images import normalised
 from rebalancer.placement.plugins.resources import (

@@ -18,7 +18,7 @@ from rebalancer.model.cluster.objects import (
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pods import PENDING, SUCCEEDED
 from rebalancer.model.cluster.scheduler import DEFAULT_WEIGHTS, FILTERS, SchedulerConfig, SchedulerProfile
-from rebalancer.model.cluster.snapshot import PENDING, SUCCEEDED, ClusterSnapshot, Owner
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.scheduler.engine import Engine
 from rebalancer.planner.advice.advice import (

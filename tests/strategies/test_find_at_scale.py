@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from bench.plan import strategies as bench
 from rebalancer.model.cluster.objects import Taint
-from rebalancer.model.cluster.snapshot import PENDING, RUNNING, SUCCEEDED, PodTemplateTable
+from rebalancer.model.cluster.pod_templates import PodTemplateTable
+from rebalancer.model.cluster.pods import PENDING, RUNNING, SUCCEEDED
 from rebalancer.placement.cluster.board import Board
 from rebalancer.strategies import StrategyView, strategy_for
 from rebalancer.strategies.interface.selection import by_names, by_node, cheapest_first, one_pod

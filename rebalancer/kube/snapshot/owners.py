@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from rebalancer.kube.snapshot.columns import controller_of
 from rebalancer.kube.snapshot.records import Condition, OwnerReference, Wire
-from rebalancer.model.cluster.snapshot import Owner
+from rebalancer.model.cluster.owners import Owner
 
 # The group of each kind that is interpreted; a Job of another group is not Kubernetes' Job.
 KNOWN_GROUPS: Mapping[str, str] = {

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from rebalancer.kube.snapshot.records import Empty, Meta, Wire
+from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.objects import NodeSelector, NodeSelectorTerm, Requirement
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"

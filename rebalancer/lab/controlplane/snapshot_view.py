@@ -16,6 +16,7 @@ from rebalancer.lab.controlplane.owned import controller_of
 from rebalancer.lab.controlplane.pod_templates import template_of
 from rebalancer.lab.objects.disruption import is_ready, is_terminating
 from rebalancer.lab.objects.kinds import Obj
+from rebalancer.model.cluster.nodes import NodeImages, Nodes
 from rebalancer.model.cluster.objects import NodeSelector, PodTemplate, Taint
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pod_templates import PodTemplateTable

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.cluster.match import requirement_matches
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import NodeSelector, NodeSelectorTerm, Requirement
-from rebalancer.model.cluster.snapshot import Nodes
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import Taint
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, Nodes
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
 from rebalancer.placement.cluster.nodes import Bools
 

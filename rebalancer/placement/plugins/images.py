@@ -5,8 +5,8 @@ Source: Kubernetes v1.36, plugins/imagelocality.
 
 import numpy as np
 
+from rebalancer.model.cluster.nodes import NodeImages
 from rebalancer.model.cluster.objects import PodTemplate
-from rebalancer.model.cluster.snapshot import NodeImages
 from rebalancer.placement.cluster.nodes import Floats, Rows
 
 MIB = 1024.0 * 1024.0

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from rebalancer.model.cluster.snapshot import Bools
+from rebalancer.model.cluster.columns import Bools
 from rebalancer.model.decisions.ports import Progress
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.measured.history import Grid

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
+from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.scheduler.engine import Departure, Engine
 
