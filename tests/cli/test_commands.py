@@ -64,7 +64,12 @@ CALLS = {
     "db": ["db", "upgrade"],
     "trigger": ["trigger", "--node", "n1", "--server", "http://127.0.0.1:1"],
 }
-COMMIT = {"rebalancer.bootstrap", "rebalancer.bootstrap.process.build", "rebalancer.bootstrap.process.paths"}
+COMMIT = {
+    "rebalancer.bootstrap",
+    "rebalancer.bootstrap.process",
+    "rebalancer.bootstrap.process.build",
+    "rebalancer.bootstrap.process.paths",
+}
 """What finds the commit that the program was built from."""
 GROUPS = {"advise": "scheduler", "db": "prune", "explain": "pod", "policy": "import"}
 """Group -> one of its commands."""
