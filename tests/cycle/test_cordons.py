@@ -23,18 +23,8 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
 from tests.builders import NOW, ANode, a_node, a_policy
 from tests.evaluation.test_assessments import seen_at
-from tests.stories.scenarios.stage import (
-    START,
-    TURN_SECONDS,
-    a_machine,
-    a_scenario,
-    burner,
-    codes,
-    evicted,
-    ours_on,
-    service,
-    stories_policy,
-)
+from tests.stories.readers import Log, ours_on
+from tests.stories.scenarios.stage import START, TURN_SECONDS, a_scenario, burner, codes, service, stories_policy
 
 MAINTAIN = {"name": "NodeMaintenance", "args": {"nodes": ["old"], "waveLabel": None}}
 DRAIN = {"name": "HighNodeUtilization", "args": {"maxConcurrentNodes": 1, "cordonAfterDrain": "10m"}}
@@ -82,13 +72,11 @@ class Run:
 def runs(tmp_path: Path) -> Iterator[Runs]:
     """`old` is the emptiest of three nodes; the others have room for what is on it."""
     cluster = a_scenario(
-        [a_machine(name) for name in ("old", "a", "b")],
-        [
-            service("web", {"old": 1, "a": 1, "b": 1}),
-            service("api", {"old": 1, "a": 1, "b": 1}),
-            burner("alone", "b", 0.1),
-            service("filler", {"a": 1, "b": 1}, cpu=5.0, cpu_request="7"),
-        ],
+        ("old", "a", "b"),
+        service("web", {"old": 1, "a": 1, "b": 1}),
+        service("api", {"old": 1, "a": 1, "b": 1}),
+        burner("alone", "b", 0.1),
+        service("filler", {"a": 1, "b": 1}, cpu=5.0, cpu_request="7"),
     )
     with Lab.start(cluster, stepped=True, start_time=START) as lab:
         yield Runs(lab, tmp_path)
@@ -108,9 +96,9 @@ def test_a_node_in_maintenance_is_cordoned_before_its_pods_leave_and_stays_so_wh
             report = run.turn()
         assert runs.left_on("old") == 0
         assert report.progress == {"drained": 1, "draining": 0, "pending": 0}
-    log = runs.lab.log.entries()
+    log = Log.of(runs.lab)
     tainted = next(each.at for each in log if each.event == "tainted" and each.key == SOFT_TAINT)
-    assert tainted <= min(each.at for each in evicted(log))
+    assert tainted <= min(each.at for each in log.evicted)
     assert runs.cordoned() == {"old"}
     assert ours_on(runs.lab) == {"old": MAINTENANCE}
 
@@ -167,7 +155,7 @@ def test_a_node_that_people_cordoned_is_emptied_and_neither_marked_nor_uncordone
     with runs.begin(COOL) as run:
         run.turn()
     assert runs.cordoned() == {"old"}
-    assert [each for each in runs.lab.log.entries() if each.key == SOFT_TAINT] == []
+    assert [each for each in Log.of(runs.lab) if each.key == SOFT_TAINT] == []
 
 
 def test_a_node_that_people_uncordon_is_cordoned_again_while_it_is_chosen(runs: Runs) -> None:
@@ -242,7 +230,7 @@ def test_a_drain_that_can_not_be_finished_is_undone(runs: Runs) -> None:
             report = run.turn()
             assert "b" not in report.cordons
         assert "b" not in runs.cordoned()
-    assert "b" not in {each.node for each in evicted(runs.lab.log.entries())}
+    assert "b" not in {each.node for each in Log.of(runs.lab).evicted}
 
 
 def test_a_node_that_can_not_be_emptied_says_why(runs: Runs) -> None:
@@ -261,7 +249,7 @@ def test_a_node_that_may_not_be_cordoned_keeps_all_its_pods(runs: Runs) -> None:
         assert any("none is cordoned" in note for note in report.notes)
         assert codes(report) >= {Reason.NOT_CORDONED}
         runs.lab.faults.clear()
-    assert evicted(runs.lab.log.entries()) == []
+    assert Log.of(runs.lab).evicted == []
 
 
 def test_steering_that_is_switched_off_keeps_nobody_from_draining(runs: Runs) -> None:

@@ -24,7 +24,7 @@ def leaks_that_raise(_: ClusterSnapshot, __: float) -> Sequence[MemoryLeak]:
 
 
 def test_memory_leaks_that_raise_do_not_end_a_cycle(tmp_path: Path) -> None:
-    with Lab.start(a_scenario([a_machine("a")], [service("web", {"a": 1})]), stepped=True, start_time=START) as lab:
+    with Lab.start(a_scenario([a_machine("a")], service("web", {"a": 1})), stepped=True, start_time=START) as lab:
         policy = RebalancerPolicy.model_validate(stories_policy(lab))
         settings = Settings(
             database=f"sqlite:///{tmp_path / 'rebalancer.db'}",

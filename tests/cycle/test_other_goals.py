@@ -23,7 +23,7 @@ from rebalancer.web import Metrics
 from tests.builders import NOW, a_policy
 from tests.evaluation.test_assessments import an_eviction, seen_at
 from tests.store.builders import build_finding
-from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, evicted, service
+from tests.stories.scenarios.stage import a_scenario, a_stage, service
 
 NAN = float("nan")
 FAILS = Breaks(after_seconds=0.0, exit_code=3, restarts=False, nodes=("a",))
@@ -53,7 +53,7 @@ def shown(report: CycleReport, *, all_nodes: bool = False) -> str:
 
 
 def test_a_pod_that_has_failed_is_evicted_without_a_landing_and_is_not_waited_for(tmp_path: Path) -> None:
-    cluster = a_scenario([a_machine("a"), a_machine("b")], [service("web", {"a": 1, "b": 1}, breaks=FAILS)])
+    cluster = a_scenario(("a", "b"), service("web", {"a": 1, "b": 1}, breaks=FAILS))
     strategies = [{"name": "RemoveFailedPods", "args": {"minPodLifetime": "1m"}}]
     # at most one of a service at a time: who still waited for the first would leave the second
     limits = {"service": {"inFlight": 1}}
@@ -61,12 +61,11 @@ def test_a_pod_that_has_failed_is_evicted_without_a_landing_and_is_not_waited_fo
         report = stage.turn()
         (first,) = report.evictions
         assert first.target_nodes == ()
-        assert stage.world.ledger is not None
-        assert list(stage.world.ledger.open_evictions()) == []
+        assert list(stage.ledger.open_evictions()) == []
         assert "none (finished)" in shown(report)
         (eviction,) = encode(cycle_document(report))["evictions"]
         assert (eviction["targetNode"], eviction["targetNodes"]) == (None, [])
-        assert len(evicted(stage.lab.log.entries())) == 1
+        assert len(stage.log.evicted) == 1
         assert [each.strategy for each in (first,)] == ["RemoveFailedPods"]
 
 

@@ -345,11 +345,11 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     folder = tmp_path_factory.mktemp("night")
     database = f"sqlite:///{folder / 'rebalancer.db'}"
     with (
-        a_night(folder, leadTime="15m") as (lab, policy, world, lookout),
-        shown(lab, policy, world, database, lookout) as made,
+        a_night(folder, leadTime="15m") as stage,
+        shown(stage.lab, stage.policy, stage.world, database, stage.lookout) as made,
     ):
-        lookout.records = made.records.forecasts()
-        lookout.look(world.cluster.snapshot())
+        stage.lookout.records = made.records.forecasts()
+        stage.lookout.look(stage.world.cluster.snapshot())
         yield made
 
 

@@ -10,8 +10,8 @@ from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.cluster.steering import MAINTENANCE
 from tests.e2e.servers import DaemonProcess, daemon, evicted, until
 from tests.programs.cli import policy_for
-from tests.stories.readers import GENEROUS, Watch, cordoned, moved_once, pods_by_node
-from tests.stories.scenarios.stage import ours_on
+from tests.stories.readers import Log, Watch, cordoned, ours_on, pods_by_node
+from tests.stories.scenarios.stage import GENEROUS
 
 CHOSEN, SPARE, REPLICAS = 20, 8, 4
 AT_ONCE = 5
@@ -52,7 +52,7 @@ def policy_of(lab: Lab) -> dict[str, Any]:
 
 def ask(running: DaemonProcess) -> None:
     """For a cycle now, instead of waiting for the next."""
-    until(lambda: running.post({"nodes": sorted(ZONES)}, "/api/v1/trigger") in (200, 202), running.tell)
+    until(lambda: running.post({"nodes": sorted(ZONES)}, "/api/v1/trigger") in (200, 202), running.tail)
 
 
 def left(lab: Lab) -> int:
@@ -77,36 +77,36 @@ def test_a_daemon_killed_in_the_middle_of_a_maintenance_is_followed_by_one_that_
         config = lab.write_kubeconfig(tmp_path / "kubeconfig")
         lab.faults.set(eviction_delay_seconds=0.5)  # so that it is killed between a call and its answer
         with daemon(tmp_path, policy_of(lab), config) as first:
-            until(first.leads, first.tell)
+            until(first.leads, first.tail)
             ask(first)
-            until(lambda: len(evicted(lab)) >= BEFORE_THE_KILL, first.tell)
+            until(lambda: len(evicted(lab)) >= BEFORE_THE_KILL, first.tail)
             first.signal(signal.SIGKILL)
             assert first.ended() == -signal.SIGKILL
         lab.faults.clear()
         done = len(evicted(lab))
-        # in the middle of the first wave: cordons are there, and nobody is there to lift them
+        # in the middle of the first wave: cordons are there, and no process lifts them
         assert done < 2 * CHOSEN
         assert left(lab) > CHOSEN - AT_ONCE
         begun = cordoned(lab)
         assert 0 < len(begun) <= AT_ONCE
         let_the_lease_run_out(lab)
         with daemon(tmp_path, policy_of(lab), config) as second:
-            until(second.leads, second.tell)
+            until(second.leads, second.tail)
 
             def finished() -> bool:
                 if left(lab):
                     ask(second)
                 return not left(lab) and cordoned(lab) == set(ZONES)
 
-            until(finished, second.tell, SECONDS_AT_MOST)
+            until(finished, second.tail, SECONDS_AT_MOST)
             second.signal(signal.SIGTERM)
             assert second.ended(30.0) == 0
-        # all are empty and stay cordoned, though nobody is there any more
+        # all are empty and stay cordoned, though no process is there any more
         assert ours_on(lab) == dict.fromkeys(ZONES, MAINTENANCE)
         assert cordoned(lab) == set(ZONES)
-        log = lab.log.entries()
+        log = Log.of(lab)
     assert watch.broken == []
     assert watch.waves == {frozenset(), frozenset({"z0"}), frozenset({"z1"})}
     assert watch.most_in_work == AT_ONCE
     assert len(evicted(lab)) == 2 * CHOSEN
-    assert moved_once(log)
+    assert log.moved_once

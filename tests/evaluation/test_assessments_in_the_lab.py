@@ -13,7 +13,7 @@ from rebalancer.lab import workload
 from rebalancer.model.decisions.eviction import Outcome as Became
 from rebalancer.model.records.effect import EffectRecords, Outcome, Step
 from rebalancer.store import SqlRecords, open_records
-from tests.stories.scenarios.stage import Stage, a_machine, a_scenario, a_stage, burner, moves, service
+from tests.stories.scenarios.stage import Stage, a_scenario, a_stage, burner, service
 
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -21,8 +21,9 @@ HOUR, DAY = 3600.0, 86_400.0
 def three_services() -> Any:
     """On `hot` 13 of 16 cores are used, 3 of them by pods that may go."""
     return a_scenario(
-        [a_machine(name) for name in ("hot", "a", "b")],
-        [burner("burner", "hot", 9.8), *(service(name, {"hot": 1, "a": 1, "b": 1}) for name in ("web", "api", "db"))],
+        ("hot", "a", "b"),
+        burner("burner", "hot", 9.8),
+        *(service(name, {"hot": 1, "a": 1, "b": 1}) for name in ("web", "api", "db")),
     )
 
 
@@ -37,8 +38,7 @@ def evict_some(stage: Stage, effect: EffectRecords) -> list[str]:
 
 def look_again(stage: Stage, effect: EffectRecords) -> AssessmentBatch:
     seen = observe(stage.world, stage.policy, writes=True)
-    ledger = stage.world.ledger
-    assert ledger is not None
+    ledger = stage.ledger
     return run_due_assessments(
         effect,
         seen.snapshot,
@@ -77,10 +77,9 @@ def test_in_the_lab_a_node_cools_and_the_account_closes(
             look_again(stage, effect)
         (made,) = [each for each in effect.assessments(0.0, 2e9) if each.assessed_at is not None]
         after = stage.lab.truth.node_cpu_share()["hot"]
-        assert stage.world.ledger is not None
-        replacements = stage.world.ledger.replacements(0.0)
-        assert replacements == {each.new_uid: "hot" for each in moves(stage.lab.log.entries())}
-        assert stage.world.ledger.replacements(stage.lab.clock.now() + 1) == {}
+        replacements = stage.ledger.replacements(0.0)
+        assert replacements == {each.new_uid: "hot" for each in stage.log.moves}
+        assert stage.ledger.replacements(stage.lab.clock.now() + 1) == {}
     assert made.breakdown is not None
     assert (made.step, made.outcome, made.late) == (Step.SETTLED, Outcome.COOLED, False)
     assert made.before_share == pytest.approx(before, rel=1e-4)

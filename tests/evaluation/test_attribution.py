@@ -24,7 +24,7 @@ from rebalancer.store import open_records
 from tests.builders import NOW
 from tests.evaluation.scenarios import DAY, HOUR, MINUTE, Reads, hot_between, reads_on
 from tests.store.builders import build_eviction
-from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, burner, service
+from tests.stories.scenarios.stage import a_scenario, a_stage, burner, service
 
 # ---- what we had said of them
 
@@ -272,8 +272,9 @@ def test_days_whose_details_are_dropped_are_not_counted_again(open_at: Callable[
 def test_in_the_lab_an_episode_is_what_the_lab_knows_and_what_we_did(tmp_path: Path, runs: bool) -> None:
     """A pod makes a node hot; a quarter of an hour later comes a cycle, which without `runs` only looks."""
     world = a_scenario(
-        [a_machine(name) for name in ("hot", "a", "b")],
-        [burner("quiet", "hot", 1.8), *(service(name, {"hot": 1, "a": 1, "b": 1}) for name in ("web", "api", "db"))],
+        ("hot", "a", "b"),
+        burner("quiet", "hot", 1.8),
+        *(service(name, {"hot": 1, "a": 1, "b": 1}) for name in ("web", "api", "db")),
     )
     standard = {"query": "instance:node_cpu_utilisation:rate5m", "label": "instance", "threshold": 70, "for": "5m"}
     with a_stage(world, tmp_path, effect={"hotNodeSLO": standard, "settlingTime": "10m"}) as stage:

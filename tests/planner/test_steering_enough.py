@@ -12,7 +12,7 @@ from rebalancer.policy.schema.limits import resolve
 from tests.builders import ANode, APod, a_node, a_policy
 from tests.planner.builders.plans import ANY_REPLICAS, codes_of, cold, heavy, hot, single
 from tests.planner.builders.searches import Found, Searched, searched
-from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, burner, service
+from tests.stories.scenarios.stage import a_scenario, a_stage, burner, service
 
 SIZES = range(3, 13)
 LEAVING = Taint(key="DeletionCandidateOfClusterAutoscaler", effect="PreferNoSchedule")
@@ -107,14 +107,12 @@ def lab(tmp_path: Path, *, max_nodes: str, other: str) -> Any:
     pod is on the node `other`: spreading prefers those without one."""
     tmp_path.mkdir()
     cluster = a_scenario(
-        [a_machine(name) for name in ("hot", "warm0", "warm1", "cold", "full")],
-        [
-            burner("burner", "hot", 10.0, cpu_request="12"),
-            *(burner(f"burner{at}", f"warm{at}", 9.5) for at in range(2)),
-            burner("filler", "cold", 1.0, cpu_request="8"),
-            burner("filler-full", "full", 1.0, cpu_request="15200m"),
-            service("web", {"hot": 1, other: 1}, cpu=3.0),
-        ],
+        ("hot", "warm0", "warm1", "cold", "full"),
+        burner("burner", "hot", 10.0, cpu_request="12"),
+        *(burner(f"burner{at}", f"warm{at}", 9.5) for at in range(2)),
+        burner("filler", "cold", 1.0, cpu_request="8"),
+        burner("filler-full", "full", 1.0, cpu_request="15200m"),
+        service("web", {"hot": 1, other: 1}, cpu=3.0),
     )
     return a_stage(cluster, tmp_path, softTaint={"maxNodes": max_nodes, "maxNodesAtLeast": 0})
 
@@ -136,8 +134,9 @@ def test_a_report_says_of_a_node_that_stays_hot_why_and_which_setting_would_help
 
 def test_the_setting_that_would_help_most_is_named_beside_larger_pods_that_none_would_free(tmp_path: Path) -> None:
     cluster = a_scenario(
-        [a_machine(name) for name in ("hot", "cold")],
-        [burner("burner", "hot", 10.0, cpu_request="8"), service("web", {"hot": 1}, cpu=3.0)],
+        ("hot", "cold"),
+        burner("burner", "hot", 10.0, cpu_request="8"),
+        service("web", {"hot": 1}, cpu=3.0),
     )
     with a_stage(cluster, tmp_path) as stage:
         (left,) = stage.turn().remaining

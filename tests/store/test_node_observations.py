@@ -1,4 +1,4 @@
-"""What our cycles said of a node, read back: found, measured, refused, evicted; and what they didn't say."""
+"""What our cycles recorded of a node, read back: found, measured, refused, evicted; and what they left out."""
 
 import math
 from pathlib import Path
@@ -25,8 +25,8 @@ from tests.store.builders import (
     build_report,
 )
 from tests.store.readers import cycle_report, raw_connection
-from tests.store.scenarios.ledger_cluster import OTHER
-from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, burner, service
+from tests.store.scenarios.ledger_cluster import OTHER, a_cycle
+from tests.stories.scenarios.stage import a_scenario, a_stage, burner, service
 
 
 @pytest.fixture
@@ -34,25 +34,12 @@ def effect(records: SqlRecords) -> EffectRecords:
     return records.effect()
 
 
-def a_cycle(records: SqlRecords, cycle: str = "c1", *, at: float = NOW, evictions: Any = (), **fields: Any) -> None:
-    """Begun, carried out and finished."""
-    report = build_report(cycle=cycle, started_at=at, **fields)
-    records.begin(report)
-    for eviction in evictions:
-        outcome, eviction.outcome = eviction.outcome, Outcome.PLANNED
-        eviction.record = records.planned(report, eviction)
-        eviction.outcome = outcome
-        records.outcome(eviction)
-    report.evictions += list(evictions)
-    records.finish(report)
-
-
 def nothing(cycle: str, at: float, **fields: Any) -> NodeObservation:
     given: dict[str, Any] = {"trigger": "manual", "dry_run": False, "finding": None, "share": None, "high": None}
     return NodeObservation(cycle=cycle, at=at, refusals={}, **{**given, **fields})
 
 
-def test_a_cycle_says_what_it_found_measured_refused_and_evicted(records: SqlRecords, effect: EffectRecords) -> None:
+def test_a_cycle_records_what_it_found_measured_refused_and_evicted(records: SqlRecords, effect: EffectRecords) -> None:
     big, small = (
         PodRefusal(node="n1", namespace="shop", name=name, code=code, message=f"why {name}", cpu_millicores=cpu)
         for name, code, cpu in (("big", Reason.LOCAL_VOLUME, 900.0), ("small", Reason.TOO_YOUNG, 100.0))
@@ -97,7 +84,7 @@ def test_a_cycle_says_what_it_found_measured_refused_and_evicted(records: SqlRec
     assert seen["n3"] == [nothing("c1", NOW)]
 
 
-def test_a_cycle_that_said_nothing_of_a_node_is_in_its_list_too(records: SqlRecords, effect: EffectRecords) -> None:
+def test_a_cycle_that_recorded_nothing_of_a_node_is_in_its_list_too(records: SqlRecords, effect: EffectRecords) -> None:
     a_cycle(records, "before", at=NOW - 0.001)
     a_cycle(
         records,
@@ -174,10 +161,10 @@ def test_however_many_nodes_and_cycles_it_is_a_handful_of_statements(
     lines = [build_line(name=f"n{number}", before=0.5, planned=0.5, high=0.8) for number in range(1500)]
     for number in range(20):
         a_cycle(records, f"c{number:02}", at=NOW + number, nodes=lines, refusals=[build_refusal(node="n7")])
-    said: list[str] = []
-    event.listen(engine, "before_cursor_execute", lambda _c, _k, statement, *_: said.append(statement))
+    statements: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda _c, _k, statement, *_: statements.append(statement))
     seen = SqlEffect(engine=engine, cluster=CLUSTER).node_observations([each.name for each in lines], NOW, NOW + 60)
-    assert len([each for each in said if "SELECT" in each]) == 6
+    assert len([each for each in statements if "SELECT" in each]) == 6
     assert len(seen) == 1500
     assert {(each.share, each.high) for some in seen.values() for each in some} == {(0.5, 0.8)}
     assert [len(each.refusals) for each in seen["n7"]] == [1] * 20
@@ -203,8 +190,8 @@ def test_the_examples_that_are_kept_are_those_with_most_cpu(records: SqlRecords)
 
 def test_a_real_cycle_writes_down_what_it_looked_at(tmp_path: Path) -> None:
     """In the lab: all nodes by the timer, and one alone for an alert."""
-    machines = [a_machine("hot"), a_machine("cool")]
-    scenario = a_scenario(machines, [burner("burner", "hot", 10.0), service("web", {"hot": 6, "cool": 1})])
+    machines = ("hot", "cool")
+    scenario = a_scenario(machines, burner("burner", "hot", 10.0), service("web", {"hot": 6, "cool": 1}))
     with a_stage(scenario, tmp_path) as stage:
         stage.lab.clock.sleep(120)
         alone = CycleRequest(trigger=Trigger.ALERT, scopes=frozenset({RequestScope(nodes=frozenset({"cool"}))}))
@@ -242,7 +229,7 @@ def test_a_node_that_is_hot_by_memory_and_cpu_is_found_by_each(records: SqlRecor
     assert (seen.finding, seen.evictions) == ("LowNodeUtilization", 1)
 
 
-def test_who_removes_pods_for_another_reason_has_found_no_hot_node(records: SqlRecords, effect: EffectRecords) -> None:
+def test_a_strategy_with_another_reason_has_found_no_hot_node(records: SqlRecords, effect: EffectRecords) -> None:
     nan = float("nan")
     other = build_finding(strategy="RemoveDuplicates", cpu_share=nan, high=nan, target=nan, goal=Goal.REMOVE)
     evictions = [

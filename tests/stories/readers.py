@@ -1,90 +1,184 @@
-"""Nodes that are emptied, as the lab saw it: cordons and pods at every moment, and services on their way from node to
-node. Nothing here asks the program what it did."""
+"""What happened in a lab, by its own log and objects: moves, taints, cordons, and pods at every moment. Nothing here
+reads what the program reports."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.bootstrap.commands.contexts import acting_context
-from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.bootstrap.wiring.history import history_keepers
-from rebalancer.cycle.context import NullProgress
-from rebalancer.cycle.run import run_cycle
-from rebalancer.cycle.triggers.request import CycleRequest
-from rebalancer.forecasting.loop import ForecastLoop
-from rebalancer.lab import Lab, Scenario
+from rebalancer.lab import Lab
 from rebalancer.lab.log import Entry
 from rebalancer.lab.objects.store import Change
-from rebalancer.model.decisions.plan import CycleReport, Trigger
-from rebalancer.policy import RebalancerPolicy
-from tests.stories.scenarios.stage import Moved, Stage, moves, stories_policy
+from rebalancer.model.cluster.steering import SOFT_TAINT
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 """The taint that comes and goes with a cordon."""
 
-GENEROUS: dict[str, Any] = {
-    "perCycle": 100,
-    "cluster": {"inFlight": 100},
-    "node": {"evictions": [{"max": 100, "per": "10m"}]},
-    "service": {"inFlight": 1},
-    "replacements": {"perNode": 20},
-}
-"""Limits that leave it to budgets, services and waves how fast it goes."""
+# ---- what the log says
 
 
-# ---- a run that looks ahead
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """One eviction, and the pod that took the evicted one's place."""
+
+    at: float
+    service: str
+    uid: str
+    """Of the pod that was evicted."""
+    new_uid: str
+    """Of its replacement; empty while there is none."""
+    source: str
+    target: str
+    """Empty while the replacement waits."""
+    ready_at: float | None
 
 
-@dataclass(slots=True, kw_only=True)
-class ForeseeingStage(Stage):
-    """A stage whose cycles know the forecast, as a daemon's do."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stint:
+    """For how long a node had a taint: our soft one, or that of a cordon."""
 
-    lookout: ForecastLoop
-
-    def cycle(self) -> CycleReport:
-        """What a worker does: a look ahead when it is time for one, then a cycle of everything."""
-        request = CycleRequest(trigger=Trigger.PERIODIC)
-        if self.policy.forecast.mode != "Off" and self.lab.clock.now() >= self.lookout.next_at():
-            ahead = self.lookout.look(self.world.cluster.snapshot()).request()
-            request = request if ahead is None else request.merged(ahead)
-        report = run_cycle(self.world, self.policy, request=request, dry_run=False).report
-        assert report.stopped is None, report.stopped
-        self.reports.append(report)
-        return report
+    node: str
+    value: str
+    start: float
+    end: float | None
+    """None while it is there, or when the node was removed."""
 
 
-@contextmanager
-def a_foreseeing_stage(cluster: Scenario, folder: Path, *, start: float, **sections: Any) -> Iterator[ForeseeingStage]:
-    """A run against this cluster from `start` on, with a real history read over HTTP."""
-    folder.mkdir(exist_ok=True)
-    with Lab.start(cluster, stepped=True, start_time=start) as lab:
-        policy = RebalancerPolicy.model_validate(stories_policy(lab, **sections))
-        settings = Settings(
-            database=f"sqlite:///{folder / 'rebalancer.db'}",
-            history_dir=str(folder / "history"),
-            kubeconfig=str(lab.write_kubeconfig(folder / "config")),
-        )
-        with (
-            acting_context(policy, settings, progress=NullProgress(), clock=lab.clock) as world,
-            history_keepers(policy, settings, progress=NullProgress(), clock=lab.clock) as keepers,
-        ):
-            lookout = ForecastLoop(policy=policy, keepers=keepers, clock=lab.clock, ledger=world.ledger)
-            knowing = replace(
-                world,
-                peaks=lookout.peaks,
-                service_day_profiles=lookout.service_day_profiles,
-                memory_leaks=lookout.memory_leaks,
+def service_of(entry: Entry) -> str:
+    """`cart-7d9f-x2x2x` (a Deployment's) is of `cart`, and so is `cart-0`."""
+    parts = entry.name.split("-")
+    return "-".join(parts[:-1]) if parts[-1].isdigit() and len(parts[-1]) < 3 else "-".join(parts[:-2])
+
+
+class Log(tuple[Entry, ...]):
+    """The entries of a lab's log up to a moment, and what they mean."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, lab: Lab) -> "Log":
+        return cls(lab.log.entries())
+
+    @property
+    def evicted(self) -> list[Entry]:
+        return [each for each in self if each.event == "eviction" and each.code == 201 and not each.dry_run]
+
+    @property
+    def moves(self) -> list[Moved]:
+        """Every eviction with the first new pod of its owner afterwards, oldest first; only for labs in which nothing
+        else makes pods."""
+        uids = {each.uid for each in self.evicted}
+        taken: set[str] = set()
+        found = []
+        for at, leaving in enumerate(self):
+            if leaving.event != "terminating" or leaving.uid not in uids:
+                continue
+            name, new = service_of(leaving), None
+            for each in self[at:]:
+                if each.event == "created" and service_of(each) == name and each.uid not in taken:
+                    new = each.uid
+                    taken.add(new)
+                    break
+            target = next((each.node for each in self[at:] if each.event == "bound" and each.uid == new), "")
+            ready = next((each.at for each in self[at:] if each.event == "ready" and each.uid == new), None)
+            found.append(
+                Moved(
+                    at=leaving.at,
+                    service=name,
+                    uid=leaving.uid,
+                    new_uid=new or "",
+                    source=leaving.node,
+                    target=target,
+                    ready_at=ready,
+                )
             )
-            yield ForeseeingStage(lab=lab, policy=policy, settings=settings, world=knowing, lookout=lookout)
+        assert len(found) == len(uids)
+        return found
+
+    @property
+    def returned(self) -> list[Moved]:
+        return [each for each in self.moves if each.source == each.target]
+
+    @property
+    def to_and_fro(self) -> list[tuple[Moved, Moved]]:
+        """Two moves in a row of the same replica of a service, the second of which undid the first."""
+        moved = self.moves
+        by_uid = {each.uid: each for each in moved}
+        pairs = [(each, by_uid[each.new_uid]) for each in moved if each.new_uid in by_uid]
+        return [(one, two) for one, two in pairs if one.source == two.target != one.target]
+
+    @property
+    def chains(self) -> list[list[Moved]]:
+        """The moves of each replica one after the other: the pod, what came in its place, what came in the place of
+        that."""
+        moved = self.moves
+        after = {each.uid: each for each in moved}
+        firsts = [each for each in moved if each.uid not in {one.new_uid for one in moved}]
+        found = []
+        for first in firsts:
+            chain = [first]
+            while chain[-1].new_uid in after:
+                chain.append(after[chain[-1].new_uid])
+            found.append(chain)
+        return found
+
+    @property
+    def moved_once(self) -> bool:
+        """Whether nothing that came in a moved pod's place was moved again, and nothing came back to where it left."""
+        return all(len(chain) == 1 and chain[0].target not in ("", chain[0].source) for chain in self.chains)
+
+    def most_out_at_once(self, name: str) -> int:
+        """Of a service's pods: how many had to go at the same time, without a replacement that is Ready."""
+        out = most = 0
+        for entry in self:
+            if service_of(entry) == name:
+                out += {"terminating": 1, "ready": -1}.get(entry.event, 0)
+                most = max(most, out)
+        return most
+
+    @property
+    def stints(self) -> list[Stint]:
+        """Every time that a node had our soft taint."""
+        return self._tainted(SOFT_TAINT)
+
+    @property
+    def cordons(self) -> list[Stint]:
+        """Every time that a node was cordoned after the lab's start, by any client."""
+        return self._tainted(UNSCHEDULABLE)
+
+    def _tainted(self, key: str) -> list[Stint]:
+        begun: dict[str, Entry] = {}
+        found = []
+        for each in self:
+            if each.key != key:
+                continue
+            if each.event == "tainted":
+                begun[each.node] = each
+            elif each.node in begun:
+                began = begun.pop(each.node)
+                found.append(Stint(node=each.node, value=began.value, start=began.at, end=each.at))
+        found += [Stint(node=each.node, value=each.value, start=each.at, end=None) for each in begun.values()]
+        return sorted(found, key=lambda each: (each.start, each.node))
+
+    def most_tainted_at_once(self, names: Iterable[str]) -> int:
+        """How many of these nodes had our taint at the same moment, ever."""
+        watched, now, most = set(names), set[str](), 0
+        for each in self:
+            if each.key == SOFT_TAINT and each.node in watched:
+                (now.add if each.event == "tainted" else now.discard)(each.node)
+                most = max(most, len(now))
+        return most
+
+
+def most_in_any_window(times: Iterable[float], seconds: float) -> int:
+    at = sorted(times)
+    return max((sum(start <= one < start + seconds for one in at) for start in at), default=0)
 
 
 # ---- the lab now
 
 
 def cordoned(lab: Lab) -> set[str]:
-    """Nodes that are cordoned, by whomever."""
+    """Nodes that are cordoned, by any client."""
     with lab.cluster.lock:
         return {each["metadata"]["name"] for each in lab.cluster.nodes() if each["spec"].get("unschedulable")}
 
@@ -109,58 +203,23 @@ def annotate(lab: Lab, plural: str, name: str, key: str, value: str | None, *, n
 
     def apply(new: dict[str, Any]) -> None:
         have = {**(new["metadata"].get("annotations") or {}), key: value}
-        new["metadata"]["annotations"] = {each: said for each, said in have.items() if said is not None}
+        new["metadata"]["annotations"] = {each: text for each, text in have.items() if text is not None}
 
     with lab.cluster.lock:
         lab.cluster.store.change(plural, lab.cluster.store.get(plural, namespace, name), apply)
 
 
-# ---- what the log says
+def taints_on(lab: Lab, name: str) -> list[tuple[str, str, str]]:
+    """(key, value, effect) of everything that is on a node now."""
+    with lab.cluster.lock:
+        taints = lab.cluster.store.get("nodes", "", name)["spec"].get("taints") or ()
+    return [(each["key"], each.get("value", ""), each["effect"]) for each in taints]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cordon:
-    """For how long a node was cordoned."""
-
-    node: str
-    start: float
-    end: float | None
-    """None while it is, or when the node was removed."""
-
-
-def cordons(log: Iterable[Entry]) -> list[Cordon]:
-    """Every time that a node was cordoned after the lab's start, by whomever."""
-    begun: dict[str, Entry] = {}
-    found = []
-    for each in log:
-        if each.key != UNSCHEDULABLE:
-            continue
-        if each.event == "tainted":
-            begun[each.node] = each
-        elif each.node in begun:
-            found.append(Cordon(node=each.node, start=begun.pop(each.node).at, end=each.at))
-    found += [Cordon(node=each.node, start=each.at, end=None) for each in begun.values()]
-    return sorted(found, key=lambda each: (each.start, each.node))
-
-
-def chains(log: Iterable[Entry]) -> list[list[Moved]]:
-    """The moves of each replica one after the other: the pod, what came in its place, what came in the place of
-    that."""
-    moved = moves(log)
-    after = {each.uid: each for each in moved}
-    firsts = [each for each in moved if each.uid not in {one.new_uid for one in moved}]
-    found = []
-    for first in firsts:
-        chain = [first]
-        while chain[-1].new_uid in after:
-            chain.append(after[chain[-1].new_uid])
-        found.append(chain)
-    return found
-
-
-def moved_once(log: Iterable[Entry]) -> bool:
-    """Whether nothing that came in a moved pod's place was moved again, and nothing came back to where it left."""
-    return all(len(chain) == 1 and chain[0].target not in ("", chain[0].source) for chain in chains(log))
+def ours_on(lab: Lab) -> dict[str, str]:
+    """Node -> value of our taint that is on it now."""
+    names = [each["metadata"]["name"] for each in lab.cluster.nodes()]
+    return {name: value for name in names for key, value, _ in taints_on(lab, name) if key == SOFT_TAINT}
 
 
 # ---- at every moment

@@ -1,7 +1,6 @@
 """Autoscalers of nodes: removed nodes are counted, nodes emptied in vain are left alone for longer each time, and soft
 taints, which karpenter doesn't tolerate, are there only for a short time."""
 
-from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,33 +9,16 @@ import pytest
 
 from rebalancer.lab import Lab
 from rebalancer.lab.controlplane.owned import terminate
-from rebalancer.lab.log import Entry
 from rebalancer.model.decisions.drains import DrainedNode, in_vain_in_a_row
 from rebalancer.model.notation.quantity import parse_quantity
 from rebalancer.model.reason import Reason
-from tests.stories.readers import cordoned, cordons, moved_once, pods_by_node
-from tests.stories.scenarios.stage import (
-    Stage,
-    a_machine,
-    a_scenario,
-    a_stage,
-    burner,
-    evicted,
-    ours_on,
-    service,
-    stints,
-)
+from tests.stories.readers import Log, cordoned, ours_on, pods_by_node
+from tests.stories.scenarios.stage import NO_COOLDOWNS, Stage, a_scenario, a_stage, burner, service
 from tests.stories.test_draining_nodes import HOLD, an_old_machine, drains
 
 HOUR = 3600.0
-NO_COOLDOWN_BUT_THE_BACKOFF = {
-    "node": "0s",
-    "service": "0s",
-    "serviceNode": "0s",
-    "poolAfterScaleUp": "0s",
-    "backoff": {"initial": "1h", "factor": 2, "max": "7d"},
-}
-SAFETY = {"safety": {"cooldowns": NO_COOLDOWN_BUT_THE_BACKOFF}}
+BACKOFF = {"initial": "1h", "factor": 2, "max": "7d"}
+SAFETY = {"safety": {"cooldowns": {**NO_COOLDOWNS, "backoff": BACKOFF}}}
 
 
 def remembered(stage: Stage) -> list[DrainedNode]:
@@ -48,9 +30,8 @@ def remembered(stage: Stage) -> list[DrainedNode]:
 
 def test_nodes_that_the_autoscaler_removes_are_counted_and_nothing_fights(tmp_path: Path) -> None:
     with a_stage(an_old_machine(remove_empty_after_seconds=400.0), tmp_path, **drains(), **SAFETY) as stage:
-        for _ in range(20):
-            stage.turn()
-        log = stage.lab.log.entries()
+        stage.turns(20)
+        log = stage.log
         (drain,) = remembered(stage)
         assert set(pods_by_node(stage.lab)) == {"a", "b"}
         assert cordoned(stage.lab) == set()
@@ -59,8 +40,8 @@ def test_nodes_that_the_autoscaler_removes_are_counted_and_nothing_fights(tmp_pa
     assert drain.removed_at is not None
     assert drain.removed_at == pytest.approx(removed.at, abs=130.0)
     # no pod moved twice, and the node was cordoned once
-    assert moved_once(log)
-    assert len(cordons(log)) == 1
+    assert log.moved_once
+    assert len(log.cordons) == 1
 
 
 def refill(lab: Lab, node: str) -> None:
@@ -79,19 +60,19 @@ def live(stage: Stage, hours: float) -> None:
         refill(stage.lab, "old")
 
 
-def begun(log: Iterable[Entry]) -> list[float]:
+def begun(log: Log) -> list[float]:
     """Times at which the drains of `old` began."""
-    return [each.start for each in cordons(list(log)) if each.node == "old"]
+    return [each.start for each in log.cordons if each.node == "old"]
 
 
 def test_a_node_that_nothing_removes_is_drained_after_longer_and_longer_times(tmp_path: Path) -> None:
     with a_stage(an_old_machine(), tmp_path, **drains(), **SAFETY) as stage:
         live(stage, 6.0)
-        first = begun(stage.lab.log.entries())
-        told = [each for each in stage.reports[-1].refusals if each.code is Reason.EMPTIED_IN_VAIN]
-        assert {each.node for each in told} == {"old"}
-        assert "in a row, next at " in told[0].message
-        count, evictions = len(first), len(evicted(stage.lab.log.entries()))
+        first = begun(stage.log)
+        refusals = [each for each in stage.reports[-1].refusals if each.code is Reason.EMPTIED_IN_VAIN]
+        assert {each.node for each in refusals} == {"old"}
+        assert "in a row, next at " in refusals[0].message
+        count, evictions = len(first), len(stage.log.evicted)
         assert all(each.in_vain_at is not None for each in remembered(stage))
         assert len(remembered(stage)) == count
     # each time the hold has to pass, then one hour, two hours, four hours
@@ -150,15 +131,13 @@ def test_soft_taints_keep_karpenter_from_consolidating_only_while_a_node_is_reli
     """`spare` could be removed: its pods fit on `warm-1` and `warm-2`. These get a soft taint, for they are empty by
     requests and warm in fact, and kube-scheduler would put there what leaves `hot`."""
     cluster = a_scenario(
-        [a_machine(name) for name in ("hot", "warm-1", "warm-2", "cool", "spare")],
-        [
-            burner("burner", "hot", 9.0, cpu_request="8"),
-            service("web", {"hot": 3, "cool": 1}, cpu=1.5, cpu_request="1500m"),
-            burner("warmth-1", "warm-1", 9.5, cpu_request="100m"),
-            burner("warmth-2", "warm-2", 9.5, cpu_request="100m"),
-            burner("filler", "cool", 1.0, cpu_request="7"),
-            service("light", {"spare": 2}, cpu=3.9, cpu_request="7500m"),
-        ],
+        ("hot", "warm-1", "warm-2", "cool", "spare"),
+        burner("burner", "hot", 9.0, cpu_request="8"),
+        service("web", {"hot": 3, "cool": 1}, cpu=1.5, cpu_request="1500m"),
+        burner("warmth-1", "warm-1", 9.5, cpu_request="100m"),
+        burner("warmth-2", "warm-2", 9.5, cpu_request="100m"),
+        burner("filler", "cool", 1.0, cpu_request="7"),
+        service("light", {"spare": 2}, cpu=3.9, cpu_request="7500m"),
     )
     lost = free = 0
     with a_stage(cluster, tmp_path) as stage:
@@ -166,9 +145,9 @@ def test_soft_taints_keep_karpenter_from_consolidating_only_while_a_node_is_reli
             stage.turn(30.0)
             free += len(karpenter_removes(stage.lab, taints=False))
             lost += len(karpenter_removes(stage.lab, taints=False) - karpenter_removes(stage.lab, taints=True))
-        log = stage.lab.log.entries()
-    assert evicted(log)
-    tainted = [each for each in stints(log) if each.node.startswith("warm")]
+        log = stage.log
+    assert log.evicted
+    tainted = [each for each in log.stints if each.node.startswith("warm")]
     assert {each.node for each in tainted} == {"warm-1", "warm-2"}
     # until the replacement has landed, a cycle later; of an hour karpenter loses less than a hundredth
     assert all(each.end is not None and each.end - each.start <= 60.0 for each in tainted)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.day.account import Budgets, account, service_of
+from bench.day.account import Budgets, Day, account, service_of
 from bench.day.bench import Output, codes, figures, options
 from bench.day.cluster import SMALL, make
 from bench.day.run import MIDNIGHT, Course, live, policy_of
@@ -80,13 +80,18 @@ def a_pair(name: str = "web", **fields: object) -> Scenario:
     return Scenario(nodes=(node("hot", overhead_cores=0.0), node("cool", overhead_cores=0.0)), workloads=(web,))
 
 
-def test_a_budget_is_broken_by_an_eviction_that_takes_it_under_its_floor() -> None:
+def day_with_evictions(count: int) -> Day:
+    """So many pods of a service leave at the same time; its budget allows one."""
     with Lab.start(a_pair(pdb=PdbSpec(max_unavailable=1)), stepped=True, start_time=MIDNIGHT) as lab:
         budgets, policy = Budgets(lab), policy_of(lab.prometheus_url)
         lab.clock.sleep(60.0)
-        _evict_by_force(lab, 2)
+        _evict_by_force(lab, count)
         lab.clock.sleep(300.0)
-        day = account(lab, budgets, policy, start=MIDNIGHT, end=lab.clock.now(), high=0.75)
+        return account(lab, budgets, policy, start=MIDNIGHT, end=lab.clock.now(), high=0.75)
+
+
+def test_a_budget_is_broken_by_an_eviction_that_takes_it_under_its_floor() -> None:
+    day = day_with_evictions(2)
     assert day.broken_budgets == (("shop", "web"),)
     assert day.low_budget_minutes > 0
     assert day.over_limit == (("shop", "web"),)  # a quarter of six, rounded down, is one
@@ -94,12 +99,7 @@ def test_a_budget_is_broken_by_an_eviction_that_takes_it_under_its_floor() -> No
 
 
 def test_one_eviction_within_budget_and_limit_is_neither() -> None:
-    with Lab.start(a_pair(pdb=PdbSpec(max_unavailable=1)), stepped=True, start_time=MIDNIGHT) as lab:
-        budgets, policy = Budgets(lab), policy_of(lab.prometheus_url)
-        lab.clock.sleep(60.0)
-        _evict_by_force(lab, 1)
-        lab.clock.sleep(300.0)
-        day = account(lab, budgets, policy, start=MIDNIGHT, end=lab.clock.now(), high=0.75)
+    day = day_with_evictions(1)
     assert day.broken_budgets == day.over_limit == ()
     assert day.evictions == 1
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.decisions.ports import Evictor
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.reason import Reason, Refusal
-from tests.stories.scenarios.stage import TURN_SECONDS, Stage, a_machine, a_scenario, a_stage, burner, evicted, service
+from tests.stories.scenarios.stage import TURN_SECONDS, Stage, a_machine, a_scenario, a_stage, burner, service
 
 WAIT_SECONDS = 30.0
 """For what comes at once; no test measures it."""
@@ -38,10 +38,8 @@ def hot_nodes(count: int, services: Callable[[int], str] = "s{:02}".format, **fi
         place.setdefault(services(at), {})[name] = 2
     return a_scenario(
         [*map(a_machine, names), *(a_machine(f"cool-{at:02}") for at in range(count // 2 + 1))],
-        [
-            *(burner(f"burner-{name}", name, 7.5) for name in names),
-            *(service(name, on, cpu=2.5, **fields) for name, on in place.items()),
-        ],
+        *(burner(f"burner-{name}", name, 7.5) for name in names),
+        *(service(name, on, cpu=2.5, **fields) for name, on in place.items()),
     )
 
 
@@ -78,26 +76,32 @@ class Watched:
         return max(map(len, self.together))
 
 
-@contextmanager
-def watched(
-    cluster: Scenario, folder: Path, monkeypatch: pytest.MonkeyPatch, limits: Mapping[str, Any] = WIDE
-) -> Iterator[tuple[Stage, Watched]]:
-    with a_stage(cluster, folder, limits=limits) as stage:
-        calls = Watched(stage.world.evictor)
-        take = EvictionCalls.take
+WatchedStage = Callable[..., AbstractContextManager[tuple[Stage, Watched]]]
+"""Of a cluster, and of limits in place of `WIDE`."""
 
-        def taken(self: EvictionCalls, *, wait: bool) -> Any:
-            if wait:
-                calls.waited_for.set()
-            try:
-                return take(self, wait=wait)
-            finally:
-                calls.waited_for.clear()
 
-        monkeypatch.setattr(EvictionCalls, "take", taken)
-        stage.world = replace(stage.world, evictor=calls, max_calls=MAX_CALLS)
-        stage.lab.clock.sleep(TURN_SECONDS)
-        yield stage, calls
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WatchedStage:
+    @contextmanager
+    def begin(cluster: Scenario, limits: Mapping[str, Any] = WIDE) -> Iterator[tuple[Stage, Watched]]:
+        with a_stage(cluster, tmp_path, limits=limits) as stage:
+            calls = Watched(stage.world.evictor)
+            take = EvictionCalls.take
+
+            def taken(self: EvictionCalls, *, wait: bool) -> Any:
+                if wait:
+                    calls.waited_for.set()
+                try:
+                    return take(self, wait=wait)
+                finally:
+                    calls.waited_for.clear()
+
+            monkeypatch.setattr(EvictionCalls, "take", taken)
+            stage.world = replace(stage.world, evictor=calls, max_calls=MAX_CALLS)
+            stage.lab.clock.sleep(TURN_SECONDS)
+            yield stage, calls
+
+    return begin
 
 
 def pods(moves: Any) -> list[tuple[str, str]]:
@@ -110,15 +114,12 @@ def refused(code: Reason = Reason.SERVER_WEBHOOK, wait: float | None = None) -> 
 
 def ledger_agrees(stage: Stage) -> None:
     """What the ledger counts is what happened."""
-    assert stage.world.ledger is not None
-    counted = sorted(each.uid for each in stage.world.ledger.open_evictions())
-    assert counted == sorted(each.uid for each in evicted(stage.lab.log.entries()))
+    counted = sorted(each.uid for each in stage.ledger.open_evictions())
+    assert counted == sorted(each.uid for each in stage.log.evicted)
 
 
-def test_evictions_of_several_services_are_in_flight_together_as_planned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with watched(hot_nodes(20), tmp_path, monkeypatch) as (stage, calls):
+def test_evictions_of_several_services_are_in_flight_together_as_planned(watched: WatchedStage) -> None:
+    with watched(hot_nodes(20)) as (stage, calls):
         plan = run_cycle(stage.world, stage.policy, dry_run=True).report
         assert calls.begun == []
         report = stage.cycle()
@@ -136,7 +137,7 @@ def test_evictions_of_several_services_are_in_flight_together_as_planned(
 
 @pytest.mark.parametrize("shared", ["service", "budget"])
 def test_two_evictions_of_a_service_or_a_budget_are_never_in_flight_together(
-    shared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watched: WatchedStage, shared: str
 ) -> None:
     if shared == "service":
         cluster = hot_nodes(12, lambda at: f"s{at % 3}")
@@ -144,10 +145,9 @@ def test_two_evictions_of_a_service_or_a_budget_are_never_in_flight_together(
         cluster = hot_nodes(12, labels={"tier": "web"})
         first, *others = cluster.workloads[12:]
         pdb = {"max_unavailable": 100, "name": "all", "selector": {"tier": "web"}}
-        cluster = hot_nodes(12, labels={"tier": "web"})
-        services = [service(first.name, first.place, cpu=2.5, labels={"tier": "web"}, pdb=pdb), *others]
-        cluster = replace_workloads(cluster, (*cluster.workloads[:12], *services))
-    with watched(cluster, tmp_path, monkeypatch) as (stage, calls):
+        budgeted = service(first.name, first.place, cpu=2.5, labels={"tier": "web"}, pdb=pdb)
+        cluster = a_scenario(cluster.nodes, *cluster.workloads[:12], budgeted, *others)
+    with watched(cluster) as (stage, calls):
         report = stage.cycle()
         assert len(report.evictions) == 12
         for running in calls.together:
@@ -157,21 +157,15 @@ def test_two_evictions_of_a_service_or_a_budget_are_never_in_flight_together(
         assert 1 < calls.most <= 3 if shared == "service" else calls.most == 1
 
 
-def replace_workloads(cluster: Scenario, workloads: tuple[Any, ...]) -> Scenario:
-    return a_scenario(cluster.nodes, workloads)
-
-
-def test_two_evictions_of_a_node_are_never_in_flight_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_evictions_of_a_node_are_never_in_flight_together(watched: WatchedStage) -> None:
     names = [f"hot-{at}" for at in range(4)]
     cluster = a_scenario(
         [*map(a_machine, names), *(a_machine(f"cool-{at}") for at in range(4))],
-        [
-            *(burner(f"burner-{name}", name, 7.0) for name in names),
-            *(service(f"{part}-{name}", {name: 2}, cpu=1.5) for name in names for part in "ab"),
-        ],
+        *(burner(f"burner-{name}", name, 7.0) for name in names),
+        *(service(f"{part}-{name}", {name: 2}, cpu=1.5) for name in names for part in "ab"),
     )
     limits = {**WIDE, "node": {"evictions": [{"max": 10, "per": "1h"}], "inFlight": 10}}
-    with watched(cluster, tmp_path, monkeypatch, limits) as (stage, calls):
+    with watched(cluster, limits) as (stage, calls):
         report = stage.cycle()
         assert len(report.evictions) == 8
         assert calls.most > 1
@@ -180,8 +174,8 @@ def test_two_evictions_of_a_node_are_never_in_flight_together(tmp_path: Path, mo
             assert len(nodes) == len(set(nodes))
 
 
-def test_a_limit_of_replacements_in_flight_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with watched(hot_nodes(12), tmp_path, monkeypatch, {**WIDE, "cluster": {"inFlight": 3}}) as (stage, calls):
+def test_a_limit_of_replacements_in_flight_holds(watched: WatchedStage) -> None:
+    with watched(hot_nodes(12), {**WIDE, "cluster": {"inFlight": 3}}) as (stage, calls):
         stage.policy = stage.policy.model_copy(
             update={"planner": stage.policy.planner.model_copy(update={"patience": 0.0})}
         )
@@ -190,10 +184,8 @@ def test_a_limit_of_replacements_in_flight_holds(tmp_path: Path, monkeypatch: py
         ledger_agrees(stage)
 
 
-def test_retry_after_stops_new_calls_until_it_ends_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):
+def test_retry_after_stops_new_calls_until_it_ends_and_nothing_else(watched: WatchedStage) -> None:
+    with watched(hot_nodes(16)) as (stage, calls):
         begun_at: list[float] = []
         throttled: list[Eviction] = []
 
@@ -222,8 +214,8 @@ def test_retry_after_stops_new_calls_until_it_ends_and_nothing_else(
         ledger_agrees(stage)
 
 
-def test_a_server_that_goes_on_throttling_ends_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with watched(hot_nodes(4), tmp_path, monkeypatch) as (stage, calls):
+def test_a_server_that_goes_on_throttling_ends_the_plan(watched: WatchedStage) -> None:
+    with watched(hot_nodes(4)) as (stage, calls):
         calls.answers = lambda _: refused(Reason.SERVER_THROTTLED, wait=1.0)
         report = stage.cycle()
         assert report.interrupted is not None
@@ -233,10 +225,8 @@ def test_a_server_that_goes_on_throttling_ends_the_plan(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("at", [3, 6, 9, 12])
-def test_a_refusal_is_undone_although_later_moves_are_under_way(
-    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with watched(hot_nodes(12), tmp_path, monkeypatch) as (stage, calls):
+def test_a_refusal_is_undone_although_later_moves_are_under_way(watched: WatchedStage, at: int) -> None:
+    with watched(hot_nodes(12)) as (stage, calls):
         lost: list[Eviction] = []
 
         def answers(eviction: Eviction) -> Answer | None:
@@ -262,22 +252,16 @@ def test_a_refusal_is_undone_although_later_moves_are_under_way(
         assert (line.cpu_planned < line.cpu_before - 0.1) == relieved
 
 
-def test_a_refused_move_makes_room_for_the_next_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_move_makes_room_for_the_next_best(watched: WatchedStage) -> None:
     """Its limit is free again, and its node's other service takes its turn."""
     names = [f"hot-{at}" for at in range(6)]
     cluster = a_scenario(
         [*map(a_machine, names), *(a_machine(f"cool-{at}") for at in range(4))],
-        [
-            *(burner(f"burner-{name}", name, 7.3) for name in names),
-            *(
-                service(f"{part}-{name}", {name: 2}, cpu=cpu)
-                for name in names
-                for part, cpu in (("a", 2.4), ("b", 0.2))
-            ),
-            service("spare", {"hot-5": 2}, cpu=2.5),
-        ],
+        *(burner(f"burner-{name}", name, 7.3) for name in names),
+        *(service(f"{part}-{name}", {name: 2}, cpu=cpu) for name in names for part, cpu in (("a", 2.4), ("b", 0.2))),
+        service("spare", {"hot-5": 2}, cpu=2.5),
     )
-    with watched(cluster, tmp_path, monkeypatch) as (stage, calls):
+    with watched(cluster) as (stage, calls):
         calls.answers = lambda each: refused() if each.service.name.startswith("spare") else None
         report = stage.cycle()
         gone = [each for each in report.evictions if each.outcome is Outcome.EVICTED]
@@ -286,10 +270,11 @@ def test_a_refused_move_makes_room_for_the_next_best(tmp_path: Path, monkeypatch
         ledger_agrees(stage)
 
 
-def test_an_error_in_the_middle_leaves_no_call_unrecorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):
-        ledger = stage.world.ledger
-        assert ledger is not None
+def test_an_error_in_the_middle_leaves_no_call_unrecorded(
+    watched: WatchedStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watched(hot_nodes(16)) as (stage, calls):
+        ledger = stage.ledger
         reserve, reserved = ledger.reserve_all, list[Eviction]()
 
         def fails(report: CycleReport, evictions: Any, **given: Any) -> Any:
@@ -312,10 +297,8 @@ def test_an_error_in_the_middle_leaves_no_call_unrecorded(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("why", ["stopping", "lease"])
-def test_no_call_starts_once_the_process_stops_or_the_lease_is_lost(
-    why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):
+def test_no_call_starts_once_the_process_stops_or_the_lease_is_lost(watched: WatchedStage, why: str) -> None:
+    with watched(hot_nodes(16)) as (stage, calls):
         ended = threading.Event()
 
         def answers(_: Eviction) -> Answer | None:
@@ -351,27 +334,23 @@ class Ending:
         return not self.ended.is_set() and self.lease.holds(margin_seconds)
 
 
-def test_an_answer_that_is_lost_is_followed_by_one_call_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):
+def test_an_answer_that_is_lost_is_followed_by_one_call_at_a_time(watched: WatchedStage) -> None:
+    with watched(hot_nodes(16)) as (stage, calls):
         unknown = Answer(outcome=Outcome.UNKNOWN, refusal=Refusal.of(Reason.SERVER_UNKNOWN))
         calls.answers = lambda _: unknown if len(calls.begun) >= 5 else None
         report = stage.cycle()
         assert len(report.evictions) == 16
         assert calls.most <= 5
         assert [len(each) for each in calls.together[-6:]] == [1] * 6
-        assert stage.world.ledger is not None
         # unknown stays counted
-        assert len(stage.world.ledger.open_evictions()) == 16
+        assert len(stage.ledger.open_evictions()) == 16
 
 
 def test_moves_are_reserved_together_and_one_that_the_ledger_denies_takes_nothing_from_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watched: WatchedStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with watched(hot_nodes(16), tmp_path, monkeypatch) as (stage, calls):
-        ledger = stage.world.ledger
-        assert ledger is not None
+    with watched(hot_nodes(16)) as (stage, calls):
+        ledger = stage.ledger
         reserve, batches, denied = ledger.reserve_all, list[int](), list[Eviction]()
 
         def denies(report: CycleReport, evictions: Any, **given: Any) -> Any:

@@ -7,34 +7,21 @@ import pytest
 
 from rebalancer.lab import Scenario
 from rebalancer.model.cluster.steering import DRAINING
-from tests.stories.readers import (
-    GENEROUS,
-    Cordon,
-    ForeseeingStage,
-    a_foreseeing_stage,
-    annotate,
-    chains,
-    cordoned,
-    cordons,
-    empty_nodes,
-    moved_once,
-    pods_by_node,
-)
+from tests.stories.readers import annotate, cordoned, empty_nodes, ours_on, pods_by_node
 from tests.stories.scenarios.stage import (
+    GENEROUS,
     START,
     TURN_SECONDS,
+    ForeseeingStage,
     Stage,
+    a_foreseeing_stage,
     a_machine,
     a_scenario,
     a_stage,
     burner,
     codes,
-    evicted,
     messages,
-    moves,
-    ours_on,
     service,
-    stints,
 )
 
 CALM_CYCLES = 50
@@ -75,7 +62,7 @@ def a_quiet_night() -> Scenario:
     names = [f"node-{number}" for number in range(1, 9)]
     webs = [service(f"web-{at}", {name: 3, names[(at + 1) % 6]: 1}, cpu=MORNING) for at, name in enumerate(names[:6])]
     steady = service("base", {"node-7": 4, "node-8": 4}, cpu=1.0)
-    return a_scenario([a_machine(name, overhead_cores=0.3) for name in names], [*webs, steady], anchor_hour=0.0)
+    return a_scenario([a_machine(name, overhead_cores=0.3) for name in names], *webs, steady, anchor_hour=0.0)
 
 
 def live_until(stage: ForeseeingStage, hour: float) -> None:
@@ -101,24 +88,23 @@ def test_what_is_freed_at_night_is_not_missed_in_the_morning(tmp_path: Path) -> 
     with the_night(tmp_path, "Act") as stage:
         live_until(stage, 11.0)
         assert highest(stage) <= TARGET - RESERVE + 0.005
-        for _ in range(CALM_CYCLES):
-            stage.turn(LOOK_SECONDS)
-        log = stage.lab.log.entries()
+        stage.turns(CALM_CYCLES, LOOK_SECONDS)
+        log = stage.log
         freed = empty_nodes(stage.lab)
         assert len(freed) >= 2
         assert highest(stage) <= TARGET - RESERVE + 0.005
         # nothing went to and fro: no pod moved twice, no node was begun twice, and none is kept when its time is over
-        assert moved_once(log)
-        gone = cordons(log)
+        assert log.moved_once
+        gone = log.cordons
         assert {each.node for each in gone} == freed
         assert len(gone) == len(freed)
         assert cordoned(stage.lab) == set()
         assert ours_on(stage.lab) == {}
         for each in gone:
             assert each.end is not None
-            last = max(one.at for one in evicted(log) if one.node == each.node)
+            last = max(one.at for one in log.evicted if one.node == each.node)
             assert NIGHT_HOLD <= each.end - last <= NIGHT_HOLD + LOOK_SECONDS
-            assert each.start <= min(one.at for one in evicted(log) if one.node == each.node)
+            assert each.start <= min(one.at for one in log.evicted if one.node == each.node)
 
 
 def test_without_a_forecast_the_same_night_makes_a_hot_morning(tmp_path: Path) -> None:
@@ -135,13 +121,11 @@ def test_without_a_forecast_the_same_night_makes_a_hot_morning(tmp_path: Path) -
 def an_old_machine(*more: Any, **scenario: Any) -> Scenario:
     """`old` is low, the others are not; what is on it has room there."""
     return a_scenario(
-        [a_machine(name) for name in ("old", "a", "b")],
-        [
-            service("web", {"old": 2, "a": 1, "b": 1}),
-            service("api", {"old": 1, "a": 1}),
-            service("filler", {"a": 2, "b": 2}, cpu=2.5, cpu_request="3"),
-            *more,
-        ],
+        ("old", "a", "b"),
+        service("web", {"old": 2, "a": 1, "b": 1}),
+        service("api", {"old": 1, "a": 1}),
+        service("filler", {"a": 2, "b": 2}, cpu=2.5, cpu_request="3"),
+        *more,
         **scenario,
     )
 
@@ -166,9 +150,9 @@ def test_a_node_that_can_not_be_emptied_keeps_all_its_pods_and_is_never_cordoned
             stage.turn()
             assert pods_by_node(stage.lab)["old"] == before
         assert any(why in each for each in messages(stage.reports[-1], "web-")), messages(stage.reports[-1], "web-")
-        log = stage.lab.log.entries()
-    assert cordons(log) == []
-    assert evicted(log) == []
+        log = stage.log
+    assert log.cordons == []
+    assert log.evicted == []
 
 
 # ---- an emptied node
@@ -176,34 +160,32 @@ def test_a_node_that_can_not_be_emptied_keeps_all_its_pods_and_is_never_cordoned
 
 def test_an_emptied_node_is_cordoned_until_its_time_is_over_and_stays_empty(tmp_path: Path) -> None:
     with a_stage(an_old_machine(), tmp_path, **drains()) as stage:
-        for _ in range(CALM_CYCLES):
-            stage.turn()
-        log = stage.lab.log.entries()
+        stage.turns(CALM_CYCLES)
+        log = stage.log
         assert empty_nodes(stage.lab) == {"old"}
         assert cordoned(stage.lab) == set()
         assert stage.lab.truth.hot(TARGET) == {}
-    (only,) = cordons(log)
-    last = max(each.at for each in evicted(log))
+    (only,) = log.cordons
+    last = max(each.at for each in log.evicted)
     assert only.node == "old"
     assert only.end is not None
-    assert only.start <= min(each.at for each in evicted(log))
+    assert only.start <= min(each.at for each in log.evicted)
     assert HOLD <= only.end - last <= HOLD + TURN_SECONDS
-    assert moved_once(log)
+    assert log.moved_once
 
 
 def test_an_emptied_node_is_cordoned_when_the_autoscaler_removes_it(tmp_path: Path) -> None:
     with a_stage(an_old_machine(remove_empty_after_seconds=400.0), tmp_path, **drains()) as stage:
-        for _ in range(10):
-            stage.turn()
-        log = stage.lab.log.entries()
+        stage.turns(10)
+        log = stage.log
         assert set(pods_by_node(stage.lab)) == {"a", "b"}
         assert cordoned(stage.lab) == set()
     (removed,) = [each for each in log if each.event == "removed"]
-    (only,) = cordons(log)
-    # nobody uncordoned it before it was gone
-    assert only == Cordon(node="old", start=only.start, end=None)
+    (only,) = log.cordons
+    # it was not uncordoned before it was gone
+    assert (only.node, only.end) == ("old", None)
     assert only.start < removed.at
-    assert moved_once(log)
+    assert log.moved_once
 
 
 # ---- on the way
@@ -214,7 +196,7 @@ def test_a_pod_that_becomes_protected_on_the_way_ends_the_drain_and_the_rest_sta
     with a_stage(an_old_machine(), tmp_path, **one_at_a_time()) as stage:
         stage.turn()
         assert cordoned(stage.lab) == {"old"}
-        assert len(evicted(stage.lab.log.entries())) == 1
+        assert len(stage.log.evicted) == 1
         stage.lab.clock.sleep(TURN_SECONDS / 2)
         rest = pods_by_node(stage.lab)["old"]
         name = stage.lab.cluster.pods(node="old")[0]["metadata"]["name"]
@@ -226,12 +208,11 @@ def test_a_pod_that_becomes_protected_on_the_way_ends_the_drain_and_the_rest_sta
             assert pods_by_node(stage.lab)["old"] == rest
         # nothing is in the way any more: it is begun again
         annotate(stage.lab, "pods", name, veto, None, namespace="shop")
-        for _ in range(4):
-            stage.turn()
+        stage.turns(4)
         assert empty_nodes(stage.lab) == {"old"}
-        log = stage.lab.log.entries()
-    assert len(cordons(log)) == 2
-    assert moved_once(log)
+        log = stage.log
+    assert len(log.cordons) == 2
+    assert log.moved_once
 
 
 MAX_AGE = 240.0
@@ -240,26 +221,23 @@ MAX_AGE = 240.0
 def test_a_drain_that_takes_longer_than_a_soft_taint_may_last_is_not_begun_twice(tmp_path: Path) -> None:
     """`low` would take what leaves `old`, so it is soft_tainted away from; by and by that taint is too old."""
     cluster = a_scenario(
-        [a_machine(name) for name in ("low", "old", "a", "b")],
-        [
-            service("web", {"old": 6, "a": 1}, cpu=0.3),
-            service("filler", {"a": 2, "b": 2}, cpu=3.5, cpu_request="3"),
-            burner("alone", "low", 2.5, cpu_request="100m"),
-        ],
+        ("low", "old", "a", "b"),
+        service("web", {"old": 6, "a": 1}, cpu=0.3),
+        service("filler", {"a": 2, "b": 2}, cpu=3.5, cpu_request="3"),
+        burner("alone", "low", 2.5, cpu_request="100m"),
     )
     steering = {"maxNodes": 2, "maxAge": f"{MAX_AGE:g}s"}
     with a_stage(cluster, tmp_path, **{**one_at_a_time(), "softTaint": steering}) as stage:
-        for _ in range(12):
-            stage.turn()
-        log = stage.lab.log.entries()
+        stage.turns(12)
+        log = stage.log
         assert pods_by_node(stage.lab)["old"] == set()
-    soft = [each for each in stints(log) if each.value != DRAINING]
+    soft = [each for each in log.stints if each.value != DRAINING]
     assert {each.node for each in soft} == {"low"}
     assert len(soft) > 1
     assert all(each.end is not None and each.end - each.start <= MAX_AGE + TURN_SECONDS for each in soft)
-    assert [each.node for each in cordons(log)] == ["old"]
-    assert len(evicted(log)) == 6
-    assert moved_once(log)
+    assert [each.node for each in log.cordons] == ["old"]
+    assert len(log.evicted) == 6
+    assert log.moved_once
 
 
 # ---- all are low
@@ -270,44 +248,39 @@ def test_where_all_nodes_are_low_pods_go_to_fuller_ones_and_come_to_rest(tmp_pat
     again, when its new node is the emptiest by then; it never comes back to a node that it left."""
     names = [f"node-{number}" for number in range(6)]
     places = [{names[(at * at + step) % 6]: 1 for step in range(1 + at % 3)} for at in range(10)]
-    cluster = a_scenario(
-        [a_machine(name) for name in names],
-        [service(f"s{at}", place, cpu=0.7 + 0.1 * at) for at, place in enumerate(places)],
-    )
+    cluster = a_scenario(names, [service(f"s{at}", place, cpu=0.7 + 0.1 * at) for at, place in enumerate(places)])
     with a_stage(cluster, tmp_path, **drains(), guards={"minAge": "1m", "minReplicas": 1}) as stage:
         shares = stage.lab.truth.node_cpu_share().values()
         assert 0.0 < min(shares) <= max(shares) < 0.3
-        for _ in range(CALM_CYCLES):
-            stage.turn()
-        truth, log = stage.lab.truth, stage.lab.log.entries()
+        stage.turns(CALM_CYCLES)
+        truth, log = stage.lab.truth, stage.log
         freed = empty_nodes(stage.lab)
         assert len(freed) >= 2
         assert max(truth.node_cpu_share().values()) <= TARGET - RESERVE + 0.005
-        for each in moves(log):
+        for each in log.moves:
             share = truth.node_cpu_share(each.at)
             assert share[each.source] <= share[each.target] + 0.001, each
-        for chain in chains(log):
+        for chain in log.chains:
             way = [chain[0].source, *(each.target for each in chain)]
             assert len(set(way)) == len(way), way
         assert not any(report.evictions or report.cordons for report in stage.reports[-20:])
         # a node that was emptied stayed so, and none was begun twice
-        assert sorted(each.node for each in cordons(log)) == sorted(freed)
+        assert sorted(each.node for each in log.cordons) == sorted(freed)
 
 
-# ---- somebody else's
+# ---- cordoned by others
 
 
 def test_a_node_that_people_cordoned_is_neither_emptied_nor_marked_nor_uncordoned(tmp_path: Path) -> None:
     cluster = an_old_machine(service("theirs", {"theirs": 2}))
-    cluster = a_scenario([*cluster.nodes, a_machine("theirs", unschedulable=True)], cluster.workloads)
+    cluster = a_scenario([*cluster.nodes, a_machine("theirs", unschedulable=True)], *cluster.workloads)
     with a_stage(cluster, tmp_path, **drains()) as stage:
         before = pods_by_node(stage.lab)["theirs"]
-        for _ in range(8):
-            stage.turn()
-        log = stage.lab.log.entries()
+        stage.turns(8)
+        log = stage.log
         assert pods_by_node(stage.lab)["theirs"] == before
         assert cordoned(stage.lab) == {"theirs"}
         assert "theirs" not in {each.node for each in log if each.key}
         assert "NodeKept" in {str(each.code) for each in stage.reports[-1].refusals if each.node == "theirs"}
         assert codes(stage.reports[-1], "theirs-") == set()
-    assert [each.node for each in cordons(log)] == ["old"]
+    assert [each.node for each in log.cordons] == ["old"]

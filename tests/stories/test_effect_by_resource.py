@@ -15,7 +15,7 @@ from rebalancer.model.records.effect import Assessment, EffectRecords, Outcome, 
 from rebalancer.policy.pools import NodePools
 from rebalancer.store import open_records
 from tests.evaluation.test_assessments_in_the_lab import look_again
-from tests.stories.scenarios.stage import Stage, a_machine, a_scenario, a_stage, burner, codes, moves, service
+from tests.stories.scenarios.stage import Stage, a_machine, a_scenario, a_stage, burner, codes, service
 from tests.stories.test_resources import pools, shares_of
 
 MEMORY = {"high": 75, "target": 65, "low": 60}
@@ -53,7 +53,7 @@ def test_a_memory_alert_relieves_its_node_of_memory_and_that_is_assessed_by_memo
     """`hot` is at 70% of its memory: under the pool's high, over the alert's."""
     cluster = a_scenario(
         [a_machine(name, memory="16Gi") for name in ("hot", "b", "c")],
-        [service("large", {"hot": 5, "b": 1}, cpu=0.5, memory="2240Mi")],
+        service("large", {"hot": 5, "b": 1}, cpu=0.5, memory="2240Mi"),
     )
     sections = {
         "pools": pools(memory=MEMORY),
@@ -72,7 +72,7 @@ def test_a_memory_alert_relieves_its_node_of_memory_and_that_is_assessed_by_memo
             (made,) = assessed(stage, effect)
             kept = records.reading().evictions_from("hot", limit=10)
         _, after = shares_of(stage.lab)
-        assert {each.target for each in moves(stage.lab.log.entries())} <= {"b", "c"}
+        assert {each.target for each in stage.log.moves} <= {"b", "c"}
     [(finding, _)] = report.findings
     assert finding.reason.startswith("real memory 68.4% is over high 60% (alert NodeMemoryHigh), to be cooled to 50%")
     assert [each["share"] for each in document["findings"]] == [pytest.approx(before["hot"])]
@@ -94,16 +94,14 @@ def test_evictions_for_memory_that_do_not_help_lead_to_backoff_by_memory(tmp_pat
     """New pods take the memory that evictions freed, twice."""
     cluster = a_scenario(
         [a_machine(name, memory="16Gi") for name in ("hot", "b", "c")],
-        [
-            service("large", {"hot": 6}, cpu=0.5, memory="1536Mi"),
-            burner("cache", "hot", 0.1, memory="4Gi"),
-        ],
+        service("large", {"hot": 6}, cpu=0.5, memory="1536Mi"),
+        burner("cache", "hot", 0.1, memory="4Gi"),
     )
     with (
         a_stage(cluster, tmp_path, pools=pools(memory=MEMORY)) as stage,
         open_records(url=stage.settings.database, cluster=stage.policy.cluster, clock=stage.lab.clock) as records,
     ):
-        effect, ledger = records.effect(), stage.world.ledger
+        effect, ledger = records.effect(), stage.ledger
         assert ledger is not None
         stage.world = replace(stage.world, effect=effect)
         stage.lab.clock.sleep(300)

@@ -10,53 +10,40 @@ from rebalancer.effect.rates import rates
 from rebalancer.lab import CpuModel, workload
 from rebalancer.model.records.effect import Assessment, Outcome, Step
 from tests.stories.oracles.effect import Case, Rules, counts
-from tests.stories.scenarios.effect import EffectStage, Told, an_effect_stage, cool, heat, machines, services, set_ready
+from tests.stories.scenarios.effect import (
+    EffectStage,
+    Records,
+    an_effect_stage,
+    cool,
+    heat,
+    machines,
+    services,
+    set_ready,
+)
 from tests.stories.scenarios.stage import burner, service
 
 
-def agrees(stage: EffectStage, told: Told) -> list[Case]:
+def agrees(stage: EffectStage, records: Records) -> list[Case]:
     """Every episode, every assessment and the three rates are what the lab knows; its cases."""
     cases = stage.truth()
-    assert [
-        (
-            each.node,
-            each.pool,
-            each.started_at,
-            each.ended_at,
-            each.discovered_at is not None,
-            each.miss_reason or "",
-            each.evictions,
-            each.blocked_reason or "",
-            each.cooled,
-        )
-        for each in told.episodes
-    ] == [
-        (
-            each.node,
-            each.pool,
-            each.start,
-            each.end,
-            each.found,
-            each.miss,
-            each.evictions,
-            each.stuck,
-            each.cooled,
-        )
-        for each in cases
-    ]
-    assert [each.peak_share for each in told.episodes] == pytest.approx([each.peak_share for each in cases], rel=1e-3)
-    settled = told.settled()
+    for episode, each in zip(records.episodes, cases, strict=True):
+        assert (episode.node, episode.pool) == (each.node, each.pool)
+        assert (episode.started_at, episode.ended_at) == (each.start, each.end)
+        assert (episode.discovered_at is not None, episode.miss_reason or "") == (each.found, each.miss)
+        assert (episode.evictions, episode.blocked_reason or "") == (each.evictions, each.stuck)
+        assert (episode.cooled, episode.peak_share) == (each.cooled, pytest.approx(each.peak_share, rel=1e-3))
+    settled = records.settled()
     assert {node: str(each.outcome) for node, each in settled.items()} == {
         each.node: each.outcome for each in cases if each.outcome
     }
     for each in cases:
         if each.parts is not None:
             closes(settled[each.node], each)
-    for told_of, each in zip(told.episodes, cases, strict=True):
+    for episode, each in zip(records.episodes, cases, strict=True):
         if each.miss == "belowThreshold":
             both = f"measured at most {_percent(each.ours)}, high is {_percent(stage.high_of(each.pool))}; "
-            assert told_of.detail == f"{both}by the hot-node SLO {_percent(each.peak_share)} over 75%"
-    (line,) = rates(told.days, ())
+            assert episode.detail == f"{both}by the hot-node SLO {_percent(each.peak_share)} over 75%"
+    (line,) = rates(records.days, ())
     truth = counts(cases)
     assert (line.discovery.part, line.discovery.whole) == (truth.found, truth.hot)
     assert (line.eviction.part, line.eviction.whole) == (truth.acted, truth.found)
@@ -84,29 +71,10 @@ def closes(made: Assessment, case: Case) -> None:
     assert parts is not None
     change = found.after - found.before
     assert abs(found.residual) < 0.05 * abs(change)
-    assert [
-        found.before,
-        found.after,
-        found.evicted,
-        found.departed,
-        found.arrived,
-        found.returned,
-        found.remaining_change + found.pool_growth,
-    ] == pytest.approx(
-        [
-            1000.0 * each
-            for each in (
-                parts.before,
-                parts.after,
-                parts.evicted,
-                parts.left,
-                parts.landed,
-                parts.came_back,
-                parts.grew,
-            )
-        ],
-        abs=0.02 * abs(change),
-    )
+    shares = (found.before, found.after, found.evicted, found.departed, found.arrived, found.returned)
+    truth = (parts.before, parts.after, parts.evicted, parts.left, parts.landed, parts.came_back, parts.grew)
+    expected = pytest.approx([1000.0 * each for each in truth], abs=0.02 * abs(change))
+    assert [*shares, found.remaining_change + found.pool_growth] == expected
 
 
 @pytest.mark.timeout(300)
@@ -149,7 +117,7 @@ def test_what_kept_the_pods_is_what_was_put_in_their_way(tmp_path: Path) -> None
                     heat(stage.lab, f"{pool}-hot", 10.8 if pool == "tight" else 9.8)
             heat(stage.lab, "tight-warm", 10.2)  # one eviction doesn't take it under `high` either
             daemon.live(22)
-        cases = by_node(agrees(stage, stage.told()))
+        cases = by_node(agrees(stage, stage.records()))
     assert {node: each.stuck for node, each in cases.items() if each.stuck} == {
         "night-hot": "windows",
         "single-hot": "guards",
@@ -191,7 +159,7 @@ def test_what_came_of_it_is_what_the_story_made_of_it(tmp_path: Path) -> None:
                 stage.lab.cluster.store.remove("pods", "burn", twin["metadata"]["name"])
                 stage.lab.cluster.store.remove("pods", "burn", "leaver")
             daemon.live(16)
-        cases = by_node(agrees(stage, stage.told()))
+        cases = by_node(agrees(stage, stage.records()))
     assert {node: each.outcome for node, each in cases.items()} == {
         "plain-hot": "cooled",
         "newcomer-hot": "newPodsArrived",
@@ -223,7 +191,7 @@ def test_a_pod_that_comes_back_is_named(tmp_path: Path) -> None:
             daemon.live(4)
             heat(stage.lab, "packed-hot", 6.8, cpu_request="1")
             daemon.live(20)
-        cases = by_node(agrees(stage, stage.told()))
+        cases = by_node(agrees(stage, stage.records()))
     assert (cases["packed-hot"].evictions, cases["packed-hot"].outcome) == (3, "replacementsReturned")
 
 
@@ -239,7 +207,7 @@ def test_where_every_node_is_warm_the_pool_is_full(tmp_path: Path) -> None:
             daemon.live(4)
             heat(stage.lab, "warm-hot")
             daemon.live(12)
-        cases = by_node(agrees(stage, stage.told()))
+        cases = by_node(agrees(stage, stage.records()))
     assert cases["warm-hot"].stuck == "poolFull"
 
 
@@ -257,7 +225,7 @@ def test_a_node_that_is_hot_again_too_soon_is_left_to_cool_down(tmp_path: Path) 
             cool(stage.lab, "again-hot")
             heat(stage.lab, "again-hot", 9.8)
             daemon.live(14)
-        cases = agrees(stage, stage.told())
+        cases = agrees(stage, stage.records())
     assert [(each.outcome, each.stuck) for each in cases] == [("cooled", ""), ("", "cooldowns")]
 
 
@@ -276,7 +244,7 @@ def test_what_a_server_refuses_and_what_only_was_tried_stays_where_it_is(tmp_pat
         with stage.daemon() as daemon:
             heat(stage.lab, "plain-two")
             daemon.live(12)
-        cases = agrees(stage, stage.told())
+        cases = agrees(stage, stage.records())
     assert [(each.node, each.stuck) for each in cases] == [("plain-one", "dryRun"), ("plain-two", "serverRefused")]
 
 
@@ -313,7 +281,7 @@ def test_every_miss_has_the_reason_that_it_was_given(tmp_path: Path) -> None:
         lab.clock.sleep(300.0)
         with stage.daemon() as daemon:
             daemon.live(4)
-        cases = by_node(agrees(stage, stage.told()))
+        cases = by_node(agrees(stage, stage.records()))
     assert {node: each.miss for node, each in cases.items()} == {
         "plain-hot": "",
         "plain-brief": "stabilizationWindow",
@@ -343,14 +311,14 @@ def test_what_is_due_during_an_outage_is_made_after_the_restart_and_is_late(tmp_
         assert [(each.step, each.late, each.outcome) for each in stage.made] == [
             (Step.SETTLED, True, Outcome.COOLED),
         ]
-        told = stage.told()
+        records = stage.records()
         # it shows the time since the outage began, so it is no effectiveness
-        assert [(each.node, each.evictions, each.cooled) for each in told.episodes] == [("plain-hot", 3, None)]
+        assert [(each.node, each.evictions, each.cooled) for each in records.episodes] == [("plain-hot", 3, None)]
         # the others are not forgotten
-        assert [each.step for each in told.assessments if each.assessed_at is None] == [Step.HOUR, Step.DAY]
+        assert [each.step for each in records.assessments if each.assessed_at is None] == [Step.HOUR, Step.DAY]
 
 
-def test_the_truth_is_told_without_the_room_that_it_judges() -> None:
+def test_the_truth_comes_without_the_room_that_it_judges() -> None:
     code = "import sys, tests.stories.oracles.effect; print('\\n'.join(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True

@@ -10,17 +10,8 @@ from rebalancer.cycle.evict.remeasure import remeasure
 from rebalancer.lab import Lab
 from tests.e2e.scenarios import the_lab
 from tests.programs.cli import Running, begin, policy_for, rebalancer, write_policy
-from tests.stories.scenarios.stage import (
-    a_machine,
-    a_scenario,
-    a_stage,
-    burner,
-    evicted,
-    ours_on,
-    service,
-    stints,
-    taints_on,
-)
+from tests.stories.readers import Log, ours_on, taints_on
+from tests.stories.scenarios.stage import a_scenario, a_stage, burner, service
 
 WARM = "node-4"
 """Where the first replacement of the plan would go: none of its service is there."""
@@ -28,14 +19,14 @@ OTHERS = ("example.com/maintenance", "soon", "PreferNoSchedule")
 SECONDS_AT_MOST = 60.0
 
 
-def taint_by_somebody_else(lab: Lab, name: str) -> None:
+def taint_of_others(lab: Lab, name: str) -> None:
     key, value, effect = OTHERS
     lab.cluster.taint(name, key, value=value, effect=effect)
 
 
 def begin_a_run(lab: Lab, folder: Path) -> Running:
     """A real process; back when it is in the middle of its plan: nodes are tainted, the first eviction is on its
-    way. Somebody else taints the same node."""
+    way. A taint of others is on the same node."""
     lab.faults.set(eviction_delay_seconds=20.0)
     policy = write_policy(folder, policy_for(lab.prometheus_url))
     process = begin("run", "--once", "-f", policy, "--kubeconfig", folder / "kubeconfig", cwd=folder)
@@ -43,7 +34,7 @@ def begin_a_run(lab: Lab, folder: Path) -> Running:
     while not lab.log.entries("terminating") and time.monotonic() < until:
         time.sleep(0.05)
     assert WARM in ours_on(lab)
-    taint_by_somebody_else(lab, WARM)
+    taint_of_others(lab, WARM)
     return process
 
 
@@ -70,7 +61,7 @@ def test_after_a_kill_in_the_middle_of_a_plan_the_next_run_clears_up(tmp_path: P
         run_again(lab, tmp_path, *how)
         assert ours_on(lab) == {}
         assert taints_on(lab, WARM) == [OTHERS]
-        assert len(evicted(lab.log.entries())) == 1
+        assert len(Log.of(lab).evicted) == 1
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
@@ -87,16 +78,18 @@ def test_a_run_that_is_stopped_in_the_middle_of_a_plan_clears_up(tmp_path: Path,
 def test_a_run_that_ends_as_it_should_has_cleared_up(tmp_path: Path) -> None:
     everywhere = dict.fromkeys(("hot", "a", "b"), 1)
     cluster = a_scenario(
-        [a_machine(name) for name in everywhere],
-        [burner("burner", "hot", 10.5, cpu_request="100m"), service("web", everywhere), service("api", everywhere)],
+        everywhere,
+        burner("burner", "hot", 10.5, cpu_request="100m"),
+        service("web", everywhere),
+        service("api", everywhere),
     )
     with a_stage(cluster, tmp_path) as stage:
         lab = stage.lab
-        taint_by_somebody_else(lab, "a")
+        taint_of_others(lab, "a")
         report = stage.turn()
-        assert len(evicted(lab.log.entries())) == 2
+        assert len(Log.of(lab).evicted) == 2
         assert ours_on(lab).keys() == report.soft_tainted.keys() == {"hot"}
-        taint_by_somebody_else(lab, "hot")
+        taint_of_others(lab, "hot")
         remeasure(stage.world, stage.policy, report)
         # until the replacements have landed and are measured
         assert ours_on(lab).keys() == {"hot"}
@@ -105,4 +98,4 @@ def test_a_run_that_ends_as_it_should_has_cleared_up(tmp_path: Path) -> None:
     assert len(ready) == 2
     assert ours_on(lab) == {}
     assert taints_on(lab, "hot") == taints_on(lab, "a") == [OTHERS]
-    assert [each.end for each in stints(lab.log.entries())] == [lab.clock.now()]
+    assert [each.end for each in Log.of(lab).stints] == [lab.clock.now()]

@@ -1,6 +1,6 @@
-"""Interference, from the victims' side: who waited no longer waits, and whoever was moved stays where it is.
+"""Interference, from the victims' side: what waited no longer waits, and what was moved stays where it is.
 
-Who waits how long is told by the lab's model of contention, which knows every pod's wishes; see also
+How long a pod waits comes from the lab's model of contention, which has every pod's demand; see also
 `test_noisy_neighbours`."""
 
 from collections import Counter
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.lab import Lab, Scenario
-from tests.stories.readers import GENEROUS, moved_once, pods_by_node
-from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, evicted, moves, service
+from tests.stories.readers import pods_by_node
+from tests.stories.scenarios.stage import GENEROUS, a_machine, a_scenario, a_stage, service
 
 CALM_CYCLES = 50
 WINDOW = 60.0
@@ -42,11 +42,9 @@ def a_crowd(**noisy: Any) -> Scenario:
     machines = [a_machine(name) for name in ("crowded", "b", "c", "d")]
     return a_scenario(
         machines,
-        [
-            service("batch", {"crowded": 1, "d": 1}, cpu=BURSTS, cpu_request="1", **noisy),
-            service("train", {"crowded": 1, "c": 1}, cpu={**BURSTS, "base": 4.5}, cpu_request="1", **noisy),
-            service("victim", {"crowded": 3, "b": 1}, cpu=0.8, cpu_request="1"),
-        ],
+        service("batch", {"crowded": 1, "d": 1}, cpu=BURSTS, cpu_request="1", **noisy),
+        service("train", {"crowded": 1, "c": 1}, cpu={**BURSTS, "base": 4.5}, cpu_request="1", **noisy),
+        service("victim", {"crowded": 3, "b": 1}, cpu=0.8, cpu_request="1"),
     )
 
 
@@ -56,29 +54,25 @@ def test_the_victims_stop_waiting_and_the_noisy_ones_do_not_come_back(tmp_path: 
         before = waits(lab, "victim")
         assert before["crowded"] > SUFFERS
         assert before["b"] < 0.05
-        for _ in range(6):
-            stage.turn()
-        moved = len(evicted(lab.log.entries()))
-        for _ in range(CALM_CYCLES):
-            stage.turn()
-        after, log = waits(lab, "victim"), lab.log.entries()
+        stage.turns(6)
+        moved = len(stage.log.evicted)
+        stage.turns(CALM_CYCLES)
+        after, log = waits(lab, "victim"), stage.log
         assert max(after.values()) < SUFFERS
         assert after["crowded"] < before["crowded"] / 2
         assert where(lab, "victim") == {"crowded": 3, "b": 1}
-    assert len(evicted(log)) == moved
-    assert {each.service for each in moves(log)} <= {"batch", "train"}
-    assert {each.source for each in moves(log)} == {"crowded"}
-    assert moved_once(log)
+    assert len(log.evicted) == moved
+    assert {each.service for each in log.moves} <= {"batch", "train"}
+    assert {each.source for each in log.moves} == {"crowded"}
+    assert log.moved_once
 
 
 def test_who_waits_for_its_own_limit_alone_is_left_alone(tmp_path: Path) -> None:
     """No move would help it. Its machine has room, and its neighbours don't wait."""
     cluster = a_scenario(
-        [a_machine(name) for name in ("a", "b")],
-        [
-            service("tight", {"a": 1, "b": 1}, cpu=4.0, cpu_request="500m", cpu_limit="3"),
-            service("victim", {"a": 3}, cpu=0.8, cpu_request="1"),
-        ],
+        ("a", "b"),
+        service("tight", {"a": 1, "b": 1}, cpu=4.0, cpu_request="500m", cpu_limit="3"),
+        service("victim", {"a": 3}, cpu=0.8, cpu_request="1"),
     )
     with a_stage(cluster, tmp_path, **POLICY) as stage:
         lab = stage.lab
@@ -86,7 +80,6 @@ def test_who_waits_for_its_own_limit_alone_is_left_alone(tmp_path: Path) -> None
         assert found.throttled.max() > 0.9
         assert max(waits(lab, "victim").values()) < 0.05
         before = pods_by_node(lab)
-        for _ in range(8):
-            stage.turn()
+        stage.turns(8)
         assert pods_by_node(lab) == before
-        assert evicted(lab.log.entries()) == []
+        assert stage.log.evicted == []

@@ -12,17 +12,14 @@ from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.recordings.journal import journal_covers, recording_from_journal, stored_usage
 from rebalancer.bootstrap.recordings.replay import policy_run
 from rebalancer.cycle.context import NullProgress
-from rebalancer.daemon.threads.journaling import JournalWriter
 from rebalancer.lab import Lab
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from rebalancer.model.decisions.alerts import AlertEpisode
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.runner.job import Job, run_job
-from rebalancer.store import DayJournal
-from tests.stories.scenarios.stage import TURN_SECONDS, a_machine, a_scenario, a_stage, burner, moves, service
+from tests.stories.scenarios.stage import TURN_SECONDS, a_scenario, a_stage, burner, journal_writer, service
 
 
 def without_forecast(policy: RebalancerPolicy) -> RebalancerPolicy:
@@ -36,27 +33,15 @@ def recorded(
     return recording_from_journal(policy, settings, start=start, end=end, today=today, usage=usage)
 
 
-class NoAlerts:
-    def open_episodes(self) -> list[AlertEpisode]:
-        return []
-
-
 def test_evictions_and_replacements_of_the_journal_are_those_of_the_lab(tmp_path: Path) -> None:
     scenario = a_scenario(
-        [a_machine("hot"), a_machine("cool"), a_machine("free")],
-        [burner("burner", "hot", 6.0), *(service(f"web-{at}", {"hot": 2}, cpu=0.8) for at in range(6))],
+        ("hot", "cool", "free"),
+        burner("burner", "hot", 6.0),
+        *(service(f"web-{at}", {"hot": 2}, cpu=0.8) for at in range(6)),
     )
     with a_stage(scenario, tmp_path) as stage:
         stage.settings.history_dir = str(tmp_path / "history")
-        assert stage.world.ledger is not None
-        writer = JournalWriter(
-            journal=DayJournal(tmp_path / "history", cluster="test"),
-            ledger=stage.world.ledger,
-            inbox=NoAlerts(),
-            snapshot=stage.world.cluster.snapshot,
-            leads=lambda: True,
-            clock=stage.lab.clock,
-        )
+        writer = journal_writer(tmp_path / "history", stage.world, stage.lab.clock, cluster="test")
         start = stage.lab.clock.now()
         start -= start % STEP_SECONDS
         for _ in range(8):
@@ -66,7 +51,7 @@ def test_evictions_and_replacements_of_the_journal_are_those_of_the_lab(tmp_path
         stage.lab.clock.sleep(2 * STEP_SECONDS)
         assert journal_covers(stage.policy, stage.settings, start=start, end=end)
         recording = recorded(stage.policy, stage.settings, today, start=start, end=end, clock=stage.lab.clock)
-        moved = moves(stage.lab.log.entries())
+        moved = stage.log.moves
     assert recording.source == "the journal"
     pods = recording.pods
     row_of = {uid: row for row, uid in enumerate(pods.uids)}
@@ -95,15 +80,7 @@ def test_a_run_of_the_journals_recording_has_the_labs_hot_minutes(tmp_path: Path
         policy = without_forecast(policy_of(lab.prometheus_url))
         settings = Settings(history_dir=str(tmp_path))
         with daemon_of(lab, policy) as (context, _):
-            assert context.ledger is not None
-            writer = JournalWriter(
-                journal=DayJournal(tmp_path, cluster=policy.cluster),
-                ledger=context.ledger,
-                inbox=NoAlerts(),
-                snapshot=context.cluster.snapshot,
-                leads=lambda: True,
-                clock=lab.clock,
-            )
+            writer = journal_writer(tmp_path, context, lab.clock, cluster=policy.cluster)
             while lab.clock.now() < end + 120.0:
                 lab.clock.sleep(60.0)
                 writer.turn(done=False)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rebalancer.lab import Lab
-from tests.stories.scenarios.stage import NO_COOLDOWNS, Stage, a_machine, a_scenario, a_stage, burner, codes, service
+from tests.stories.scenarios.stage import NO_COOLDOWNS, Stage, a_scenario, a_stage, burner, codes, service
 
 SAFETY = {
     "cooldowns": NO_COOLDOWNS,
@@ -21,12 +21,10 @@ PAST_THE_DEADLINE = 150.0
 def two_services() -> Any:
     """`web` has the pod that covers the excess best; `api` still has to go after it."""
     return a_scenario(
-        [a_machine(name) for name in ("hot", "cool", "free", "other")],
-        [
-            burner("burner", "hot", 8.4),
-            service("web", {"hot": 1, "other": 2}, cpu=3.0),
-            service("api", {"hot": 3, "other": 1}, cpu=1.5),
-        ],
+        ("hot", "cool", "free", "other"),
+        burner("burner", "hot", 8.4),
+        service("web", {"hot": 1, "other": 2}, cpu=3.0),
+        service("api", {"hot": 3, "other": 1}, cpu=1.5),
     )
 
 
@@ -57,8 +55,7 @@ def test_a_sibling_that_is_not_ready_stops_neither_pool_nor_cluster(tmp_path: Pa
         report = stage.turn(PAST_THE_DEADLINE)
         assert "CircuitBreakerOpen" not in codes(report)
         assert [each.pod.rpartition("-")[0][:3] for each in report.evictions] == ["api"]
-        assert stage.world.ledger is not None
-        assert "web" not in {each.service.name for each in stage.world.ledger.open_evictions()}
+        assert "web" not in {each.service.name for each in stage.ledger.open_evictions()}
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
@@ -66,8 +63,7 @@ def test_a_replacement_that_never_starts_stops_the_pool_for_a_stated_time_or_unt
     by_hand: bool, tmp_path: Path
 ) -> None:
     with a_stage(two_services(), tmp_path, safety=SAFETY, limits={"perCycle": 1}) as stage:
-        ledger = stage.world.ledger
-        assert ledger is not None
+        ledger = stage.ledger
         pod = first_move(stage)
         (open_one,) = ledger.open_evictions()
         stage.lab.clock.sleep(60)

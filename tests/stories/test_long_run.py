@@ -5,22 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rebalancer.lab import CpuModel, Lab, Scenario
-from rebalancer.lab.log import Entry
-from tests.stories.scenarios.stage import (
-    HIGH,
-    START,
-    TURN_SECONDS,
-    a_machine,
-    a_scenario,
-    a_stage,
-    burner,
-    most_tainted_at_once,
-    moves,
-    returned,
-    service,
-    stints,
-    to_and_fro,
-)
+from tests.stories.readers import Log
+from tests.stories.scenarios.stage import HIGH, START, TURN_SECONDS, a_scenario, a_stage, burner, service
 
 CYCLES = 50
 NODES = tuple(f"node-{number}" for number in range(10))
@@ -41,7 +27,7 @@ def a_busy_shop() -> Scenario:
         workloads.append(service(name, Counter(nodes), cpu_request="700m", **(greedy if number < 4 else modest)))
     workloads += [burner(f"burner-{name}", name, 2.0) for name in NODES[:3]]
     workloads += [burner(f"idle-{name}", name, 0.2, cpu_request="7") for name in NODES[4:]]
-    return a_scenario([a_machine(name) for name in NODES], workloads, anchor_hour=11.0)
+    return a_scenario(NODES, *workloads, anchor_hour=11.0)
 
 
 def hot_node_minutes(lab: Lab) -> float:
@@ -55,7 +41,7 @@ class Course:
     """What fifty cycles brought."""
 
     hot_minutes: float
-    log: tuple[Entry, ...]
+    log: Log
 
 
 def fifty_cycles(folder: Path, mode: str) -> Course:
@@ -63,14 +49,13 @@ def fifty_cycles(folder: Path, mode: str) -> Course:
     folder.mkdir()
     soft_taint = {"mode": mode, "maxNodes": TAINTS_AT_MOST}
     with a_stage(a_busy_shop(), folder, safety={}, softTaint=soft_taint) as stage:
-        for _ in range(CYCLES):
-            stage.turn()
+        stage.turns(CYCLES)
         stage.lab.clock.sleep(TURN_SECONDS)  # the last replacements get Ready
-        return Course(hot_minutes=hot_node_minutes(stage.lab), log=stage.lab.log.entries())
+        return Course(hot_minutes=hot_node_minutes(stage.lab), log=stage.log)
 
 
 def left_alone() -> float:
-    """Hot-node-minutes when nobody does anything. The same seed: the same load."""
+    """Hot-node-minutes without any rebalancing. The same seed: the same load."""
     with Lab.start(a_busy_shop(), stepped=True, start_time=START) as lab:
         lab.clock.sleep(CYCLES * TURN_SECONDS)
         return hot_node_minutes(lab)
@@ -80,11 +65,11 @@ def test_over_fifty_cycles_nothing_returns_and_nothing_oscillates(tmp_path: Path
     alone = left_alone()
     unsteered, soft_tainted = fifty_cycles(tmp_path / "off", "Off"), fifty_cycles(tmp_path / "taint", "Taint")
 
-    moved = moves(soft_tainted.log)
+    moved = soft_tainted.log.moves
     assert len(moved) >= FEWEST
     # every replacement was bound, to another node, and got Ready
     assert all(each.target and each.ready_at is not None for each in moved)
-    assert returned(soft_tainted.log) == returned(unsteered.log) == []
+    assert soft_tainted.log.returned == unsteered.log.returned == []
     # it helped, and without the soft taint most of it would not have been possible
     assert alone > 60
     assert soft_tainted.hot_minutes < alone / 10
@@ -93,6 +78,6 @@ def test_over_fifty_cycles_nothing_returns_and_nothing_oscillates(tmp_path: Path
     assert max(Counter(each.service for each in moved).values()) <= MOST_OF_A_SERVICE
     ways = {(each.service, each.source, each.target) for each in moved}
     assert not [each for each in ways if (each[0], each[2], each[1]) in ways]
-    assert to_and_fro(soft_tainted.log) == []
-    assert 0 < most_tainted_at_once(soft_tainted.log, NODES) <= TAINTS_AT_MOST
-    assert stints(unsteered.log) == []
+    assert soft_tainted.log.to_and_fro == []
+    assert 0 < soft_tainted.log.most_tainted_at_once(NODES) <= TAINTS_AT_MOST
+    assert unsteered.log.stints == []

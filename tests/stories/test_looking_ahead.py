@@ -1,42 +1,43 @@
 """What a look ahead remembers, when the next one is, and what a restart or an outage leaves of it."""
 
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from rebalancer.bootstrap.commands.contexts import planning_context
-from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.cycle.context import NullProgress
+from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.forecasting.loop import MAX_HISTORY_GAP_SECONDS, RETRIGGER_SECONDS, STALE_AFTER_RUNS
 from rebalancer.model.decisions.plan import Trigger
+from tests.stories.scenarios.stage import ForeseeingStage
 from tests.stories.test_ahead_of_the_peak import HOUR, MIDNIGHT, a_night
 
 EVERY = 1800.0
 
 
 def test_a_forecast_serves_until_three_looks_have_failed(tmp_path: Path) -> None:
-    with a_night(tmp_path) as (lab, _, world, lookout):
-        snapshot, now = world.cluster.snapshot(), lab.clock.now()
-        assert lookout.peaks(snapshot, now) is None
-        assert lookout.next_at() <= now
-        seen = lookout.look(snapshot)
+    with a_night(tmp_path) as stage:
+        snapshot, now = stage.world.cluster.snapshot(), stage.lab.clock.now()
+        assert stage.lookout.peaks(snapshot, now) is None
+        assert stage.lookout.next_at() <= now
+        seen = stage.lookout.look(snapshot)
         assert seen.request() is None
-        assert lookout.next_at() == seen.at + EVERY
-        peaks = lookout.peaks(snapshot, now)
+        assert stage.lookout.next_at() == seen.at + EVERY
+        peaks = stage.lookout.peaks(snapshot, now)
         assert peaks is not None
         assert np.isfinite(peaks.node_millicores).all()
-        assert lookout.peaks(snapshot, now + STALE_AFTER_RUNS * EVERY) is not None
-        assert lookout.peaks(snapshot, now + STALE_AFTER_RUNS * EVERY + 1) is None
+        assert stage.lookout.peaks(snapshot, now + STALE_AFTER_RUNS * EVERY) is not None
+        assert stage.lookout.peaks(snapshot, now + STALE_AFTER_RUNS * EVERY + 1) is None
 
 
 def test_what_is_due_asks_for_a_cycle_of_those_nodes_and_one_that_opens_sooner_is_looked_at_then(
     tmp_path: Path,
 ) -> None:
-    with a_night(tmp_path) as (lab, _, world, lookout):
-        lab.clock.sleep(4 * HOUR + 50 * 60)
-        seen = lookout.look(world.cluster.snapshot())
+    with a_night(tmp_path) as stage:
+        stage.lab.clock.sleep(4 * HOUR + 50 * 60)
+        seen = stage.lookout.look(stage.world.cluster.snapshot())
         (coming,) = seen.coming
         assert coming.start_by == MIDNIGHT + 5 * HOUR + 15 * 60
         assert seen.due == (coming,)
@@ -45,71 +46,72 @@ def test_what_is_due_asks_for_a_cycle_of_those_nodes_and_one_that_opens_sooner_i
         assert (request.trigger, request.due) == (Trigger.FORECAST, {("node-1", "cpu"): coming.hot_from})
         assert request.nodes_for("LowNodeUtilization", {"node-1": "all", "node-2": "all"}) == {"node-1"}
         # what is due is looked at again soon, and what begins sooner than that then
-        assert lookout.next_at() == seen.at + RETRIGGER_SECONDS
+        assert stage.lookout.next_at() == seen.at + RETRIGGER_SECONDS
         sooner = replace(coming, start_by=seen.at + 60.0)
-        assert replace(lookout, last=replace(seen, coming=(sooner,))).next_at() == seen.at + 60.0
-        assert replace(lookout, last=replace(seen, due=())).next_at() == coming.start_by
+        assert replace(stage.lookout, last=replace(seen, coming=(sooner,))).next_at() == seen.at + 60.0
+        assert replace(stage.lookout, last=replace(seen, due=())).next_at() == coming.start_by
+
+
+def a_plan_of(stage: ForeseeingStage) -> AbstractContextManager[CycleContext]:
+    return planning_context(stage.policy, stage.settings, progress=NullProgress(), clock=stage.lab.clock)
 
 
 def test_a_plan_goes_by_the_days_that_are_kept_here(tmp_path: Path) -> None:
-    with a_night(tmp_path) as (lab, policy, world, lookout):
-        settings = Settings(
-            database=f"sqlite:///{tmp_path / 'rebalancer.db'}",
-            history_dir=str(tmp_path / "history"),
-            kubeconfig=str(tmp_path / "config"),
-        )
-        snapshot = world.cluster.snapshot()
-        with planning_context(policy, settings, progress=NullProgress(), clock=lab.clock) as plan:
-            assert plan.peaks(snapshot, lab.clock.now()) is None
-        seen = lookout.look(snapshot)
-        with planning_context(policy, settings, progress=NullProgress(), clock=lab.clock) as plan:
-            kept = plan.peaks(snapshot, lab.clock.now())
+    with a_night(tmp_path) as stage:
+        snapshot = stage.world.cluster.snapshot()
+        with a_plan_of(stage) as plan:
+            assert plan.peaks(snapshot, stage.lab.clock.now()) is None
+        seen = stage.lookout.look(snapshot)
+        with a_plan_of(stage) as plan:
+            kept = plan.peaks(snapshot, stage.lab.clock.now())
             assert kept is not None
             np.testing.assert_allclose(kept.node_millicores, seen.peaks.node_millicores)
 
 
 def test_a_history_that_ended_hours_ago_decides_nothing_and_says_so(tmp_path: Path) -> None:
-    with a_night(tmp_path) as (lab, _, world, lookout):
-        snapshot = world.cluster.snapshot()
-        lookout.look(snapshot)
-        lookout.reads_history = False  # Prometheus doesn't answer any more: what is kept is all there is
-        lab.clock.sleep(5 * HOUR)
-        seen = lookout.look(snapshot)
+    with a_night(tmp_path) as stage:
+        snapshot = stage.world.cluster.snapshot()
+        stage.lookout.look(snapshot)
+        stage.lookout.reads_history = False  # Prometheus doesn't answer any more: what is kept is all there is
+        stage.lab.clock.sleep(5 * HOUR)
+        seen = stage.lookout.look(snapshot)
         assert (seen.notes, [each.node_name for each in seen.due]) == ((), ["node-1"])
-        lab.clock.sleep(MAX_HISTORY_GAP_SECONDS - 5 * HOUR + 600.0)
-        seen = lookout.look(snapshot)
-        assert lookout.peaks(snapshot, lab.clock.now()) is None
+        stage.lab.clock.sleep(MAX_HISTORY_GAP_SECONDS - 5 * HOUR + 600.0)
+        seen = stage.lookout.look(snapshot)
+        assert stage.lookout.peaks(snapshot, stage.lab.clock.now()) is None
         assert seen.due == ()
         assert any("nothing is decided by forecasts: history ends 6h" in note for note in seen.notes), seen.notes
 
 
 def test_another_policy_knows_who_has_left_a_node(tmp_path: Path) -> None:
-    with a_night(tmp_path) as (lab, policy, world, lookout):
-        lab.clock.sleep(5 * HOUR)
-        request = lookout.look(world.cluster.snapshot()).request()
+    with a_night(tmp_path) as stage:
+        stage.lab.clock.sleep(5 * HOUR)
+        request = stage.lookout.look(stage.world.cluster.snapshot()).request()
         assert request is not None
-        report = run_cycle(world, policy, request=request, dry_run=False).report
+        report = run_cycle(stage.world, stage.policy, request=request, dry_run=False).report
         assert len(report.evictions) == 4
-        lab.clock.sleep(600.0)
-        snapshot = world.cluster.snapshot()
-        reloaded = replace(lookout, last=None, before=lookout.last.node_forecasts if lookout.last else None)
-        again = lookout.look(snapshot).peaks.node_millicores
+        stage.lab.clock.sleep(600.0)
+        snapshot = stage.world.cluster.snapshot()
+        reloaded = replace(
+            stage.lookout, last=None, before=stage.lookout.last.node_forecasts if stage.lookout.last else None
+        )
+        again = stage.lookout.look(snapshot).peaks.node_millicores
         np.testing.assert_allclose(reloaded.look(snapshot).peaks.node_millicores, again)
 
 
 def test_what_was_due_is_no_reason_any_more_once_its_time_is_over(tmp_path: Path) -> None:
-    with a_night(tmp_path) as (lab, policy, world, lookout):
-        lab.clock.sleep(5 * HOUR)
-        request = lookout.look(world.cluster.snapshot()).request()
+    with a_night(tmp_path) as stage:
+        stage.lab.clock.sleep(5 * HOUR)
+        request = stage.lookout.look(stage.world.cluster.snapshot()).request()
         assert request is not None
-        late = replace(request, due={("node-1", "cpu"): lab.clock.now() - 1.0})
-        assert run_cycle(world, policy, request=late, dry_run=True).report.findings == []
-        assert run_cycle(world, policy, request=request, dry_run=True).report.findings != []
+        late = replace(request, due={("node-1", "cpu"): stage.lab.clock.now() - 1.0})
+        assert run_cycle(stage.world, stage.policy, request=late, dry_run=True).report.findings == []
+        assert run_cycle(stage.world, stage.policy, request=request, dry_run=True).report.findings != []
 
 
 def test_observing_asks_for_no_cycle(tmp_path: Path) -> None:
-    with a_night(tmp_path, mode="Observe") as (lab, _, world, lookout):
-        lab.clock.sleep(4 * HOUR + 50 * 60)
-        seen = lookout.look(world.cluster.snapshot())
+    with a_night(tmp_path, mode="Observe") as stage:
+        stage.lab.clock.sleep(4 * HOUR + 50 * 60)
+        seen = stage.lookout.look(stage.world.cluster.snapshot())
         assert [each.node_name for each in seen.coming] == ["node-1"]
         assert seen.due == ()

@@ -1,15 +1,13 @@
-"""NodeMaintenance of a hundred nodes: in waves, never a budget broken, empty and cordoned until nobody chooses them."""
+"""NodeMaintenance of a hundred nodes: in waves, no budget broken, empty and cordoned as long as chosen."""
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rebalancer.lab import Lab, Scenario
-from rebalancer.lab.log import Entry
 from rebalancer.model.cluster.steering import MAINTENANCE
-from tests.stories.readers import GENEROUS, Watch, annotate, chains, cordoned, cordons, moved_once, pods_by_node
-from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, evicted, ours_on, service
+from tests.stories.readers import Log, Watch, annotate, cordoned, ours_on, pods_by_node
+from tests.stories.scenarios.stage import GENEROUS, a_machine, a_scenario, a_stage, service
 
 CHOSEN, SPARE, ZONES = 100, 25, 5
 PODS, REPLICAS = 2, 4
@@ -51,7 +49,7 @@ def a_large_cluster() -> Scenario:
         services.append(service(f"s{number:02}", place, cpu=0.5, cpu_request="300m", pdb=pdb))
     # by requests the spare ones are the fuller: the scheduler would rather take a wave to come
     services.append(service("filler", {each.name: 1 for each in spare}, cpu=2.0, cpu_request="6"))
-    return a_scenario([*chosen, *spare], services)
+    return a_scenario([*chosen, *spare], *services)
 
 
 def wanted_ready(lab: Lab) -> dict[str, int]:
@@ -71,10 +69,10 @@ def _pieces(value: int | str) -> int:
     return value if isinstance(value, int) else math.ceil(REPLICAS * float(value.rstrip("%")) / 100)
 
 
-def emptied_in_waves(log: Iterable[Entry], zones: dict[str, str]) -> list[str]:
+def emptied_in_waves(log: Log, zones: dict[str, str]) -> list[str]:
     """Zones in the order in which pods left them; one name for each stretch."""
     order: list[str] = []
-    for each in evicted(log):
+    for each in log.evicted:
         if zones[each.node] not in order[-1:]:
             order.append(zones[each.node])
     return order
@@ -92,8 +90,8 @@ def test_a_hundred_nodes_are_emptied_in_waves_and_no_budget_is_ever_broken(tmp_p
             stage.turn(TURN_SECONDS)
             turns += 1
             assert turns < TURNS_AT_MOST, stage.reports[-1].notes
-        log = lab.log.entries()
-        assert len(evicted(log)) == PODS * CHOSEN
+        log = stage.log
+        assert len(log.evicted) == PODS * CHOSEN
         # at no moment a budget was broken, and none was asked for in vain
         assert watch.broken == []
         assert {each.code for each in lab.log.evictions()} == {201}
@@ -101,16 +99,15 @@ def test_a_hundred_nodes_are_emptied_in_waves_and_no_budget_is_ever_broken(tmp_p
         assert watch.waves == {frozenset(), *(frozenset({zone_of(number)}) for number in range(ZONES))}
         assert emptied_in_waves(log, zones) == sorted(set(zones.values()))
         assert watch.most_in_work == AT_ONCE
-        assert moved_once(log)
-        assert not {each.target for chain in chains(log) for each in chain} & zones.keys()
+        assert log.moved_once
+        assert not {each.target for chain in log.chains for each in chain} & zones.keys()
         # they stay cordoned, each for once
-        for _ in range(3):
-            stage.turn(TURN_SECONDS)
+        stage.turns(3, TURN_SECONDS)
         assert cordoned(lab) == set(zones)
         assert ours_on(lab) == dict.fromkeys(zones, MAINTENANCE)
-        assert sorted(each.node for each in cordons(log)) == sorted(zones)
+        assert sorted(each.node for each in log.cordons) == sorted(zones)
         assert stage.reports[-1].progress == {"drained": CHOSEN, "draining": 0, "pending": 0}
-        # until nobody chooses them any more
+        # until they are no longer chosen
         done = [name for name in zones if name != "old-07"]
         for name in done:
             annotate(lab, "nodes", name, KEY, None)
@@ -118,7 +115,7 @@ def test_a_hundred_nodes_are_emptied_in_waves_and_no_budget_is_ever_broken(tmp_p
         assert cordoned(lab) == {"old-07"}
         assert ours_on(lab) == {"old-07": MAINTENANCE}
         # nothing is moved back, nor anywhere
-        assert len(evicted(lab.log.entries())) == PODS * CHOSEN
+        assert len(stage.log.evicted) == PODS * CHOSEN
 
 
 def test_a_maintenance_under_the_usual_policy_does_not_stand_still(tmp_path: Path) -> None:
@@ -128,7 +125,6 @@ def test_a_maintenance_under_the_usual_policy_does_not_stand_still(tmp_path: Pat
     webs = [service(f"s{at}", {chosen[at].name: 1, chosen[at - 1].name: 1}, cpu=0.5) for at in range(10)]
     filler = service("filler", {each.name: 1 for each in spare}, cpu=2.0, cpu_request="6")
     policy = {key: value for key, value in POLICY.items() if key != "softTaint"}
-    with a_stage(a_scenario([*chosen, *spare], [*webs, filler]), tmp_path, **policy) as stage:
-        for _ in range(3):
-            stage.turn(TURN_SECONDS)
-        assert len(evicted(stage.lab.log.entries())) > 0, stage.reports[-1].refusals
+    with a_stage(a_scenario([*chosen, *spare], *webs, filler), tmp_path, **policy) as stage:
+        stage.turns(3, TURN_SECONDS)
+        assert len(stage.log.evicted) > 0, stage.reports[-1].refusals

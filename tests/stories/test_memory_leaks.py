@@ -10,8 +10,7 @@ from rebalancer.daemon.telemetry import record_forecast_run
 from rebalancer.lab import Scenario
 from rebalancer.lab.loads.cpu import CpuModel, MemoryModel
 from rebalancer.web import Metrics
-from tests.stories.readers import a_foreseeing_stage
-from tests.stories.scenarios.stage import START, a_machine, a_scenario, evicted, service
+from tests.stories.scenarios.stage import START, a_foreseeing_stage, a_machine, a_scenario, service
 
 HOUR = 3600.0
 MIB = 2.0**20
@@ -27,12 +26,10 @@ def the_cluster() -> Scenario:
     warm = MemoryModel(base_bytes=800 * MIB, warm_seconds=5 * HOUR)
     return a_scenario(
         [a_machine(name, memory="16Gi") for name in ("a", "b", "c")],
-        [
-            service("leaky", {"a": 1, "b": 1}, memory=leaky, memory_limit=f"{LIMIT}Mi", age_seconds=2 * HOUR),
-            service("flat", {"a": 2, "c": 1}, memory="900Mi", memory_limit="1000Mi"),
-            # one of them is new, and warms up for five hours to the size of its sibling
-            service("warm", {"c": 1}, replicas=2, memory=warm, memory_limit="1000Mi"),
-        ],
+        service("leaky", {"a": 1, "b": 1}, memory=leaky, memory_limit=f"{LIMIT}Mi", age_seconds=2 * HOUR),
+        service("flat", {"a": 2, "c": 1}, memory="900Mi", memory_limit="1000Mi"),
+        # one of them is new, and warms up for five hours to the size of its sibling
+        service("warm", {"c": 1}, replicas=2, memory=warm, memory_limit="1000Mi"),
     )
 
 
@@ -48,7 +45,7 @@ def test_leak_is_found_two_hours_before_it_would_be_killed(tmp_path: Path) -> No
             assert len(notes) == bool(run.leaks)
             lab.clock.sleep(HOUR / 2)
         killed = {f"{each.namespace}/{each.name}": each.at for each in lab.log.entries("broken")}
-        gone = evicted(lab.log.entries())
+        gone = stage.log.evicted
     assert set(killed.values()) == {KILL}
     first = next(found for found in seen.values() if found).values()
     assert all(pod.startswith("shop/leaky-") for pod in killed)
@@ -76,12 +73,10 @@ def test_memory_of_the_lab_that_lives_is_no_leak(tmp_path: Path) -> None:
     busy = CpuModel(base=0.5, amplitude=0.6, noise=0.4, peak_hour=16.0)
     cluster = a_scenario(
         [a_machine(name, memory="16Gi") for name in ("a", "b", "c")],
-        [
-            service("old", {"a": 2, "b": 2}, cpu=busy, memory_limit="256Mi"),
-            service("young", {"a": 1, "b": 1}, cpu=busy, memory_limit="256Mi", age_seconds=0.5 * HOUR),
-            service("new", {"c": 1}, replicas=3, cpu=busy, memory_limit="256Mi"),
-            service("alone", {"c": 1}, cpu=busy, age_seconds=HOUR),
-        ],
+        service("old", {"a": 2, "b": 2}, cpu=busy, memory_limit="256Mi"),
+        service("young", {"a": 1, "b": 1}, cpu=busy, memory_limit="256Mi", age_seconds=0.5 * HOUR),
+        service("new", {"c": 1}, replicas=3, cpu=busy, memory_limit="256Mi"),
+        service("alone", {"c": 1}, cpu=busy, age_seconds=HOUR),
     )
     with a_foreseeing_stage(cluster, tmp_path, start=START, forecast={"interval": "30m"}) as stage:
         for _ in range(24):

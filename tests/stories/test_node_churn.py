@@ -1,10 +1,10 @@
 """Nodes that live for a day: one is replaced every few minutes, and the others are relieved all the same."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.log import Entry
+from tests.stories.readers import Log, service_of
 from tests.stories.scenarios.stage import (
     HIGH,
     START,
@@ -14,9 +14,7 @@ from tests.stories.scenarios.stage import (
     a_scenario,
     a_stage,
     burner,
-    evicted,
     service,
-    service_of,
 )
 
 REPLACEMENTS = 10
@@ -34,7 +32,7 @@ def a_pool() -> Scenario:
         burner("burner", "hot", 10.0, cpu_request="8"),
         *(service(name, {"hot": 1, "later": 1, **around}) for name in ("web", "api", "cart")),
     ]
-    return a_scenario([a_machine(name) for name in ("hot", "later", *OLD)], workloads)
+    return a_scenario([a_machine(name) for name in ("hot", "later", *OLD)], *workloads)
 
 
 def live_through(stage: Stage) -> dict[str, float]:
@@ -49,8 +47,7 @@ def live_through(stage: Stage) -> dict[str, float]:
         alive.append(name)
         if number == SECOND:
             stage.lab.cluster.add_workload(burner("second", "later", 10.0, cpu_request="8"))
-        for _ in range(TURNS_EACH):
-            stage.turn()
+        stage.turns(TURNS_EACH)
     return joined
 
 
@@ -59,13 +56,13 @@ def hot_minutes(lab: Lab, name: str) -> int:
     return sum(shares.get(name, 0.0) > HIGH / 100 for _, shares in timeline)
 
 
-def targets(log: Sequence[Entry]) -> list[Entry]:
+def targets(log: Log) -> list[Entry]:
     """Where the replacement of each evicted pod was bound."""
     return [
         next(
             each for each in log[log.index(entry) :] if each.event == "bound" and service_of(each) == service_of(entry)
         )
-        for entry in evicted(log)
+        for entry in log.evicted
     ]
 
 
@@ -73,10 +70,10 @@ def test_a_pool_whose_nodes_live_for_a_day_is_relieved(tmp_path: Path) -> None:
     # pods of drained nodes may make a node hot again that their siblings have just left
     with a_stage(a_pool(), tmp_path, safety={"cooldowns": {"serviceNode": "0s"}}) as stage:
         joined = live_through(stage)
-        log = stage.lab.log.entries()
+        log = stage.log
         minutes = {name: hot_minutes(stage.lab, name) for name in ("hot", "later")}
         assert stage.lab.truth.hot(HIGH / 100) == {}
-    gone = evicted(log)
+    gone = log.evicted
     assert {each.node for each in gone} == {"hot", "later"}
     assert len(gone) <= 9
     # the next cycle relieves what got hot

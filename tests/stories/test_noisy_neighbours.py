@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.stories.scenarios.stage import Stage, a_machine, a_scenario, a_stage, moves, service
+from tests.stories.scenarios.stage import Stage, a_machine, a_scenario, a_stage, service
 
 CYCLES, FEWER_CYCLES = 50, 20
 NOISY = {"base": 6.0, "burst_cores": 8.0, "burst_share": 0.5}
@@ -25,15 +25,14 @@ def neighbours(noisy: dict[str, float], **fields: Any) -> Any:
         service("web", {"a": 4}, cpu=1.0, cpu_request="1500m"),
         service("mail", {"b": 5, "c": 1}, cpu=1.0, cpu_request="1"),
     ]
-    return a_scenario(machines, services)
+    return a_scenario(machines, *services)
 
 
-def test_the_noisy_pod_leaves_and_nobody_moves_again(tmp_path: Path) -> None:
+def test_the_noisy_pod_leaves_and_nothing_moves_again(tmp_path: Path) -> None:
     with a_stage(neighbours(NOISY), tmp_path, **POLICY) as stage:
         assert waiting(stage)["a"] > 0.3
-        for _ in range(CYCLES):
-            stage.turn()
-        (moved,) = moves(stage.lab.log.entries())
+        stage.turns(CYCLES)
+        (moved,) = stage.log.moves
         # the scheduler takes the emptiest by requests; both others would do
         assert (moved.service, moved.source) == ("batch", "a")
         assert moved.target in ("b", "c")
@@ -45,9 +44,8 @@ def test_the_noisy_pod_leaves_and_nobody_moves_again(tmp_path: Path) -> None:
 def test_a_pod_that_makes_every_machine_wait_comes_to_rest(tmp_path: Path) -> None:
     """Its bursts are too much for any machine: it moves as long as that is better for its neighbours, and no longer."""
     with a_stage(neighbours(NOISY | {"burst_cores": 60.0}), tmp_path, **POLICY) as stage:
-        for _ in range(FEWER_CYCLES):
-            stage.turn()
-        done = moves(stage.lab.log.entries())
+        stage.turns(FEWER_CYCLES)
+        done = stage.log.moves
         assert 1 <= len(done) <= 2
         assert {(each.service, each.source) for each in done} <= {("batch", "a"), ("batch", "b"), ("batch", "twin")}
         assert not any(each.target == "a" for each in done)
@@ -57,6 +55,5 @@ def test_a_pod_that_makes_every_machine_wait_comes_to_rest(tmp_path: Path) -> No
 def test_a_pod_that_its_own_limit_throttles_stays_and_so_do_its_neighbours(tmp_path: Path) -> None:
     with a_stage(neighbours(NOISY, cpu_limit="6"), tmp_path, **POLICY) as stage:
         assert waiting(stage)["a"] > 0.3
-        for _ in range(5):
-            stage.turn()
-        assert moves(stage.lab.log.entries()) == []
+        stage.turns(5)
+        assert stage.log.moves == []

@@ -8,7 +8,7 @@ import yaml
 
 from rebalancer.lab import Lab, workload
 from tests.programs.cli import rebalancer
-from tests.stories.scenarios.stage import HIGH, a_machine, a_scenario, burner, service, stories_policy
+from tests.stories.scenarios.stage import HIGH, a_scenario, burner, service, stories_policy
 
 IMAGE, GIB = "registry.example/report:2.4", 2**30
 SIZE = 1.8 * GIB
@@ -34,8 +34,10 @@ def test_pods_heap_up_where_their_image_is_and_explain_names_it(tmp_path: Path) 
         image_size=int(SIZE),
     )
     cluster = a_scenario(
-        [a_machine(name) for name in NODES],
-        [crowd, service("web", dict.fromkeys(NODES, 1)), burner("burner", HOT, 11.0)],
+        NODES,
+        crowd,
+        service("web", dict.fromkeys(NODES, 1)),
+        burner("burner", HOT, 11.0),
         pull_bytes_per_second=100 * 2**20,
     )
     # `explain` runs in a process of its own, by the machine's clock: the story ends now

@@ -14,18 +14,7 @@ from rebalancer.lab.faults import Webhook
 from rebalancer.lab.scenarios.build import set_ready
 from rebalancer.model.decisions.limits import Scope
 from rebalancer.model.errors import RebalancerError
-from tests.stories.scenarios.stage import (
-    NO_COOLDOWNS,
-    TURN_SECONDS,
-    Stage,
-    a_machine,
-    a_scenario,
-    a_stage,
-    burner,
-    codes,
-    evicted,
-    service,
-)
+from tests.stories.scenarios.stage import NO_COOLDOWNS, TURN_SECONDS, Stage, a_scenario, a_stage, burner, codes, service
 
 Act = Callable[[Stage], None]
 
@@ -148,18 +137,14 @@ CAUSES = {
 
 @pytest.mark.parametrize("cause", CAUSES.values(), ids=CAUSES)
 def test_a_refusal_ends_with_its_cause(cause: Cause, tmp_path: Path) -> None:
-    cluster = a_scenario(
-        [a_machine("hot"), a_machine("cool"), a_machine("free")],
-        [burner("burner", "hot", 5.0), service("web", {"hot": 3}, cpu=3.0)],
-    )
+    cluster = a_scenario(("hot", "cool", "free"), burner("burner", "hot", 5.0), service("web", {"hot": 3}, cpu=3.0))
     with a_stage(cluster, tmp_path, **cause.policy) as stage:
         cause.begin(stage)
         assert cause.code in codes(stage.turn(), "web-")
-        assert not evicted(stage.lab.log.entries())
+        assert not stage.log.evicted
         cause.end(stage)
-        for _ in range(cause.turns):
-            stage.turn()
-        assert evicted(stage.lab.log.entries())
+        stage.turns(cause.turns)
+        assert stage.log.evicted
 
 
 @pytest.mark.parametrize(
@@ -178,10 +163,7 @@ def test_a_refusal_ends_with_its_cause(cause: Cause, tmp_path: Path) -> None:
 )
 def test_a_doubt_about_the_whole_picture_ends_with_its_cause(begin: Act, why: str | None, tmp_path: Path) -> None:
     """`why`: code of the cycle's refusal; None where the cycle fails."""
-    cluster = a_scenario(
-        [a_machine("hot"), a_machine("cool"), a_machine("free")],
-        [burner("burner", "hot", 5.0), service("web", {"hot": 3}, cpu=3.0)],
-    )
+    cluster = a_scenario(("hot", "cool", "free"), burner("burner", "hot", 5.0), service("web", {"hot": 3}, cpu=3.0))
     with a_stage(cluster, tmp_path) as stage:
         begin(stage)
         stage.lab.clock.sleep(5 * TURN_SECONDS)
@@ -192,7 +174,7 @@ def test_a_doubt_about_the_whole_picture_ends_with_its_cause(begin: Act, why: st
             stopped = run_cycle(stage.world, stage.policy, dry_run=False).report.stopped
             assert stopped is not None
             assert stopped.code == why
-        assert not evicted(stage.lab.log.entries())
+        assert not stage.log.evicted
         stage.lab.faults.clear()
         stage.turn()
-        assert evicted(stage.lab.log.entries())
+        assert stage.log.evicted

@@ -19,10 +19,8 @@ from rebalancer.bootstrap.recordings.replay import policy_run
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.triggers.request import CycleRequest
-from rebalancer.daemon.threads.journaling import JournalWriter
 from rebalancer.lab import CpuModel, Lab, NodeSpec, PdbSpec, Scenario, WorkloadSpec, node, workload
 from rebalancer.lab.scenarios.steps import RollOut
-from rebalancer.model.decisions.alerts import AlertEpisode
 from rebalancer.model.decisions.plan import Trigger
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.recordings.recording import Recording
@@ -30,10 +28,10 @@ from rebalancer.model.recordings.replay import ReplayRun
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.cycles.run import high_millicores, measured
 from rebalancer.replay.runner.job import Job, Mode, run_job
-from rebalancer.store import DayJournal
 from tests.real.builders.lab_history import lab_history
 from tests.real.builders.prometheus_days import fill_days
 from tests.real.servers.prometheus import prometheus_server
+from tests.stories.scenarios.stage import journal_writer
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
 
@@ -154,15 +152,7 @@ def live(lab: Lab, policy: RebalancerPolicy, folder: Path) -> None:
     """Cycles, each written to the journal, as the daemon does it. The first is an interval after START."""
     lab.clock.sleep(START - lab.clock.now())
     with daemon_of(lab, policy) as (made, evaluation):
-        assert made.ledger is not None
-        journal = JournalWriter(
-            journal=DayJournal(folder, cluster=policy.cluster),
-            ledger=made.ledger,
-            inbox=NoAlerts(),
-            snapshot=made.cluster.snapshot,
-            leads=lambda: True,
-            clock=lab.clock,
-        )
+        journal = journal_writer(folder, made, lab.clock, cluster=policy.cluster)
         context = replace(made, record_usage=journal.observed)
         while lab.clock.now() < END:
             next_at = lab.clock.now() + PERIOD
@@ -174,14 +164,6 @@ def live(lab: Lab, policy: RebalancerPolicy, folder: Path) -> None:
             for at in (next_at - PERIOD + 60.0, *(next_at - PERIOD + 300.0 * part for part in (1, 2, 3, 4))):
                 lab.clock.sleep(max(0.0, min(at, END) - lab.clock.now()))
                 journal.turn(done=True)
-
-
-class NoAlerts:
-    """`OpenEpisodes` without any."""
-
-    def open_episodes(self) -> list[AlertEpisode]:
-        """None."""
-        return []
 
 
 def recordings(lab: Lab, policy: RebalancerPolicy, folder: Path) -> tuple[Recording, Recording]:

@@ -29,7 +29,8 @@ from tests.prometheus.fakes import Clock
 from tests.real.builders.lab_history import lab_history
 from tests.real.builders.prometheus_days import fill_days
 from tests.real.servers.prometheus import prometheus_server
-from tests.stories.scenarios.stage import a_machine, a_scenario, burner, evicted, service
+from tests.stories.readers import Log
+from tests.stories.scenarios.stage import a_scenario, burner, service
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -48,13 +49,11 @@ class Outcome(NamedTuple):
 def six_nodes() -> Scenario:
     """`a` is at 82 %, `b` at 70 %, the others are at 34 % and less."""
     return a_scenario(
-        [a_machine(name) for name in NODES],
-        [
-            *(service(f"web{at}", {"a": 1, "cdef"[at % 4]: 1}) for at in range(9)),
-            *(service(f"api{at}", {"b": 1, "cdef"[at % 4]: 1}) for at in range(8)),
-            burner("burner-a", "a", 4.1),
-            burner("burner-b", "b", 3.2),
-        ],
+        NODES,
+        *(service(f"web{at}", {"a": 1, "cdef"[at % 4]: 1}) for at in range(9)),
+        *(service(f"api{at}", {"b": 1, "cdef"[at % 4]: 1}) for at in range(8)),
+        burner("burner-a", "a", 4.1),
+        burner("burner-b", "b", 3.2),
     )
 
 
@@ -99,7 +98,7 @@ def lived(number: int, folder: Path) -> Outcome:
         figures = lab.usage.window_means(times)
         cores = np.array([machine.cores for machine in figures.columns.machines])[:, None]
         hot = np.count_nonzero(figures.nodes / cores > HIGH)
-        return Outcome(hot_minutes=float(hot), evictions=len(evicted(lab.log.entries())))
+        return Outcome(hot_minutes=float(hot), evictions=len(Log.of(lab).evicted))
 
 
 @pytest.fixture(scope="module")

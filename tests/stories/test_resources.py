@@ -10,39 +10,26 @@ import rebalancer
 from rebalancer.cli.output.cycle import cycle_document
 from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.loads.amounts import memory, named
-from tests.stories.scenarios.stage import (
-    Stage,
-    a_machine,
-    a_scenario,
-    a_stage,
-    burner,
-    codes,
-    evicted,
-    messages,
-    moves,
-    service,
-)
+from tests.stories.scenarios.stage import Stage, a_machine, a_scenario, a_stage, burner, codes, messages, service
 
 
 def short_of_memory(**web: object) -> Scenario:
     """By CPU and by requests only `cold` takes what leaves `hot`; of its 16 GiB 15 are in use."""
     return a_scenario(
         [a_machine("hot", memory="16Gi"), a_machine("cold", memory="16Gi")],
-        [
-            burner("burner", "hot", 11.0, memory="1Gi"),
-            burner("cache", "cold", 1.0, memory="13Gi"),
-            service("web", {"hot": 2, "cold": 1}, memory="1Gi", **web),
-        ],
+        burner("burner", "hot", 11.0, memory="1Gi"),
+        burner("cache", "cold", 1.0, memory="13Gi"),
+        service("web", {"hot": 2, "cold": 1}, memory="1Gi", **web),
     )
 
 
 def test_a_landing_that_cpu_allows_and_memory_forbids_is_refused_with_both_figures(tmp_path: Path) -> None:
     with a_stage(short_of_memory(), tmp_path) as stage:
         report = stage.turn()
-        assert evicted(stage.lab.log.entries()) == []
+        assert stage.log.evicted == []
         assert codes(report, "web-") == {"NoNodeWithMemory"}
-        (said,) = messages(report, "web-")
-    assert "cold would keep 6.2% of its memory (1Gi of 16Gi), at least 10% must stay available" in said
+        (message,) = messages(report, "web-")
+    assert "cold would keep 6.2% of its memory (1Gi of 16Gi), at least 10% must stay available" in message
 
 
 def test_what_a_policy_allows_may_fill_the_memory(tmp_path: Path) -> None:
@@ -50,8 +37,8 @@ def test_what_a_policy_allows_may_fill_the_memory(tmp_path: Path) -> None:
     with a_stage(short_of_memory(), tmp_path, guards=guards) as stage:
         stage.turn()
         stage.lab.clock.sleep(60)
-        log = stage.lab.log.entries()
-    assert [(each.service, each.target) for each in moves(log)] == [("web", "cold")]
+        log = stage.log
+    assert [(each.service, each.target) for each in log.moves] == [("web", "cold")]
 
 
 # ---- thresholds by resource
@@ -80,10 +67,9 @@ def shares_of(lab: Lab) -> tuple[dict[str, float], dict[str, float]]:
 
 def settled(stage: Stage) -> set[tuple[str, str]]:
     """Service and target of all moves of six cycles."""
-    for _ in range(6):
-        stage.turn()
+    stage.turns(6)
     stage.lab.clock.sleep(120)
-    return {(each.service, each.target) for each in moves(stage.lab.log.entries())}
+    return {(each.service, each.target) for each in stage.log.moves}
 
 
 def test_a_node_hot_by_memory_alone_is_cooled_and_no_node_gets_hot_by_cpu(tmp_path: Path) -> None:
@@ -91,11 +77,9 @@ def test_a_node_hot_by_memory_alone_is_cooled_and_no_node_gets_hot_by_cpu(tmp_pa
     names = ("hot", "busy", "free")
     cluster = a_scenario(
         [a_machine(name, memory="16Gi") for name in names],
-        [
-            burner("burner", "busy", 10.0),
-            service("large", {"hot": 4, "free": 1}, cpu=1.0, memory="3Gi"),
-            service("small", {"hot": 4}, cpu=1.0, memory="128Mi"),
-        ],
+        burner("burner", "busy", 10.0),
+        service("large", {"hot": 4, "free": 1}, cpu=1.0, memory="3Gi"),
+        service("small", {"hot": 4}, cpu=1.0, memory="128Mi"),
     )
     with a_stage(cluster, tmp_path, pools=pools(memory={"high": 75, "target": 65, "low": 50})) as stage:
         before, full = shares_of(stage.lab)
@@ -118,11 +102,9 @@ def test_a_node_hot_by_cpu_alone_is_cooled_and_no_node_gets_hot_by_memory(tmp_pa
     """`full` has the CPU and not the memory that the pods need."""
     cluster = a_scenario(
         [a_machine(name, memory="16Gi") for name in ("hot", "full", "free")],
-        [
-            burner("burner", "hot", 9.0),
-            burner("cache", "full", 0.0, memory="10Gi"),
-            service("web", {"hot": 4}, cpu=1.0, memory="1Gi"),
-        ],
+        burner("burner", "hot", 9.0),
+        burner("cache", "full", 0.0, memory="10Gi"),
+        service("web", {"hot": 4}, cpu=1.0, memory="1Gi"),
     )
     with a_stage(cluster, tmp_path, pools=pools(memory={"high": 75, "target": 65, "low": 64})) as stage:
         found = settled(stage)
@@ -134,11 +116,9 @@ def test_a_node_hot_by_cpu_alone_is_cooled_and_no_node_gets_hot_by_memory(tmp_pa
 
 def test_a_disk_busy_resource_of_the_user_balances_with_lines_of_the_policy_only(tmp_path: Path) -> None:
     cluster = a_scenario(
-        [a_machine(name) for name in ("hot", "b", "c")],
-        [
-            service("writer", {"hot": 3}, cpu=0.2, resources={"disk-busy": 0.3}),
-            service("web", {"hot": 3, "b": 1}, cpu=0.2, resources={"disk-busy": 0.0}),
-        ],
+        ("hot", "b", "c"),
+        service("writer", {"hot": 3}, cpu=0.2, resources={"disk-busy": 0.3}),
+        service("web", {"hot": 3, "b": 1}, cpu=0.2, resources={"disk-busy": 0.0}),
     )
     marks = {"disk-busy": {"high": 75, "target": 65, "low": 50}}
     with a_stage(cluster, tmp_path, pools=pools(**marks), own_resources=[DISK]) as stage:
@@ -157,18 +137,15 @@ def test_a_policy_without_memory_thresholds_plans_the_same_moves_as_before(tmp_p
         folder.mkdir()
         cluster = a_scenario(
             [a_machine(name, memory="64Gi") for name in ("hot", "b", "c")],
-            [
-                burner("burner", "hot", 9.0, memory=amount),
-                service("web", {"hot": 3, "b": 2}, memory=amount),
-                service("api", {"hot": 2, "c": 1}, memory=amount),
-            ],
+            burner("burner", "hot", 9.0, memory=amount),
+            service("web", {"hot": 3, "b": 2}, memory=amount),
+            service("api", {"hot": 2, "c": 1}, memory=amount),
         )
         with a_stage(cluster, folder) as stage:
-            for _ in range(3):
-                stage.turn()
+            stage.turns(3)
             stage.lab.clock.sleep(60)
-            log = stage.lab.log.entries()
-        return [(each.service, each.source, each.target) for each in moves(log)]
+            log = stage.log
+        return [(each.service, each.source, each.target) for each in log.moves]
 
     assert moved(tmp_path / "much", "5Gi") == moved(tmp_path / "little", "1Mi") != []
 
@@ -187,14 +164,12 @@ def test_a_fourth_resource_needs_lines_of_the_policy_only(tmp_path: Path) -> Non
     installed = [burner(f"server-{name}", name, 0.0, resources={"licences-installed": 40.0}) for name in names]
     cluster = a_scenario(
         [a_machine(name, memory="16Gi") for name in names],
-        [
-            *installed,
-            burner("editor", "b", 0.0, resources={"licences": 24.0}),
-            burner("log", "c", 0.0, resources={"disk-busy": 0.64}),
-            burner("cache", "d", 0.0, memory="10Gi"),
-            service("cad", {"hot": 4}, cpu=0.5, memory="1Gi", resources={"licences": 8.0, "disk-busy": 0.02}),
-            service("web", {"hot": 2}, cpu=0.5, memory="1Gi", resources={"licences": 0.0, "disk-busy": 0.0}),
-        ],
+        *installed,
+        burner("editor", "b", 0.0, resources={"licences": 24.0}),
+        burner("log", "c", 0.0, resources={"disk-busy": 0.64}),
+        burner("cache", "d", 0.0, memory="10Gi"),
+        service("cad", {"hot": 4}, cpu=0.5, memory="1Gi", resources={"licences": 8.0, "disk-busy": 0.02}),
+        service("web", {"hot": 2}, cpu=0.5, memory="1Gi", resources={"licences": 0.0, "disk-busy": 0.0}),
     )
     marks = {name: {"high": 75, "target": 65, "low": 64} for name in ("memory", "disk-busy", "licences")}
     with a_stage(cluster, tmp_path, pools=pools(**marks), own_resources=[DISK, LICENCES]) as stage:

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rebalancer.lab import Lab, workload
+from rebalancer.lab import Lab, Scenario, workload
 from tests.stories.scenarios.stage import (
     HIGH,
     NO_COOLDOWNS,
@@ -16,10 +17,7 @@ from tests.stories.scenarios.stage import (
     a_stage,
     burner,
     codes,
-    evicted,
     messages,
-    moves,
-    returned,
     service,
 )
 
@@ -35,20 +33,11 @@ def scale(lab: Lab, namespace: str, name: str, replicas: int) -> None:
 
 def test_a_pending_pod_that_would_take_the_room_stops_the_eviction(tmp_path: Path) -> None:
     everywhere = dict.fromkeys(("hot", "a", "b"), 1)
-    waiting = workload(
-        "waiting",
-        namespace="shop",
-        replicas=1,
-        cpu=1.0,
-        cpu_request="800m",
-        node_selector={"kubernetes.io/hostname": "hot"},
-    )
-    cluster = a_scenario(
-        [a_machine(name) for name in (*everywhere, "c")],
-        # 500m are free on the hot node: too little for what waits, until somebody leaves
-        [burner("burner", "hot", 11.0, cpu_request="14500m"), service("web", everywhere), service("api", everywhere)],
-    )
-    cluster = a_scenario(cluster.nodes, [*cluster.workloads, waiting])
+    here = {"kubernetes.io/hostname": "hot"}
+    waiting = workload("waiting", namespace="shop", replicas=1, cpu=1.0, cpu_request="800m", node_selector=here)
+    # 500m are free on the hot node: too little for what waits, until a pod leaves
+    burns = burner("burner", "hot", 11.0, cpu_request="14500m")
+    cluster = a_scenario((*everywhere, "c"), burns, service("web", everywhere), service("api", everywhere), waiting)
     with a_stage(cluster, tmp_path) as stage:
         for _ in range(2):
             report = stage.turn()
@@ -58,13 +47,19 @@ def test_a_pending_pod_that_would_take_the_room_stops_the_eviction(tmp_path: Pat
         scale(stage.lab, "shop", "waiting", 0)
         stage.turn()
         stage.lab.clock.sleep(60)
-        log = stage.lab.log.entries()
+        log = stage.log
     gone = [each for each in log if each.event == "terminating" and each.name.startswith("waiting-")]
     assert len(gone) == 1
-    assert {each.name.split("-")[0] for each in evicted(log)} == {"web", "api"}
+    assert {each.name.split("-")[0] for each in log.evicted} == {"web", "api"}
 
 
 # ---- nodes that are no landing
+
+
+def a_hot_node(other: str, *empty: str, **fields: Any) -> Scenario:
+    """Both services have a pod on the hot node and on the other."""
+    services = (service(name, {"hot": 1, other: 1}, **fields) for name in ("web", "api"))
+    return a_scenario(("hot", *empty, other), burner("burner", "hot", 11.0, cpu_request="8"), *services)
 
 
 def mark(key: str, effect: str) -> Callable[[Lab], None]:
@@ -88,67 +83,42 @@ CLOSINGS: dict[str, Callable[[Lab], None]] = {
 def test_a_node_that_is_about_to_leave_is_no_landing(tmp_path: Path, closing: str, tolerant: bool) -> None:
     """By requests and in fact it is the emptiest. Pods that tolerate everything would go there: they stay."""
     more = {"tolerations": TOLERATES_ALL} if tolerant else {}
-    cluster = a_scenario(
-        [a_machine(name) for name in ("hot", "closed", "open")],
-        [
-            burner("burner", "hot", 11.0, cpu_request="8"),
-            service("web", {"hot": 1, "open": 1}, **more),
-            service("api", {"hot": 1, "open": 1}, **more),
-        ],
-    )
-    with a_stage(cluster, tmp_path) as stage:
+    with a_stage(a_hot_node("open", "closed", **more), tmp_path) as stage:
         CLOSINGS[closing](stage.lab)
         report = stage.turn()
         stage.lab.clock.sleep(60)
-        log = stage.lab.log.entries()
+        log = stage.log
         closed_for_good = codes(report, "web-") == {"TargetNodeUnavailable"}
     if tolerant:
-        assert evicted(log) == []
+        assert log.evicted == []
         assert closed_for_good
         assert all("closed" in each for each in messages(report, "web-"))
     else:
-        assert {each.target for each in moves(log)} == {"open"}
-        assert {each.service for each in moves(log)} == {"web", "api"}
+        assert {each.target for each in log.moves} == {"open"}
+        assert {each.service for each in log.moves} == {"web", "api"}
 
 
 def test_a_node_that_has_just_joined_is_no_landing_for_five_minutes(tmp_path: Path) -> None:
-    cluster = a_scenario(
-        [a_machine("hot"), a_machine("old")],
-        [
-            burner("burner", "hot", 11.0, cpu_request="8"),
-            service("web", {"hot": 1, "old": 1}),
-            service("api", {"hot": 1, "old": 1}),
-        ],
-    )
-    with a_stage(cluster, tmp_path, safety={"cooldowns": NO_COOLDOWNS}, softTaint={"mode": "Off"}) as stage:
+    with a_stage(a_hot_node("old"), tmp_path, safety={"cooldowns": NO_COOLDOWNS}, softTaint={"mode": "Off"}) as stage:
         stage.lab.cluster.add_node(a_machine("new"))
         joined = stage.lab.clock.now()
         for _ in range(2):
             report = stage.turn()
             assert codes(report, "web-") == codes(report, "api-") == {"TargetNodeUnavailable"}
         assert stage.lab.log.evictions() == ()
-        for _ in range(2):
-            stage.turn()
-        log = stage.lab.log.entries()
-    assert {each.target for each in moves(log)} == {"new"}
-    assert min(each.at for each in moves(log)) - joined >= 300
+        stage.turns(2)
+        log = stage.log
+    assert {each.target for each in log.moves} == {"new"}
+    assert min(each.at for each in log.moves) - joined >= 300
 
 
 def test_a_node_that_has_just_joined_gets_a_soft_taint_instead(tmp_path: Path) -> None:
-    cluster = a_scenario(
-        [a_machine("hot"), a_machine("old")],
-        [
-            burner("burner", "hot", 11.0, cpu_request="8"),
-            service("web", {"hot": 1, "old": 1}),
-            service("api", {"hot": 1, "old": 1}),
-        ],
-    )
-    with a_stage(cluster, tmp_path, safety={"cooldowns": NO_COOLDOWNS}) as stage:
+    with a_stage(a_hot_node("old"), tmp_path, safety={"cooldowns": NO_COOLDOWNS}) as stage:
         stage.lab.cluster.add_node(a_machine("new"))
         report = stage.turn()
-        log = stage.lab.log.entries()
+        log = stage.log
     assert "new" in report.soft_tainted
-    assert {each.target for each in moves(log)} == {"old"}
+    assert {each.target for each in log.moves} == {"old"}
 
 
 # ---- images
@@ -165,7 +135,7 @@ def most_pulled_at_once(stage: Stage) -> int:
     """Bytes of images that bound replacements had to wait for at the same moment, ever."""
     pulling, most = set[str](), 0
     waits = {each.uid for each in stage.lab.log.entries("pulled")}
-    for each in stage.lab.log.entries():
+    for each in stage.log:
         if each.uid in waits and each.event in ("bound", "pulled"):
             (pulling.add if each.event == "bound" else pulling.discard)(each.uid)
             most = max(most, len(pulling) * IMAGE_BYTES)
@@ -174,28 +144,24 @@ def most_pulled_at_once(stage: Stage) -> int:
 
 @pytest.mark.parametrize(("limit", "at_once", "turns"), [(PULLED_AT_ONCE, 1, 8), ("20Gi", 3, 2)])
 def test_evictions_wait_until_images_have_been_pulled(tmp_path: Path, limit: str, at_once: int, turns: int) -> None:
-    names = ("hot", "a", "b", "c")
     cluster = a_scenario(
-        [a_machine(name) for name in names],
-        [
-            burner("burner", "hot", 8.8, cpu_request="8"),
-            *(
-                service(name, {"hot": 2}, cpu=0.9, image=f"registry.example/{name}:1", image_size=IMAGE_BYTES)
-                for name in BIG
-            ),
-        ],
+        ("hot", "a", "b", "c"),
+        burner("burner", "hot", 8.8, cpu_request="8"),
+        *(
+            service(name, {"hot": 2}, cpu=0.9, image=f"registry.example/{name}:1", image_size=IMAGE_BYTES)
+            for name in BIG
+        ),
         pull_bytes_per_second=3 * MIB,
     )
     limits = {"replacements": {"pullBytesPerPool": limit}}
     with a_stage(cluster, tmp_path, limits=limits) as stage:
-        for _ in range(turns):
-            stage.turn()
+        stage.turns(turns)
         stage.lab.clock.sleep(600)
         waited = "LimitImagePulls" in codes(stage.reports)
-        log = stage.lab.log.entries()
+        log = stage.log
         assert most_pulled_at_once(stage) == at_once * IMAGE_BYTES
         assert stage.lab.truth.hot(HIGH / 100) == {}
     assert waited == (at_once == 1)
-    assert len(moves(log)) == 3
-    assert len({each.service for each in moves(log)}) > 1
-    assert returned(log) == []
+    assert len(log.moves) == 3
+    assert len({each.service for each in log.moves}) > 1
+    assert log.returned == []

@@ -1,6 +1,5 @@
 """Pods on nodes that they shouldn't be on: node affinity, required and preferred, and taints."""
 
-from collections import Counter
 from pathlib import Path
 
 from rebalancer.lab import NodeSpec
@@ -24,30 +23,23 @@ def disks() -> list[NodeSpec]:
 def test_pods_leave_a_node_that_lost_its_label(tmp_path: Path) -> None:
     cluster = a_scenario(
         disks(),
-        [
-            service("db", {"ssd1": 3, "ssd2": 1}, node_selector=SSD, pdb=ONE_AT_A_TIME),
-            service("queue", {"ssd1": 1, "ssd3": 1}, node_selector=SSD, kind="StatefulSet"),
-            service("web", {"ssd1": 1, "hdd1": 1}),
-            service("kept", {"ssd1": 2}, node_selector=SSD, annotations=NEVER_EVICT),
-            service("frozen", {"ssd1": 2}, node_selector=SSD, pdb={"max_unavailable": 0}),
-            # nothing has this label any more
-            service("lost", {"ssd1": 2}, node_selector={"rack": "7"}),
-        ],
+        service("db", {"ssd1": 3, "ssd2": 1}, node_selector=SSD, pdb=ONE_AT_A_TIME),
+        service("queue", {"ssd1": 1, "ssd3": 1}, node_selector=SSD, kind="StatefulSet"),
+        service("web", {"ssd1": 1, "hdd1": 1}),
+        service("kept", {"ssd1": 2}, node_selector=SSD, annotations=NEVER_EVICT),
+        service("frozen", {"ssd1": 2}, node_selector=SSD, pdb={"max_unavailable": 0}),
+        # nothing has this label any more
+        service("lost", {"ssd1": 2}, node_selector={"rack": "7"}),
         steps=[
             LabelNode(at_seconds=60.0, node="ssd1", labels={"disk": "hdd"}),
         ],
     )
     with a_repair(cluster, tmp_path, misplaced, strategy("RemovePodsViolatingNodeAffinity")) as repair:
         assert misplaced(repair.lab) == {"lost"}
-        stays = {name: uids(running(repair.lab, name)) for name in ("web", "kept", "frozen", "lost")}
-        repair.until_only("kept", "frozen", "lost")
-        assert Counter(each.service for each in repair.moved()) == {"db": 3, "queue": 1}
-        repair.then_nothing_moves("kept", "frozen", "lost")
-        assert repair.moved_twice() == []
-        repair.everybody_landed_where_the_plan_said()
-        repair.the_api_server_refused_nothing()
+        repair.repairs(
+            {"db": 3, "queue": 1}, stuck=("kept", "frozen", "lost"), unmoved=("web", "kept", "frozen", "lost")
+        )
         assert repair.fewest_ready("db") == 3
-        assert {name: uids(running(repair.lab, name)) for name in stays} == stays
         assert (repair.refused("kept"), repair.refused("frozen")) == (OPTED_OUT, NO_BUDGET)
         assert repair.refused("lost") == {"NoTargetNode"}
         assert repair.refused("web") == set()
@@ -58,13 +50,11 @@ def test_a_preference_moves_as_many_as_there_is_room_for_and_the_others_stay(tmp
     likes_ssd = {"nodeAffinity": {PREFERRED: [{"weight": 100, "preference": {"matchExpressions": [expression]}}]}}
     cluster = a_scenario(
         disks(),
-        [
-            # 4 cores are free on two of the ssd nodes, none on the third
-            service("filler", {"ssd1": 1, "ssd2": 1}, cpu=1.0, cpu_request="11000m", node_selector=SSD),
-            service("block", {"ssd3": 1}, cpu=1.0, cpu_request="15000m"),
-            service("cache", {"hdd1": 3, "hdd2": 1}, affinity=likes_ssd, cpu_request="4000m", pdb=ONE_AT_A_TIME),
-            service("kept", {"hdd3": 2}, affinity=likes_ssd, annotations=NEVER_EVICT),
-        ],
+        # 4 cores are free on two of the ssd nodes, none on the third
+        service("filler", {"ssd1": 1, "ssd2": 1}, cpu=1.0, cpu_request="11000m", node_selector=SSD),
+        service("block", {"ssd3": 1}, cpu=1.0, cpu_request="15000m"),
+        service("cache", {"hdd1": 3, "hdd2": 1}, affinity=likes_ssd, cpu_request="4000m", pdb=ONE_AT_A_TIME),
+        service("kept", {"hdd3": 2}, affinity=likes_ssd, annotations=NEVER_EVICT),
     )
     both = strategy("RemovePodsViolatingNodeAffinity", nodeAffinityType=[REQUIRED, PREFERRED])
     with a_repair(cluster, tmp_path, could_be_better, both) as repair:
@@ -75,10 +65,10 @@ def test_a_preference_moves_as_many_as_there_is_room_for_and_the_others_stay(tmp
         left = uids(running(repair.lab, "cache"))
         repair.then_nothing_moves("kept")
         assert repair.moved_twice() == []
-        repair.everybody_landed_where_the_plan_said()
+        repair.all_landed_as_planned()
         repair.the_api_server_refused_nothing()
         assert repair.fewest_ready("cache") == 3
-        # the two that stay on the other disks are still wanted elsewhere, and are told why they stay
+        # the two that stay on the other disks are still wanted elsewhere, and are refused with the reason
         assert sum(node_of(pod).startswith("hdd") for pod in running(repair.lab, "cache")) == 2
         assert uids(running(repair.lab, "cache")) == left
         assert "NoBetterNode" in repair.refused("cache")
@@ -94,16 +84,14 @@ GPU = {"key": "dedicated", "operator": "Equal", "value": "gpu", "effect": "NoSch
 def test_pods_leave_nodes_with_taints_that_they_do_not_tolerate(tmp_path: Path) -> None:
     cluster = a_scenario(
         [*(a_machine(f"n{number}") for number in range(1, 7)), a_machine("rack7", labels={"rack": "7"})],
-        [
-            service("web", {"n1": 3, "n2": 1}, pdb=ONE_AT_A_TIME),
-            service("mail", {"n2": 2, "n4": 1}, kind="StatefulSet"),
-            service("train", {"n1": 2}, tolerations=[GPU]),
-            service("kept", {"n1": 2}, annotations=NEVER_EVICT),
-            service("frozen", {"n2": 2}, pdb={"max_unavailable": 0}),
-            # this node alone has what they ask for
-            service("tied", {"rack7": 2}, node_selector={"rack": "7"}),
-            service("here", {"n3": 2}),
-        ],
+        service("web", {"n1": 3, "n2": 1}, pdb=ONE_AT_A_TIME),
+        service("mail", {"n2": 2, "n4": 1}, kind="StatefulSet"),
+        service("train", {"n1": 2}, tolerations=[GPU]),
+        service("kept", {"n1": 2}, annotations=NEVER_EVICT),
+        service("frozen", {"n2": 2}, pdb={"max_unavailable": 0}),
+        # this node alone has what they ask for
+        service("tied", {"rack7": 2}, node_selector={"rack": "7"}),
+        service("here", {"n3": 2}),
         steps=[
             Taint(at_seconds=60.0, node="n1", key="dedicated", value="gpu"),
             Taint(at_seconds=60.0, node="rack7", key="dedicated", value="gpu"),
@@ -113,16 +101,11 @@ def test_pods_leave_nodes_with_taints_that_they_do_not_tolerate(tmp_path: Path) 
     taints = strategy("RemovePodsViolatingNodeTaints", includePreferNoSchedule=True)
     with a_repair(cluster, tmp_path, not_tolerated, taints) as repair:
         repair.lab.cluster.cordon("n3")
-        stays = {name: uids(running(repair.lab, name)) for name in ("train", "kept", "frozen", "tied", "here")}
-        repair.until_only("kept", "frozen", "tied")
-        assert Counter(each.service for each in repair.moved()) == {"web": 4, "mail": 2}
+        repair.repairs(
+            {"web": 4, "mail": 2}, stuck=("kept", "frozen", "tied"), unmoved=("train", "kept", "frozen", "tied", "here")
+        )
         assert {each.target for each in repair.moved()} <= {"n4", "n5", "n6"}
-        repair.then_nothing_moves("kept", "frozen", "tied")
-        assert repair.moved_twice() == []
-        repair.everybody_landed_where_the_plan_said()
-        repair.the_api_server_refused_nothing()
         assert repair.fewest_ready("web") == 3
-        assert {name: uids(running(repair.lab, name)) for name in stays} == stays
         assert (repair.refused("kept"), repair.refused("frozen")) == (OPTED_OUT, NO_BUDGET)
         assert repair.refused("tied") == {"NoTargetNode"}
         assert repair.refused("train") == repair.refused("here") == set()

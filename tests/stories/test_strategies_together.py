@@ -64,18 +64,16 @@ def test_everything_at_once_is_put_right_and_stays_so(tmp_path: Path) -> None:
             for zone in "abc"
             for number in (1, 2, 3)
         ],
-        [
-            burner("burner", "a2", 10.5),
-            service("busy", {"a2": 1, "b2": 1, "c2": 1}, cpu=2.0),
-            service("twins", {"a2": 2, "a3": 1}, pdb=ONE_AT_A_TIME),
-            service("zoned", {"a3": 2, "b3": 1}, topology_spread=in_zones, pdb=ONE_AT_A_TIME),
-            service("db", {"b2": 2, "c3": 1}, affinity=apart, pdb=ONE_AT_A_TIME),
-            service("disk", {"a1": 1, "b1": 1}, node_selector=SSD),
-            service("guest", {"c2": 1, "b3": 1}),
-            service("shaky", {"b3": 1, "c3": 1}, restarts=150, breaks=Breaks(after_seconds=30.0, nodes=("b3",))),
-            service("old", {"b1": 1, "c1": 1, "a1": 1}, age_seconds=10 * DAY, pdb=ONE_AT_A_TIME),
-            service("tumbled", {"a3": 1, "b2": 1}),
-        ],
+        burner("burner", "a2", 10.5),
+        service("busy", {"a2": 1, "b2": 1, "c2": 1}, cpu=2.0),
+        service("twins", {"a2": 2, "a3": 1}, pdb=ONE_AT_A_TIME),
+        service("zoned", {"a3": 2, "b3": 1}, topology_spread=in_zones, pdb=ONE_AT_A_TIME),
+        service("db", {"b2": 2, "c3": 1}, affinity=apart, pdb=ONE_AT_A_TIME),
+        service("disk", {"a1": 1, "b1": 1}, node_selector=SSD),
+        service("guest", {"c2": 1, "b3": 1}),
+        service("shaky", {"b3": 1, "c3": 1}, restarts=150, breaks=Breaks(after_seconds=30.0, nodes=("b3",))),
+        service("old", {"b1": 1, "c1": 1, "a1": 1}, age_seconds=10 * DAY, pdb=ONE_AT_A_TIME),
+        service("tumbled", {"a3": 1, "b2": 1}),
         steps=[
             LabelNode(at_seconds=60.0, node="a1", labels={"disk": "hdd"}),
             Taint(at_seconds=60.0, node="c2", key="dedicated", value="gpu"),
@@ -93,7 +91,7 @@ def test_everything_at_once_is_put_right_and_stays_so(tmp_path: Path) -> None:
         )
 
 
-# ---- strategies that want opposite things, and a place that helps nobody
+# ---- strategies that want opposite things, and a place that does not help
 
 OPPOSED_CYCLES = 12
 
@@ -114,18 +112,16 @@ def test_two_strategies_do_not_undo_each_other(tmp_path: Path, opposed: str) -> 
         place = {"n0": 3, "n1": 2, "n2": 1}
         web = service("web", place, topology_spread=over_zones("web", "ScheduleAnyway"))
     others = [a_machine(f"n{number}", zone="a", labels={"disk": "hdd"}) for number in range(1, 6)]
-    cluster = a_scenario([a_machine("n0", zone="b", labels=SSD), *others], [web])
+    cluster = a_scenario([a_machine("n0", zone="b", labels=SSD), *others], web)
     with a_repair(cluster, tmp_path, crowded, strategy("RemoveDuplicates"), other) as repair:
-        for _ in range(OPPOSED_CYCLES):
-            repair.stage.turn()
+        repair.stage.turns(OPPOSED_CYCLES)
         assert repair.moved_twice() == []
 
 
 def test_a_pod_that_crashes_wherever_it_runs_is_left_alone(tmp_path: Path) -> None:
     doomed = service("doomed", {"n0": 1, "n1": 1}, restarts=20, breaks=Breaks(after_seconds=20.0))
-    cluster = a_scenario([a_machine(f"n{number}") for number in range(4)], [doomed])
+    cluster = a_scenario([a_machine(f"n{number}") for number in range(4)], doomed)
     restarts = strategy("RemovePodsHavingTooManyRestarts", podRestartThreshold=4)
     with a_repair(cluster, tmp_path, restless, restarts) as repair:
-        for _ in range(OPPOSED_CYCLES):
-            repair.stage.turn()
+        repair.stage.turns(OPPOSED_CYCLES)
         assert repair.moved_twice() == []

@@ -12,7 +12,7 @@ from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.decisions.ports import ClusterReader
 from rebalancer.model.errors import ConnectError
-from tests.stories.scenarios.stage import Stage, a_machine, a_scenario, a_stage, burner, moves, service
+from tests.stories.scenarios.stage import Stage, a_machine, a_scenario, a_stage, burner, service
 
 PODS = 6
 PATIENT = {"planner": {"patience": "10m"}}
@@ -23,10 +23,8 @@ def two_hot_nodes() -> Scenario:
     hot = ("hot-1", "hot-2")
     return a_scenario(
         [a_machine(name) for name in (*hot, "a", "b", "c")],
-        [
-            *(burner(f"burner-{name}", name, 7.5) for name in hot),
-            service("web", dict.fromkeys(hot, PODS)),
-        ],
+        *(burner(f"burner-{name}", name, 7.5) for name in hot),
+        service("web", dict.fromkeys(hot, PODS)),
         start_seconds=8.0,
         stop_seconds=2.0,
     )
@@ -50,7 +48,7 @@ def test_a_plan_says_what_its_moves_wait_for_and_when_they_are_expected(tmp_path
         done = cycle_of(stage, "hot-1").evictions
         assert [each.pod for each in done] == [each.pod for each in planned]
         assert len(done) > 3
-        took = [each.ready_at - each.at for each in moves(stage.lab.log.entries()) if each.ready_at is not None]
+        took = [each.ready_at - each.at for each in stage.log.moves if each.ready_at is not None]
         stage.lab.clock.sleep(120)
         report = cycle_of(stage, "hot-2", dry_run=True)
         expected = [each.not_before for each in report.evictions]

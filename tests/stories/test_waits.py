@@ -8,19 +8,7 @@ import pytest
 
 from rebalancer.cycle.run import run_cycle
 from rebalancer.lab import Scenario
-from tests.stories.readers import GENEROUS
-from tests.stories.scenarios.stage import (
-    HIGH,
-    TURN_SECONDS,
-    Stage,
-    a_machine,
-    a_scenario,
-    a_stage,
-    burner,
-    evicted,
-    moves,
-    service,
-)
+from tests.stories.scenarios.stage import GENEROUS, HIGH, TURN_SECONDS, Stage, a_scenario, a_stage, burner, service
 
 POLL_SECONDS = 5.0
 LIMITS = {**GENEROUS, "service": {"inFlight": 1}}
@@ -32,14 +20,12 @@ def two_large_and_six_small(*, base: float = 7.2, start_seconds: float = 20.0) -
     large = service("large", {"hot": 2}, cpu=LARGE, start_seconds=start_seconds)
     small = [service(f"small{at}", {"hot": 1, "a": 1}, cpu=SMALL, start_seconds=start_seconds) for at in range(6)]
     return a_scenario(
-        [a_machine(name) for name in ("hot", "a", "b")],
-        [
-            burner("burner", "hot", base, cpu_request="10"),
-            burner("filler-a", "a", 1.0, cpu_request="4"),
-            burner("filler-b", "b", 1.0, cpu_request="4"),
-            large,
-            *small,
-        ],
+        ("hot", "a", "b"),
+        burner("burner", "hot", base, cpu_request="10"),
+        burner("filler-a", "a", 1.0, cpu_request="4"),
+        burner("filler-b", "b", 1.0, cpu_request="4"),
+        large,
+        *small,
     )
 
 
@@ -56,7 +42,7 @@ def test_the_second_large_pod_goes_in_the_same_cycle_as_soon_as_the_first_is_rep
         assert report.evictions[1].waits_for == "service shop/large: 1 of 1 in flight"
         assert report.remaining == []
         stage.lab.clock.sleep(TURN_SECONDS)
-        first, second = moves(stage.lab.log.entries())
+        first, second = stage.log.moves
         assert first.ready_at is not None
         assert first.ready_at <= second.at <= first.ready_at + 2 * POLL_SECONDS
         assert stage.lab.truth.hot(HIGH / 100) == {}
@@ -69,7 +55,7 @@ def test_a_wait_that_is_not_fulfilled_ends_and_the_small_ones_go(tmp_path: Path)
         began = stage.lab.clock.now() + TURN_SECONDS
         report = started(stage).cycle()
         names = [each.pod.split("-")[0] for each in report.evictions]
-        log = evicted(stage.lab.log.entries())
+        log = stage.log.evicted
         assert names[0] == "large"
         assert len(names) == 4
         assert all(name.startswith("small") for name in names[1:])
@@ -87,7 +73,7 @@ def test_without_patience_and_on_urgent_nodes_the_small_ones_go_at_once(
         assert names.count("large") == 1
         assert len(names) == 4
         assert not any(each.waits_for for each in report.evictions)
-        times = [each.at for each in evicted(stage.lab.log.entries())]
+        times = [each.at for each in stage.log.evicted]
         assert max(times) - min(times) < POLL_SECONDS
 
 

@@ -1,34 +1,26 @@
 """Admission webhooks that refuse evictions: one service is left alone, the cycle goes on with the others."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from rebalancer.bootstrap.commands.contexts import acting_context
-from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.cycle.context import NullProgress
 from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.controlplane.owned import terminate
 from rebalancer.lab.faults import Webhook
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.limits import EVERY_NODE, EvictionBackoff
-from rebalancer.policy import RebalancerPolicy
 from tests.stories.scenarios.stage import (
     HIGH,
     START,
     TURN_SECONDS,
     Stage,
-    a_machine,
+    a_run,
     a_scenario,
     a_stage,
     burner,
     codes,
-    evicted,
     messages,
     service,
-    stories_policy,
 )
 
 GUARD = Webhook(pods="shop/guarded-*", code=403, message="ask the owners")
@@ -37,30 +29,20 @@ GUARD = Webhook(pods="shop/guarded-*", code=403, message="ask the owners")
 def a_hot_node(big: str) -> Scenario:
     """The pods of `big` are the best candidates: each of them alone covers the excess."""
     return a_scenario(
-        [a_machine("hot"), a_machine("cool"), a_machine("free")],
-        [burner("burner", "hot", 5.0), service(big, {"hot": 2}, cpu=3.0), service("web", {"hot": 3}, cpu=1.0)],
+        ("hot", "cool", "free"),
+        burner("burner", "hot", 5.0),
+        service(big, {"hot": 2}, cpu=3.0),
+        service("web", {"hot": 3}, cpu=1.0),
     )
-
-
-@contextmanager
-def a_process(lab: Lab, folder: Path) -> Iterator[Stage]:
-    """A process that rebalances this lab, with the database of the folder."""
-    policy = RebalancerPolicy.model_validate(stories_policy(lab))
-    settings = Settings(
-        database=f"sqlite:///{folder / 'rebalancer.db'}", kubeconfig=str(lab.write_kubeconfig(folder / "config"))
-    )
-    with acting_context(policy, settings, progress=NullProgress(), clock=lab.clock) as world:
-        yield Stage(lab=lab, policy=policy, settings=settings, world=world)
 
 
 def backoffs(stage: Stage) -> list[EvictionBackoff]:
-    assert stage.world.ledger is not None
-    return list(stage.world.ledger.backoffs())
+    return list(stage.ledger.backoffs())
 
 
 def asked_for(stage: Stage, prefix: str) -> int:
     """Eviction requests for pods of this prefix, whatever the answer."""
-    return sum(each.event == "eviction" and each.name.startswith(prefix) for each in stage.lab.log.entries())
+    return sum(each.event == "eviction" and each.name.startswith(prefix) for each in stage.log)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +66,7 @@ def test_a_webhook_that_refuses_one_service_does_not_end_the_cycle(webhook: Webh
             "ServerWebhookFailed" if webhook.fails else "ServerWebhook",
             "WebhookBackoff",
         }
-        gone = evicted(stage.lab.log.entries())
+        gone = stage.log.evicted
         assert gone
         assert all(each.name.startswith("web-") for each in gone)
 
@@ -92,20 +74,17 @@ def test_a_webhook_that_refuses_one_service_does_not_end_the_cycle(webhook: Webh
 def test_the_backoff_grows_survives_a_restart_and_ends_when_the_webhook_admits_the_service(
     tmp_path: Path,
 ) -> None:
-    cluster = a_scenario(
-        [a_machine("hot"), a_machine("cool"), a_machine("free")],
-        [burner("burner", "hot", 7.0), service("guarded", {"hot": 2}, cpu=3.0)],
-    )
+    cluster = a_scenario(("hot", "cool", "free"), burner("burner", "hot", 7.0), service("guarded", {"hot": 2}, cpu=3.0))
     with Lab.start(cluster, stepped=True, start_time=START) as lab:
         lab.faults.set(webhooks=(GUARD,))
-        with a_process(lab, tmp_path) as stage:
+        with a_run(lab, tmp_path) as stage:
             stage.turn()
             assert asked_for(stage, "guarded-") == 1
             (backoff,) = backoffs(stage)
             assert (backoff.service_identity, backoff.node, backoff.count) == ("shop/guarded", EVERY_NODE, 1)
             assert "ask the owners" in backoff.reason
             stage.turn()
-        with a_process(lab, tmp_path) as stage:
+        with a_run(lab, tmp_path) as stage:
             assert codes(stage.turn(), "guarded-") == {"WebhookBackoff"}
             assert all("ask the owners" in each for each in messages(stage.reports[-1], "guarded-"))
             assert asked_for(stage, "guarded-") == 1
@@ -117,7 +96,7 @@ def test_the_backoff_grows_survives_a_restart_and_ends_when_the_webhook_admits_t
             assert backoff.until - lab.clock.now() == pytest.approx(600, abs=5)
             lab.faults.clear()
             stage.turn(605)
-            assert len(evicted(lab.log.entries())) == 1
+            assert len(stage.log.evicted) == 1
             assert backoffs(stage) == []
 
 
@@ -131,8 +110,7 @@ KUBEVIRT = Webhook(
 
 def test_an_evacuation_is_counted_and_in_flight_until_the_virtual_machine_has_moved(tmp_path: Path) -> None:
     with a_stage(a_hot_node("vm"), tmp_path) as stage:
-        lab, ledger = stage.lab, stage.world.ledger
-        assert ledger is not None
+        lab, ledger = stage.lab, stage.ledger
         lab.faults.set(webhooks=(KUBEVIRT,))
         report = stage.turn()
         assert report.interrupted is None
@@ -153,8 +131,7 @@ def test_an_evacuation_is_counted_and_in_flight_until_the_virtual_machine_has_mo
 
 def test_an_evacuation_that_moves_nothing_for_ten_minutes_is_closed(tmp_path: Path) -> None:
     with a_stage(a_hot_node("vm"), tmp_path) as stage:
-        ledger = stage.world.ledger
-        assert ledger is not None
+        ledger = stage.ledger
         stage.lab.faults.set(webhooks=(KUBEVIRT,))
         report = stage.turn()
         (move,) = (each for each in report.evictions if each.pod.startswith("vm-"))

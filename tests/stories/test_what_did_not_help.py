@@ -10,17 +10,17 @@ from rebalancer.model.decisions.plan import Trigger
 from rebalancer.model.records.effect import Outcome, Step
 from rebalancer.policy import RebalancerPolicy
 from tests.stories.oracles.effect import Rules
+from tests.stories.readers import Log
 from tests.stories.scenarios.effect import SETTLE_SECONDS, Daemon, an_effect_stage, heat, machines, services
-from tests.stories.scenarios.stage import evicted
 
 PERIODIC = CycleRequest(trigger=Trigger.PERIODIC)
 
 
 def impatient(policy: RebalancerPolicy) -> RebalancerPolicy:
     """One assessment is enough for the brake."""
-    said = policy.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    said["safety"]["circuitBreaker"] = {"effect": {"sampleSize": 1, "minEffectiveness": 30}}
-    return RebalancerPolicy.model_validate(said)
+    document = policy.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    document["safety"]["circuitBreaker"] = {"effect": {"sampleSize": 1, "minEffectiveness": 30}}
+    return RebalancerPolicy.model_validate(document)
 
 
 def aftermath_of(daemon: Daemon) -> EvaluationLoop:
@@ -59,7 +59,7 @@ def test_a_pool_whose_nodes_do_not_cool_is_left_alone_for_a_while(tmp_path: Path
                 report = run_cycle(world, stage.policy, request=PERIODIC, dry_run=False).report
                 if report.evictions:
                     break
-            moved = len(evicted(stage.lab.log.entries()))
+            moved = len(Log.of(stage.lab).evicted)
             assert moved, (report.nodes, stage.lab.truth.node_cpu_share())
             # newcomers take the room, and more
             heat(stage.lab, "one-hot", cores=4.8, cpu_request="100m", name="more")
@@ -74,7 +74,7 @@ def test_a_pool_whose_nodes_do_not_cool_is_left_alone_for_a_while(tmp_path: Path
             assert {str(each.code) for each in report.refusals if each.namespace == "shop"} == {"CircuitBreakerOpen"}, (
                 report.refusals
             )
-            assert len(evicted(stage.lab.log.entries())) == moved
+            assert len(Log.of(stage.lab).evicted) == moved
             # it lets go with time
             stage.lab.clock.sleep(3600.0)
             aftermath.turn()

@@ -4,23 +4,8 @@ from collections import Counter
 from pathlib import Path
 
 from rebalancer.lab import CpuModel, Scenario
-from rebalancer.lab.log import Entry
-from tests.stories.scenarios.stage import (
-    NO_COOLDOWNS,
-    TURN_SECONDS,
-    a_machine,
-    a_scenario,
-    a_stage,
-    codes,
-    evicted,
-    most_in_any_window,
-    most_out_at_once,
-    moves,
-    returned,
-    service,
-    service_of,
-    to_and_fro,
-)
+from tests.stories.readers import Log, most_in_any_window, service_of
+from tests.stories.scenarios.stage import NO_COOLDOWNS, TURN_SECONDS, a_scenario, a_stage, codes, service
 
 CYCLES = 30
 NODES = tuple(f"node-{number}" for number in range(8))
@@ -46,13 +31,13 @@ def a_packed_shop() -> Scenario:
         workloads.append(
             service(name, place, cpu=cpu, cpu_request="900m", pdb={"max_unavailable": 1}, start_seconds=40.0)
         )
-    return a_scenario([a_machine(name) for name in NODES], workloads, scheduler="differs", anchor_hour=12.0)
+    return a_scenario(NODES, *workloads, scheduler="differs", anchor_hour=12.0)
 
 
-def most_at_once(log: tuple[Entry, ...]) -> int:
+def most_at_once(log: Log) -> int:
     """How many evictions were in flight at the same moment, ever."""
-    ends = [(each.at, 1) for each in moves(log)]
-    ends += [(each.ready_at, -1) for each in moves(log) if each.ready_at is not None]
+    ends = [(each.at, 1) for each in log.moves]
+    ends += [(each.ready_at, -1) for each in log.moves if each.ready_at is not None]
     now = most = 0
     for _, change in sorted(ends):
         now += change
@@ -62,13 +47,12 @@ def most_at_once(log: tuple[Entry, ...]) -> int:
 
 def test_with_a_wrong_model_no_limit_and_no_budget_is_broken(tmp_path: Path) -> None:
     with a_stage(a_packed_shop(), tmp_path, limits=LIMITS, safety={}) as stage:
-        for _ in range(CYCLES):
-            stage.turn()
-        log = stage.lab.log.entries()
-    moved, gone = moves(log), evicted(log)
+        stage.turns(CYCLES)
+        log = stage.log
+    moved, gone = log.moves, log.evicted
     # the model is wrong indeed, and there was something to do
     assert len(moved) > 10
-    assert returned(log)
+    assert log.returned
 
     assert most_in_any_window((each.at for each in gone), CLUSTER_WINDOW) <= CLUSTER_AT_MOST
     for name in NODES:
@@ -77,32 +61,31 @@ def test_with_a_wrong_model_no_limit_and_no_budget_is_broken(tmp_path: Path) -> 
         times = [each.at for each in gone if service_of(each) == name]
         assert most_in_any_window(times, SERVICE_WINDOW) <= SERVICE_AT_MOST
         # which is what its PodDisruptionBudget allows, too
-        assert most_out_at_once(log, name) <= IN_FLIGHT
+        assert log.most_out_at_once(name) <= IN_FLIGHT
     assert most_at_once(log) <= CLUSTER_IN_FLIGHT
     # an hour's cooldown for a service on a node: no node is relieved of one twice, nothing goes round in circles
     ways = Counter((each.service, each.source) for each in moved)
     assert max(ways.values()) == 1
-    undone = Counter(one.service for one, _ in to_and_fro(log))
+    undone = Counter(one.service for one, _ in log.to_and_fro)
     assert max(undone.values(), default=0) <= 1
 
 
-def one_hour(folder: Path, **give_up: str) -> tuple[Entry, ...]:
+def one_hour(folder: Path, **give_up: str) -> Log:
     """Without any other cooldown; the log."""
     safety = {"cooldowns": {**NO_COOLDOWNS, "backoff": give_up}}
     folder.mkdir()
     with a_stage(a_packed_shop(), folder, limits=LIMITS, safety=safety) as stage:
-        for _ in range(CYCLES):
-            stage.turn()
+        stage.turns(CYCLES)
         assert "EvictionBackoff" in codes(stage.reports)
-        return stage.lab.log.entries()
+        return stage.log
 
 
-def tried_again(log: tuple[Entry, ...]) -> int:
+def tried_again(log: Log) -> int:
     """How often a service was moved off a node to which it had come back, once that could be seen."""
-    moved = moves(log)
+    moved = log.moves
     return sum(
         (one.service, one.source) == (back.service, back.source) and one.at >= back.at + 2 * TURN_SECONDS
-        for back in returned(log)
+        for back in log.returned
         for one in moved
     )
 

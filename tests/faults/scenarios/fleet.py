@@ -36,15 +36,8 @@ from tests.faults.fakes import (
 from tests.faults.oracles import Call
 from tests.faults.scenarios.turns import Turns
 from tests.faults.servers.commits import CommitProxy, commit_proxy
-from tests.stories.scenarios.stage import (
-    NO_COOLDOWNS,
-    START,
-    a_machine,
-    a_scenario,
-    service,
-    service_of,
-    stories_policy,
-)
+from tests.stories.readers import service_of
+from tests.stories.scenarios.stage import NO_COOLDOWNS, START, a_machine, a_scenario, service, stories_policy
 
 STEP_SECONDS = 5.0
 """The longest; replicas that wait for less time are not late."""
@@ -363,7 +356,7 @@ def a_fleet(
                 place = Counter(f"{name}-n{(offset + index) % NODES}" for index in range(pods))
                 services.append(service(each, dict(place), pdb={"max_unavailable": 1}))
             lab = stack.enter_context(
-                Lab.start(a_scenario(nodes, services), stepped=True, start_time=START, seed=seed + number)
+                Lab.start(a_scenario(nodes, *services), stepped=True, start_time=START, seed=seed + number)
             )
             # replicas of the fleet don't watch: what the lab keeps for watches would only grow
             lab.cluster.store._history_limit = 0

@@ -160,7 +160,7 @@ class Lane:
     def clean_since(self, at: float) -> bool:
         """Whether a ready leader has ended a complete cycle after `at`, in seconds since the epoch."""
         self.keep()
-        cycles = [each for each in self.running.said("cycle") if each["finished"] and each["stopped"] is None]
+        cycles = [each for each in self.running.events("cycle") if each["finished"] and each["stopped"] is None]
         newest = max((datetime.fromisoformat(each["timestamp"]).timestamp() for each in cycles), default=0.0)
         return newest > at and self.running.ready() and self.running.leads()
 
@@ -189,7 +189,7 @@ class Lane:
 
         `evicts`: whether evictions are asked for meanwhile.
         """
-        until(lambda: self.clean_since(0.0) and self.watches(), self.running.tell, GIVEN_UP_SECONDS)
+        until(lambda: self.clean_since(0.0) and self.watches(), self.running.tail, GIVEN_UP_SECONDS)
         before, starts = self.evictions(), self.starts
         begin()
         over = time.monotonic() + seconds

@@ -19,7 +19,7 @@ from rebalancer.model.decisions.ports import Evictor
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.store import SqlLedger
-from tests.stories.scenarios.stage import TURN_SECONDS, a_machine, a_scenario, a_stage, burner, evicted, service
+from tests.stories.scenarios.stage import TURN_SECONDS, a_machine, a_scenario, a_stage, burner, service
 
 HOT_NODES, CYCLES = 24, 3
 MOST_IN_FLIGHT, MOST_AN_HOUR = 14, 18
@@ -113,7 +113,7 @@ class FailingLedger(SqlLedger):
 def calls_together(folder: Path, *, seed: int) -> Faults:
     """A few cycles of one seed; `wrong` is empty where everything held."""
     with a_stage(_cluster(), folder, limits=LIMITS) as stage:
-        ledger = stage.world.ledger
+        ledger = stage.ledger
         assert isinstance(ledger, SqlLedger)
         ledger.__class__ = FailingLedger
         faults = Faults(dice=random.Random(seed), evictor=stage.world.evictor, ledger=ledger, lease=stage.world.lease)
@@ -132,7 +132,7 @@ def calls_together(folder: Path, *, seed: int) -> Faults:
             faults.away, faults.lost = "", False  # the database is back, and another leader follows
         stage.lab.clock.sleep(TURN_SECONDS)
         ledger.reconcile_outcomes(stage.world.cluster)
-        happened = sorted(each.uid for each in evicted(stage.lab.log.entries()))
+        happened = sorted(each.uid for each in stage.log.evicted)
         counted = Counter(each.uid for each in (*ledger.open_evictions(), *ledger.replaced(0.0)))
         faults.wrong += [f"{uid} was evicted and counts {counted[uid]} times" for uid in happened if counted[uid] != 1]
         if len(happened) > MOST_AN_HOUR:
@@ -146,8 +146,6 @@ def _cluster() -> Scenario:
     names = [f"hot-{at:02}" for at in range(HOT_NODES)]
     return a_scenario(
         [*map(a_machine, names), *(a_machine(f"cool-{at:02}") for at in range(2 * HOT_NODES))],
-        [
-            *(burner(f"burner-{name}", name, 7.5) for name in names),
-            *(service(f"s-{name}", {name: 2}, cpu=2.5) for name in names),
-        ],
+        *(burner(f"burner-{name}", name, 7.5) for name in names),
+        *(service(f"s-{name}", {name: 2}, cpu=2.5) for name in names),
     )

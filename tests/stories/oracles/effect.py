@@ -19,7 +19,7 @@ from rebalancer.model.notation.quantity import parse_quantity
 STEP_SECONDS = 60.0
 """So often it is asked whether a node is hot."""
 LOOKS_LEFT_OUT = 3
-"""Nobody looked for so many times the usual interval: nobody was there."""
+"""No look for so many times the usual interval: the daemon was down."""
 LEAST_RELIEF = 0.02
 """Pods that take away less of what is too much are not worth a move, each alone."""
 
@@ -83,12 +83,12 @@ class Case:
     peak_share: float
     found: bool
     ours: float | None = None
-    """The highest share when somebody looked."""
+    """The highest share at a look."""
     miss: str = ""
     evictions: int = 0
     stuck: str = ""
     cooled: bool | None = None
-    """None: nothing was evicted, or nobody looked since."""
+    """None: nothing was evicted, or there was no look since."""
     outcome: str = ""
     parts: Parts | None = None
 
@@ -107,7 +107,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """What the lab showed when somebody looked."""
+    """What the lab showed at a look."""
 
     at: float
     asked: frozenset[str] | None
@@ -122,7 +122,7 @@ class _Look:
 
 @dataclass(slots=True, kw_only=True)
 class Book:
-    """Kept while a story is told: `look` before each look of ours, `cases` when it is over; for Deployments."""
+    """Kept during a story: `look` before each look of ours, `cases` when it is over; for Deployments."""
 
     lab: Lab
     pools: Mapping[str, Rules]
@@ -131,7 +131,7 @@ class Book:
     _shares: dict[float, dict[str, float]] = field(default_factory=dict)
 
     def look(self, *, asked: frozenset[str] | None = None, acts: bool = True) -> None:
-        """Note the time, and what stands in the way of pods on hot nodes. `acts`: somebody means to evict."""
+        """Note the time, and what stands in the way of pods on hot nodes. `acts`: that cycle evicts."""
         now = self.lab.clock.now()
         shares = self.lab.truth.node_cpu_share()
         obstacles = {

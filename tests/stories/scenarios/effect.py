@@ -130,7 +130,7 @@ class EffectStage:
     reads: bool = True
     """Whether daemons read the standard now and then."""
     made: list[Assessment] = field(default_factory=list)
-    """By whichever daemon."""
+    """By any of the daemons."""
 
     @contextmanager
     def daemon(self, *, dry_run: bool = False, overlooked: Iterable[str] = ()) -> Iterator[Daemon]:
@@ -159,7 +159,7 @@ class EffectStage:
                 records.close()
 
     def pause(self, pools: Iterable[str]) -> None:
-        """Somebody says that nothing is to leave these pools."""
+        """An operator pauses these pools."""
         upgrade(self.settings.database)
         records = open_records(url=self.settings.database, cluster=self.policy.cluster, clock=self.lab.clock)
         try:
@@ -180,12 +180,12 @@ class EffectStage:
         """All episodes by the lab."""
         return self.book.cases(since=BEGIN, until=known_until(self.lab))
 
-    def told(self) -> "Told":
+    def records(self) -> "Records":
         """All episodes by us, as they are recorded once the standard was read."""
         with self.daemon() as daemon:
             daemon.read()
             day, now = int(BEGIN // 86_400), self.lab.clock.now() + 1.0
-            return Told(
+            return Records(
                 episodes=daemon.effect.episodes(BEGIN, now),
                 assessments=daemon.effect.assessments(BEGIN, now),
                 days=daemon.effect.days(day, day + 2),
@@ -197,7 +197,7 @@ def _pauses(seen: Observation) -> Sequence[limits.Pause]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Records:
     """What is in the database."""
 
     episodes: Sequence[HotEpisode]
@@ -225,9 +225,9 @@ def an_effect_stage(
     **sections: Any,
 ) -> Iterator[EffectStage]:
     """Without any past: what the standard knows begins with the story."""
-    cluster: Scenario = a_scenario(nodes, workloads, history_days=0.0, **(scenario or {}))
+    cluster: Scenario = a_scenario(nodes, *workloads, history_days=0.0, **(scenario or {}))
     with Lab.start(cluster, stepped=True, start_time=BEGIN) as lab:
-        said = stories_policy(
+        document = stories_policy(
             lab,
             pools=[_pool(name, rules) for name, rules in pools.items()],
             strategies=[
@@ -252,7 +252,7 @@ def an_effect_stage(
             safety={"cooldowns": {**NO_COOLDOWNS, "node": f"{cooldown_seconds:g}s"}},
             **{"limits": PLENTY, **sections},
         )
-        said["usage"]["stabilizationWindow"] = {"samples": 2, "duration": f"{debounce_seconds:g}s"}
+        document["usage"]["stabilizationWindow"] = {"samples": 2, "duration": f"{debounce_seconds:g}s"}
         standard = Standard(
             for_seconds=FOR_SECONDS,
             debounce_seconds=debounce_seconds,
@@ -262,7 +262,7 @@ def an_effect_stage(
         )
         stage = EffectStage(
             lab=lab,
-            policy=RebalancerPolicy.model_validate(said),
+            policy=RebalancerPolicy.model_validate(document),
             settings=Settings(
                 database=f"sqlite:///{folder / 'rebalancer.db'}",
                 kubeconfig=str(lab.write_kubeconfig(folder / "config")),
@@ -275,17 +275,17 @@ def an_effect_stage(
 
 
 def _pool(name: str, rules: Rules) -> dict[str, Any]:
-    said: dict[str, Any] = {
+    document: dict[str, Any] = {
         "name": name,
         "selector": {"matchLabels": {"pool": name}},
         "thresholds": {"high": 100 * rules.high, "target": 100 * rules.target, "low": 100 * rules.low},
     }
     if rules.closed:
         night = {"name": "night", "kind": "Allow", "schedule": "0 0 * * *", "duration": "1h"}
-        said["windows"] = [night]
+        document["windows"] = [night]
     if rules.evictions_at_most is not None:
-        said["limits"] = {"evictions": [{"max": rules.evictions_at_most, "per": "12h"}]}
-    return said
+        document["limits"] = {"evictions": [{"max": rules.evictions_at_most, "per": "12h"}]}
+    return document
 
 
 # ---- small clusters

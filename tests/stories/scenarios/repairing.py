@@ -1,9 +1,10 @@
 """From a violation to a repaired cluster in the lab, and then fifty cycles in which nothing more moves.
 
-What is wrong is told by the lab's own objects, in the plainest way that counts it, and never by what a strategy found.
+What is wrong is counted plainly on the lab's own objects, and never taken from what a strategy found.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from rebalancer.lab.log import Entry
 from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.reason import Reason
 from tests.stories.oracles.violations import is_ready, running, service_name, uids
-from tests.stories.scenarios.stage import TURN_SECONDS, Moved, Stage, a_stage, codes, evicted, moves
+from tests.stories.readers import Log, Moved
+from tests.stories.scenarios.stage import TURN_SECONDS, Stage, a_stage, codes
 
 CALM_CYCLES = 50
 REPAIRED_WITHIN = 15
@@ -58,8 +60,8 @@ class Repair:
     def lab(self) -> Lab:
         return self.stage.lab
 
-    def log(self) -> tuple[Entry, ...]:
-        return self.lab.log.entries()
+    def log(self) -> Log:
+        return self.stage.log
 
     def until_only(self, *stays: str) -> None:
         """Cycles until nothing is wrong but what has to stay."""
@@ -69,18 +71,18 @@ class Repair:
             left = set(self.wrong(self.lab))
             assert left >= set(stays), f"expected to stay: {sorted(set(stays) - left)}"
             if left == set(stays):
-                assert evicted(self.log()), "nothing was wrong"
+                assert self.log().evicted, "nothing was wrong"
                 return
             self.stage.cycle()
-        said = [(each.namespace, each.name, each.message) for each in self.stage.reports[-1].refusals]
-        raise AssertionError(f"still wrong: {sorted(left - set(stays))}; refused: {said}")
+        refused = [(each.namespace, each.name, each.message) for each in self.stage.reports[-1].refusals]
+        raise AssertionError(f"still wrong: {sorted(left - set(stays))}; refused: {refused}")
 
     def then_nothing_moves(self, *stays: str) -> None:
         """Fifty more cycles: no eviction, and what was repaired stays so."""
-        before = evicted(self.log())
+        before = self.log().evicted
         for number in range(CALM_CYCLES):
             self.stage.turn()
-            assert evicted(self.log()) == before, f"in cycle {number} after the repair"
+            assert self.log().evicted == before, f"in cycle {number} after the repair"
             assert set(self.wrong(self.lab)) == set(stays)
         # and not because a limit, a brake or a bad memory kept the rest of the pods where they were
         assert not codes(self.stage.reports[-CALM_CYCLES:]) & KEPT_BACK
@@ -95,7 +97,7 @@ class Repair:
     def moved(self) -> list[Moved]:
         """Evictions with what came in the pods' places; without those of pods that had finished."""
         finished = {uid for uid, each in self.why().items() if not each.target_nodes}
-        return moves(each for each in self.log() if not (each.event == "eviction" and each.uid in finished))
+        return Log(each for each in self.log() if not (each.event == "eviction" and each.uid in finished)).moves
 
     def moved_twice(self) -> list[str]:
         """Of each replica of a service that was moved for the same reason again, whatever moved it in between: the
@@ -105,8 +107,20 @@ class Repair:
             reasons[each.new_uid] = (*reasons.get(each.uid, ()), why[each.uid].strategy)
         return sorted(" ".join(each) for each in reasons.values() if len(set(each)) < len(each))
 
-    def everybody_landed_where_the_plan_said(self) -> None:
-        """On one of the nodes that it had named, and got Ready."""
+    def repairs(self, moved: Mapping[str, int], *, stuck: Collection[str], unmoved: Collection[str]) -> None:
+        """Cycles until nothing is wrong but with the `stuck`, then fifty more. So many pods of each service moved, none
+        for the same reason again, each to a node of the plan; those of `unmoved` services are the same as before."""
+        before = {name: uids(running(self.lab, name)) for name in unmoved}
+        self.until_only(*stuck)
+        assert Counter(each.service for each in self.moved()) == moved
+        self.then_nothing_moves(*stuck)
+        assert self.moved_twice() == []
+        self.all_landed_as_planned()
+        self.the_api_server_refused_nothing()
+        assert {name: uids(running(self.lab, name)) for name in unmoved} == before
+
+    def all_landed_as_planned(self) -> None:
+        """On one of the nodes that the plan had named, and got Ready."""
         why = self.why()
         for each in self.moved():
             assert each.target in {name for name, _ in why[each.uid].target_nodes}, each
