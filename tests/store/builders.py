@@ -1,6 +1,7 @@
 """Small builders for the store's tests."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -8,16 +9,19 @@ from rebalancer.model.cluster.owners import Service
 from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from rebalancer.model.decisions.limits import Check, Scope
 from rebalancer.model.decisions.plan import CycleReport, Finding, NodeLine, PodRefusal, Trigger
+from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.records.forecasts import ForecastKind, StoredForecast
 
 CLUSTER = "blue"
 NOW = 1_760_000_000.25
 """2025-10-09T08:53:20.25Z"""
+MIDNIGHT = NOW // DAY_SECONDS * DAY_SECONDS
 
 
 @dataclass
 class SteppingClock:
-    """Stands still until told."""
+    """Stands still but for sleeps."""
 
     at: float = NOW
 
@@ -89,6 +93,27 @@ def build_eviction(
         }
         | changes
     )
+
+
+def a_forecast(node: str = "n1", **fields: Any) -> StoredForecast:
+    """One of a day for all of the next, a minute after midnight."""
+    given: dict[str, Any] = {
+        "kind": ForecastKind.DAILY,
+        "node": node,
+        "pool": "general",
+        "made_at": MIDNIGHT + 60.5,
+        "until": fields.get("made_at", MIDNIGHT + 60.5) + DAY_SECONDS,
+        "predictor": "combined",
+        "peak_millicores": 3200.25,
+        "peak_at": MIDNIGHT + 32_400.0,
+        "margin_millicores": 200.5,
+        "capacity_millicores": 4000.0,
+        "high": 0.75,
+        "days_used": 8,
+        "confidence": 0.875,
+        "pods": (("0a1b2c3d", 0.5), ("ffffffff", 0.25)),
+    }
+    return StoredForecast(**{**given, **fields})
 
 
 GLOBAL = Scope("global", "")

@@ -4,7 +4,9 @@ import itertools
 import shutil
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -96,15 +98,49 @@ def clock() -> SteppingClock:
 
 @pytest.fixture
 def records(url: str, clock: SteppingClock) -> Iterator[SqlRecords]:
-    with open_records(url=url, cluster=CLUSTER, clock=clock) as opened:
-        yield opened
+    with open_records(url=url, cluster=CLUSTER, clock=clock) as made:
+        yield made
+
+
+@contextmanager
+def opened(url: str, **options: Any) -> Iterator[Engine]:
+    made = open_engine(url, **options)
+    try:
+        yield made
+    finally:
+        made.dispose()
 
 
 @pytest.fixture
 def engine(url: str) -> Iterator[Engine]:
-    opened = open_engine(url)
-    yield opened
-    opened.dispose()
+    with opened(url) as made:
+        yield made
+
+
+@pytest.fixture
+def sqlite_engine(newest_sqlite_url: str) -> Iterator[Engine]:
+    with opened(newest_sqlite_url) as made:
+        yield made
+
+
+@pytest.fixture
+def postgres_engine(newest_postgres_url: str) -> Iterator[Engine]:
+    with opened(newest_postgres_url) as made:
+        yield made
+
+
+@pytest.fixture
+def impatient_engine(newest_sqlite_url: str) -> Iterator[Engine]:
+    """It waits for hardly any time for a SQLite file that is locked."""
+    with opened(newest_sqlite_url, busy_timeout_seconds=0.2) as made:
+        yield made
+
+
+@pytest.fixture
+def elsewhere_records(url: str, clock: SteppingClock) -> Iterator[SqlRecords]:
+    """Another cluster's, in the same database."""
+    with open_records(url=url, cluster=OTHER, clock=clock) as made:
+        yield made
 
 
 @pytest.fixture

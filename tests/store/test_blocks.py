@@ -123,7 +123,7 @@ def broken(data: bytes, how: str) -> bytes:
         "more behind it",
     ],
 )
-def test_a_broken_file_is_removed_and_said(tmp_path: Path, how: str, first: str) -> None:
+def test_a_broken_file_is_removed_and_noted(tmp_path: Path, how: str, first: str) -> None:
     a_store(tmp_path).save(a_block())
     path = file_of(tmp_path)
     path.write_bytes(broken(path.read_bytes(), how))
@@ -168,7 +168,7 @@ def test_days_of_other_queries_do_not_count_and_are_replaced(tmp_path: Path) -> 
     assert store.days() == {}
     assert store.load(DAY) is None
     assert store.take_notes() == ("2024-10-04.day was read with other queries, so the day is read again",)
-    assert list(a_store(tmp_path, source="old").days()) == [DAY], "it is still there for whoever asks those"
+    assert list(a_store(tmp_path, source="old").days()) == [DAY], "it is still there for the other queries"
     store.save(a_block(seed=2))
     assert list(store.days()) == [DAY]
 

@@ -106,7 +106,7 @@ def test_nothing_of_other_clusters_and_times_is_in_the_sums(
     assert sum(week) == sum(each.count for day in days for each in day) > 0
 
 
-def test_before_anything_was_judged_nothing_is_told(records: SqlRecords) -> None:
+def test_before_anything_was_judged_the_sums_are_empty(records: SqlRecords) -> None:
     records.forecasts().keep(some_forecasts(random.Random(3)))
     found = summed(records.forecasts())
     assert (found.count, found.drift) == (0, "")

@@ -1,29 +1,25 @@
 """Forecasts in the database: kept once a day, judged once, pruned by age."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import Connection, Engine, inspect
+from sqlalchemy import Engine, inspect
 
 from rebalancer.model.decisions.eviction import Outcome
-from rebalancer.model.errors import ConnectError
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.records.forecasts import Actuals, ForecastKind, ForecastRecords, StoredForecast, Verdict
 from rebalancer.store import SqlForecasts, SqlRecords, open_engine, open_records, upgrade
-from rebalancer.store.db.engine import read, write
+from rebalancer.store.db.engine import read
 from rebalancer.store.retention.pruning import BATCH, BATCHES_BY_ITSELF, FORECASTS_SECONDS, prune_in
-from tests.store.builders import CLUSTER, NOW, SteppingClock, build_eviction, build_report
+from tests.store.builders import CLUSTER, MIDNIGHT, NOW, SteppingClock, a_forecast, build_eviction, build_report
 from tests.store.readers import raw_connection
-from tests.store.scenarios.ledger_cluster import OTHER, Cluster
-from tests.store.scenarios.schemas import up_to
+from tests.store.scenarios import ledger_cluster
+from tests.store.scenarios.ledger_cluster import Cluster
+from tests.store.scenarios.schemas import downgrade, old_rows, up_to
 
-MIDNIGHT = NOW // DAY_SECONDS * DAY_SECONDS
 NOTHING = Actuals(
     p95_millicores=math.nan,
     peak_millicores=math.nan,
@@ -41,26 +37,6 @@ CAME = Actuals(
 )
 
 
-def a_forecast(node: str = "n1", **fields: Any) -> StoredForecast:
-    given: dict[str, Any] = {
-        "kind": ForecastKind.DAILY,
-        "node": node,
-        "pool": "general",
-        "made_at": MIDNIGHT + 60.5,
-        "until": fields.get("made_at", MIDNIGHT + 60.5) + DAY_SECONDS,
-        "predictor": "combined",
-        "peak_millicores": 3200.25,
-        "peak_at": MIDNIGHT + 32_400.0,
-        "margin_millicores": 200.5,
-        "capacity_millicores": 4000.0,
-        "high": 0.75,
-        "days_used": 8,
-        "confidence": 0.875,
-        "pods": (("0a1b2c3d", 0.5), ("ffffffff", 0.25)),
-    }
-    return StoredForecast(**{**given, **fields})
-
-
 def ahead(node: str = "n1", **fields: Any) -> StoredForecast:
     return a_forecast(node, **{"kind": ForecastKind.AHEAD, "hot_from": MIDNIGHT + 32_000.0, **fields})
 
@@ -71,10 +47,8 @@ def forecasts(records: SqlRecords) -> SqlForecasts:
 
 
 @pytest.fixture
-def elsewhere(url: str, clock: SteppingClock) -> Iterator[SqlForecasts]:
-    """Another cluster's."""
-    with open_records(url=url, cluster=OTHER, clock=clock) as records:
-        yield records.forecasts()
+def elsewhere(elsewhere_records: SqlRecords) -> SqlForecasts:
+    return elsewhere_records.forecasts()
 
 
 def test_what_was_kept_comes_back_as_it_was(forecasts: ForecastRecords) -> None:
@@ -136,7 +110,7 @@ def test_those_ahead_of_a_peak_count_for_the_day_of_the_peak(forecasts: Forecast
     ]
 
 
-def test_which_nodes_are_kept_is_said_by_kind_and_day(forecasts: ForecastRecords, elsewhere: ForecastRecords) -> None:
+def test_which_nodes_are_kept_is_read_by_kind_and_day(forecasts: ForecastRecords, elsewhere: ForecastRecords) -> None:
     forecasts.keep([a_forecast("n1"), a_forecast("n2", made_at=MIDNIGHT + DAY_SECONDS), ahead("n3")])
     elsewhere.keep([a_forecast("n4")])
     assert forecasts.kept(ForecastKind.DAILY, MIDNIGHT + 7) == {"n1"}
@@ -199,9 +173,7 @@ def evict(cluster: Cluster, pod: str, outcome: Outcome = Outcome.EVICTED, **fiel
     return int(record)
 
 
-def test_whose_place_a_pod_took_is_told_of_those_that_were_on_their_way_together(
-    blue: Cluster, clock: SteppingClock
-) -> None:
+def test_a_replacement_has_the_lineage_of_all_that_were_in_flight_together(blue: Cluster, clock: SteppingClock) -> None:
     alone, unseen = evict(blue, "alone"), evict(blue, "unseen", service="api")
     clock.sleep(10)
     blue.ledger.landed(alone, at=clock.now(), pod="web-7", uid="w7", node="n2")
@@ -224,7 +196,7 @@ def test_whose_place_a_pod_took_is_told_of_those_that_were_on_their_way_together
     assert blue.ledger.lineages(NOW + 1).keys() == {"w8", "w9"}
 
 
-def test_evicted_pods_are_told_with_who_took_their_place(blue: Cluster, clock: SteppingClock) -> None:
+def test_evicted_pods_come_with_their_replacements(blue: Cluster, clock: SteppingClock) -> None:
     landed, back, gone = (evict(blue, pod) for pod in ("landed", "came-back", "not-replaced"))
     blue.ledger.landed(landed, at=NOW + 30, pod="web-9", uid="u", node="n2")
     blue.ledger.landed(back, at=NOW + 30, pod="web-8", uid="v", node="n1")
@@ -245,7 +217,7 @@ def test_evicted_pods_are_told_with_who_took_their_place(blue: Cluster, clock: S
     }
 
 
-def test_only_what_this_cluster_evicted_then_is_told(blue: Cluster, green: Cluster, clock: SteppingClock) -> None:
+def test_only_what_this_cluster_evicted_then_is_read(blue: Cluster, green: Cluster, clock: SteppingClock) -> None:
     evict(blue, "before")
     clock.sleep(100)
     evict(blue, "then", node="n1")
@@ -254,10 +226,7 @@ def test_only_what_this_cluster_evicted_then_is_told(blue: Cluster, green: Clust
     evict(blue, "after")
     dry = build_report(cycle="dry", dry_run=True)
     blue.records.begin(dry)
-    eviction = build_eviction(pod="dry")
-    eviction.record = blue.records.planned(dry, eviction)
-    eviction.outcome = Outcome.EVICTED
-    blue.records.outcome(eviction)
+    ledger_cluster.evict(blue.records, dry, build_eviction(pod="dry"))
 
     found = blue.records.forecasts()
 
@@ -269,13 +238,10 @@ def test_only_what_this_cluster_evicted_then_is_told(blue: Cluster, green: Clust
     ]
 
 
-def test_a_pod_whose_cpu_was_not_known_is_told_as_such(records: SqlRecords) -> None:
+def test_a_pod_whose_cpu_was_not_known_is_read_as_such(records: SqlRecords) -> None:
     report = build_report()
     records.begin(report)
-    eviction = build_eviction(cpu=math.nan)
-    eviction.record = records.planned(report, eviction)
-    eviction.outcome = Outcome.EVICTED
-    records.outcome(eviction)
+    ledger_cluster.evict(records, report, build_eviction(cpu=math.nan))
     [moved] = records.forecasts().evicted_pods(NOW - 1, NOW + 1)["n1"]
     assert math.isnan(moved.cpu_millicores)
 
@@ -283,7 +249,7 @@ def test_a_pod_whose_cpu_was_not_known_is_told_as_such(records: SqlRecords) -> N
 # ---- for how long
 
 
-def test_forecasts_are_dropped_after_ninety_days_whoever_made_them(
+def test_forecasts_are_dropped_after_ninety_days_in_every_cluster(
     engine: Engine, forecasts: ForecastRecords, elsewhere: ForecastRecords, clock: SteppingClock
 ) -> None:
     at = NOW - FORECASTS_SECONDS
@@ -314,12 +280,7 @@ def test_the_ledger_drops_a_bounded_number_of_forecasts_by_itself(
     blue.records.ledger_identity()
     forecasts.keep([a_forecast(made_at=NOW - 1)])
     more = BATCH * BATCHES_BY_ITSELF + 7
-    numbers = (
-        f"(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {more}) SELECT i FROM n)"
-        if "sqlite" in url
-        else f"(SELECT generate_series(1, {more}) AS i)"
-    )
-    old = "'2025-01-01 00:00:00.000000'" if "sqlite" in url else "TIMESTAMPTZ '2025-01-01 00:00:00Z'"
+    numbers, old = old_rows(url, more)
     with raw_connection(url) as connection:
         connection.execute(
             "INSERT INTO forecasts (cluster, kind, node, day, pool, made_at, until, predictor, days_used, pods) "
@@ -332,19 +293,13 @@ def test_the_ledger_drops_a_bounded_number_of_forecasts_by_itself(
 # ---- the schema
 
 
-def _take_back(connection: Connection, *, scripts: Path, to: str) -> None:
-    config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", str(scripts))
-    command.downgrade(config, to)
-
-
 def test_the_migration_can_be_taken_back_and_made_again(empty_url: str, tmp_path: Path, clock: SteppingClock) -> None:
     """Those after it may refuse to be."""
     scripts = up_to("0005", tmp_path)
     assert upgrade(empty_url, scripts=scripts) == "0005"
     engine = open_engine(empty_url)
     SqlForecasts(engine=engine, cluster=CLUSTER, clock=clock).keep([a_forecast()])
-    write(engine, lambda connection: _take_back(connection, scripts=scripts, to="0004"))
+    downgrade(engine, "0004", scripts)
     assert not read(engine, lambda connection: inspect(connection).has_table("forecasts"))
     assert read(engine, lambda connection: inspect(connection).has_table("alert_episodes"))
     engine.dispose()
@@ -355,15 +310,3 @@ def test_the_migration_can_be_taken_back_and_made_again(empty_url: str, tmp_path
         assert records.forecasts().due(NOW * 2) == []
         records.forecasts().keep([a_forecast()])
         assert len(records.forecasts().due(NOW * 2)) == 1
-
-
-def test_a_database_that_is_locked_is_one_line(sqlite_url: str, clock: SteppingClock) -> None:
-    upgrade(sqlite_url)
-    engine = open_engine(sqlite_url, busy_timeout_seconds=0.05)
-    forecasts = SqlForecasts(engine=engine, cluster=CLUSTER, clock=clock)
-    with raw_connection(sqlite_url) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        with pytest.raises(ConnectError, match="locked by another process") as told:
-            forecasts.keep([a_forecast()])
-    engine.dispose()
-    assert "\n" not in str(told.value)

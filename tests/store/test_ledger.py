@@ -1,4 +1,4 @@
-"""Reserving: what counts, for how long, and who is let through."""
+"""Reserving: what counts, for how long, and what is let through."""
 
 import math
 
@@ -104,7 +104,7 @@ def test_in_flight_frees_up_by_landing_only(blue, clock):
     assert (row["replacement_pod"], row["replacement_uid"], row["replacement_node"]) == ("web-9", "uid-web-9", "n3")
 
 
-def test_of_several_full_checks_the_one_that_frees_up_last_is_told(blue):
+def test_of_several_full_checks_the_one_that_frees_up_last_is_reported(blue):
     scopes = build_scopes()
     blue.reserve()
     short, long, never = rate(scopes[2], 1, 10), rate(WEB, 1, 3600), in_flight(GLOBAL, 1)

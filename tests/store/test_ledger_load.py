@@ -28,9 +28,9 @@ def check_load(url: str, load: Load, clusters: list[str]) -> None:
     assert [process.returncode for process in started] == [0] * len(clusters)
     rows = read_rows(url)
 
-    told = [record for each in found for record in each["records"]]
-    assert len(set(told)) == len(told)
-    assert set(told) == {row.eviction for row in rows}, "an answer without its row, or a row that nobody was told of"
+    answered = [record for each in found for record in each["records"]]
+    assert len(set(answered)) == len(answered)
+    assert set(answered) == {row.eviction for row in rows}, "an answer without its row, or a row without its answer"
     refused = {row.eviction for row in rows if row.outcome == "refused"}
     assert {row.eviction for row in rows if not row.counted} == refused
     assert {row.outcome for row in rows} == {"evicted", "unknown", "refused"}
@@ -50,13 +50,13 @@ def check_load(url: str, load: Load, clusters: list[str]) -> None:
     used = windows * load.per_seconds / took
     denied = sum(each["denied"] for each in found)
     sys.stdout.write(
-        f"\n{len(clusters)} processes, {len(set(clusters))} clusters, {load.seconds:g} s: {len(told)} reserved, "
+        f"\n{len(clusters)} processes, {len(set(clusters))} clusters, {load.seconds:g} s: {len(answered)} reserved, "
         f"{denied} denied, {len(refused)} refunded; fullest windows {fullest} of {limits}; "
         f"{windows} windows' worth took {took:.3f} s: {used:.2%} of what the limit allows\n"
     )
     assert windows >= int(load.seconds / load.per_seconds * USED_AT_LEAST) - 1
     assert USED_AT_LEAST <= used <= 1
-    assert max(len(each["records"]) for each in found) < len(told) / 2, "one process took it all"
+    assert max(len(each["records"]) for each in found) < len(answered) / 2, "one process took it all"
 
 
 @pytest.mark.real

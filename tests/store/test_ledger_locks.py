@@ -1,8 +1,9 @@
-"""Clocks and locks: whoever waits, whatever the clock does, no limit is passed."""
+"""Clocks and locks: whatever waits, and whatever the clock does, no limit is passed."""
 
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
@@ -11,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 from rebalancer.model.decisions.limits import Denied, Scope
 from rebalancer.model.errors import ConnectError
-from rebalancer.store import open_engine, upgrade
+from rebalancer.store import open_engine
 from rebalancer.store.db.engine import write
 from tests.real.servers.postgres import PostgresServer
 from tests.store.builders import GLOBAL, NOW, SteppingClock, rate
@@ -38,31 +39,33 @@ def test_a_clock_that_is_set_back_opens_nothing(blue, clock):
     assert blue.reserve(rate(WEB, 2)) == Denied(check=rate(WEB, 2), used=2, next_at=NOW + 60)
 
 
-def hold_global(url):
-    """Something else that holds the lock which every reservation needs; call the answer to let go."""
-    holder = raw_connection(url)
-    connection = holder.__enter__()
-    connection.execute("BEGIN IMMEDIATE" if "sqlite" in url else "BEGIN")
-    if "sqlite" not in url:
-        connection.execute("SELECT * FROM scopes WHERE kind = 'global' FOR UPDATE")
+@contextmanager
+def held(url, kind="global"):
+    """Another connection that holds the lock of these scopes (SQLite: of the file) until its COMMIT; and threads."""
+    with raw_connection(url) as other, ThreadPoolExecutor(2) as pool:
+        other.execute("BEGIN IMMEDIATE" if "sqlite" in url else "BEGIN")
+        if "sqlite" not in url:
+            other.execute(f"SELECT * FROM scopes WHERE kind = '{kind}' FOR UPDATE")
+        yield other, pool
 
-    def let_go():
-        connection.execute("COMMIT")
-        holder.__exit__(None, None, None)
 
-    return let_go
+@pytest.fixture
+def on_postgres(postgres_engine):
+    """A cluster with one reservation, where each row has a lock of its own."""
+    cluster = Cluster(postgres_engine, SteppingClock())
+    cluster.reserve()
+    return cluster
 
 
 def test_the_clock_is_read_after_the_locks_are_held(url, engine):
     """Read before, an entry could be written behind the back of one that waited for a shorter time."""
     cluster = Cluster(engine, None)
     cluster.reserve()
-    let_go = hold_global(url)
-    with ThreadPoolExecutor(1) as pool:
+    with held(url) as (other, pool):
         waiting = pool.submit(cluster.reserve, pod="web-2")
         time.sleep(0.5)
         freed = datetime.now(UTC).timestamp()
-        let_go()
+        other.execute("COMMIT")
         record = waiting.result().record
     (at,) = {row.at_us for row in read_rows(url) if row.eviction == record}
     assert at / 1e6 >= freed - 0.002
@@ -86,89 +89,64 @@ def test_threads_of_two_clusters_never_pass_a_limit_together(url, blue, green):
 
 
 @pytest.mark.real
-def test_a_server_that_is_stricter_by_default_counts_right_too(postgres: PostgresServer, postgres_url):
+def test_a_server_that_is_stricter_by_default_counts_right_too(postgres: PostgresServer, newest_postgres_url):
     """Under repeatable read a transaction that waited for a lock would count what was there before it waited."""
-    upgrade(postgres_url)
-    name = postgres_url.rpartition("/")[2]
+    name = newest_postgres_url.rpartition("/")[2]
     postgres.admin(f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = 'repeatable read'")
-    engine = open_engine(postgres_url)
+    engine = open_engine(newest_postgres_url)
     test_threads_of_two_clusters_never_pass_a_limit_together(
-        postgres_url, Cluster(engine, SteppingClock()), Cluster(engine, SteppingClock(), OTHER)
+        newest_postgres_url, Cluster(engine, SteppingClock()), Cluster(engine, SteppingClock(), OTHER)
     )
     engine.dispose()
 
 
 @pytest.mark.real
-def test_a_deadlock_is_tried_again(postgres_url):
-    upgrade(postgres_url)
-    engine = open_engine(postgres_url)
-    cluster = Cluster(engine, SteppingClock())
-    cluster.reserve()
-
-    # somebody who locks in another order: the cluster's row is held, and the global one is wanted
-    with raw_connection(postgres_url) as other, ThreadPoolExecutor(2) as pool:
+def test_a_deadlock_is_tried_again(newest_postgres_url, on_postgres):
+    # the other connection locks in another order: the cluster's row is held, and the global one is wanted
+    with held(newest_postgres_url) as (other, pool):
         other.execute("SET deadlock_timeout = '60s'")  # so that the reservation is the victim
-        other.execute("BEGIN")
-        other.execute("SELECT * FROM scopes WHERE kind = 'global' FOR UPDATE")
-        waiting = pool.submit(cluster.reserve, pod="web-2")
+        waiting = pool.submit(on_postgres.reserve, pod="web-2")
         time.sleep(0.3)
         # it holds its cluster by now
         wanted = pool.submit(other.execute, "SELECT * FROM scopes WHERE kind = 'cluster' FOR UPDATE")
         wanted.result(timeout=30)
         other.execute("COMMIT")
         assert waiting.result(timeout=30).record
-    engine.dispose()
 
 
-def test_a_ledger_that_cannot_be_asked_reserves_nothing(url, engine, blue):
+def test_a_ledger_that_cannot_be_read_reserves_nothing(url, engine, blue):
     write(engine, lambda connection: connection.execute(text("DROP TABLE entries")))
-    with pytest.raises(Exception, match="entries") as told:
+    with pytest.raises(Exception, match="entries") as raised:
         blue.reserve()
-    assert not isinstance(told.value, OperationalError)
+    assert not isinstance(raised.value, OperationalError)
 
 
-def test_a_locked_sqlite_file_reserves_nothing(sqlite_url):
-    upgrade(sqlite_url)
-    engine = open_engine(sqlite_url, busy_timeout_seconds=0.1)
-    cluster = Cluster(engine, SteppingClock())
-    let_go = hold_global(sqlite_url)
-    with pytest.raises(ConnectError, match="locked by another process"):
-        cluster.reserve()
-    let_go()
+def test_a_locked_sqlite_file_reserves_nothing(newest_sqlite_url, impatient_engine):
+    cluster = Cluster(impatient_engine, SteppingClock())
+    with held(newest_sqlite_url) as (other, _):
+        with pytest.raises(ConnectError, match="locked by another process"):
+            cluster.reserve()
+        other.execute("COMMIT")
     assert cluster.reserve().record
-    engine.dispose()
 
 
 @pytest.mark.real
-def test_after_a_pause_has_returned_nothing_is_reserved(postgres_url):
+def test_after_a_pause_has_returned_nothing_is_reserved(newest_postgres_url, on_postgres):
     """A reservation that has looked for pauses already is waited for."""
-    upgrade(postgres_url)
-    engine = open_engine(postgres_url)
-    cluster = Cluster(engine, SteppingClock())
-    cluster.reserve()
-    with raw_connection(postgres_url) as other, ThreadPoolExecutor(1) as pool:
-        # as a reservation does while it counts
-        other.execute("BEGIN")
-        other.execute("SELECT * FROM scopes WHERE kind = 'service' FOR UPDATE")
-        pausing = pool.submit(cluster.ledger.pause, WEB, reason="r", created_by="ana", until=None)
+    # as a reservation does while it counts
+    with held(newest_postgres_url, "service") as (other, pool):
+        pausing = pool.submit(on_postgres.ledger.pause, WEB, reason="r", created_by="ana", until=None)
         time.sleep(0.3)
         assert not pausing.done()
         other.execute("COMMIT")
         pausing.result(timeout=30)
-    assert cluster.reserve(pod="web-2").pause.created_by == "ana"
-    engine.dispose()
+    assert on_postgres.reserve(pod="web-2").pause.created_by == "ana"
 
 
 @pytest.mark.real
-def test_a_scope_that_is_pruned_while_somebody_waits_for_it_is_made_anew(postgres_url):
-    upgrade(postgres_url)
-    engine = open_engine(postgres_url)
-    cluster = Cluster(engine, SteppingClock())
-    cluster.reserve()
-    with raw_connection(postgres_url) as other, ThreadPoolExecutor(1) as pool:
-        other.execute("BEGIN")
-        other.execute("SELECT * FROM scopes WHERE kind = 'service' FOR UPDATE")
-        waiting = pool.submit(cluster.reserve, rate(WEB, 2), pod="web-2")
+def test_a_scope_that_is_pruned_while_a_reservation_waits_for_it_is_made_anew(newest_postgres_url, on_postgres):
+    with held(newest_postgres_url, "service") as (other, pool):
+        waiting = pool.submit(on_postgres.reserve, rate(WEB, 2), pod="web-2")
         time.sleep(0.3)
         assert not waiting.done()
         other.execute("DELETE FROM scopes WHERE kind = 'service'")
@@ -176,5 +154,4 @@ def test_a_scope_that_is_pruned_while_somebody_waits_for_it_is_made_anew(postgre
         assert waiting.result(timeout=30).record
         (count,) = other.execute("SELECT count(*) FROM scopes WHERE kind = 'service'").fetchone()
     assert count == 1
-    assert cluster.reserve(rate(WEB, 2)).used == 2
-    engine.dispose()
+    assert on_postgres.reserve(rate(WEB, 2)).used == 2

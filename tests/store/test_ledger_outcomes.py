@@ -9,6 +9,7 @@ from rebalancer.model.decisions.limits import EVERY_NODE, Denied, Scope
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report, in_flight, rate
 from tests.store.readers import cycle_report, read_rows
+from tests.store.scenarios.ledger_cluster import evict
 
 WEB = Scope("service", "shop/web")
 
@@ -56,7 +57,7 @@ def test_a_refund_can_be_repeated_and_gives_back_one_only(url, blue):
     assert blue.ledger.unreconciled()[0].record == second.record
 
 
-def test_a_refund_keeps_what_the_api_server_said(blue):
+def test_a_refund_keeps_the_api_servers_message(blue):
     eviction = blue.reserve()
     eviction.detail = "no room in the budget"
     blue.answer(eviction, Outcome.REFUSED)
@@ -193,13 +194,8 @@ def test_the_ledger_keeps_what_a_pod_used_of_each_resource(records, clock):
     report = build_report()
     records.begin(report)
     amounts = {"memory": PodAmount(2.5e9, 0.15), "licences": PodAmount(3.0, math.nan)}
-    eviction = build_eviction(resource="memory", amounts=amounts)
-    eviction.record = records.planned(report, eviction)
-    plain = build_eviction(pod="web-2")
-    plain.record = records.planned(report, plain)
-    for each in (eviction, plain):
-        each.outcome = Outcome.EVICTED
-        records.outcome(each)
+    evict(records, report, build_eviction(resource="memory", amounts=amounts))
+    evict(records, report, build_eviction(pod="web-2"))
 
     first, second = records.reading().evictions_from("n1", limit=10)[::-1]
 

@@ -263,24 +263,20 @@ class LedgerMachine(RuleBasedStateMachine):
                 }
 
 
-def machine_at(url: str) -> type[LedgerMachine]:
-    return type("LedgerMachineHere", (LedgerMachine,), {"url": url})
-
-
 # several statements for each step, each committed to the disk: what is slow here is not what is tested
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
 
+def run_at(url: str, *, examples: int) -> None:
+    machine = type("LedgerMachineHere", (LedgerMachine,), {"url": url})
+    steps = settings(max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=SLOW)
+    run(machine, settings=steps)
+
+
 def test_no_history_breaks_a_limit_on_sqlite(newest_sqlite_url: str):
-    run(
-        machine_at(newest_sqlite_url),
-        settings=settings(max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=SLOW),
-    )
+    run_at(newest_sqlite_url, examples=25)
 
 
 @pytest.mark.real
 def test_no_history_breaks_a_limit_on_postgresql(newest_postgres_url: str):
-    run(
-        machine_at(newest_postgres_url),
-        settings=settings(max_examples=15, stateful_step_count=40, deadline=None, suppress_health_check=SLOW),
-    )
+    run_at(newest_postgres_url, examples=15)

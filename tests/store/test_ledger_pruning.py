@@ -15,6 +15,7 @@ from rebalancer.store.retention.pruning import (
 )
 from tests.store.builders import CLUSTER, GLOBAL, NOW, build_scopes, rate
 from tests.store.readers import cycle_report, raw_connection, read_rows
+from tests.store.scenarios.schemas import old_rows
 
 DAY = 86_400.0
 HOUR = 3600.0
@@ -101,7 +102,7 @@ def test_older_than_may_be_no_shorter_than_what_a_limit_can_see(engine, blue, gr
     assert prune_in(engine, clock=clock, older_than=90 * DAY, dry_run=True).entries == 0
 
 
-def test_a_cluster_that_has_not_said_how_far_it_looks_back_is_asked_for(url, engine, blue, green, clock):
+def test_a_cluster_without_a_published_window_has_to_be_given_one(url, engine, blue, green, clock):
     states(blue, HOUR)
     moves(green)
     clock.sleep(10 * DAY)
@@ -134,7 +135,7 @@ def test_the_rows_that_hold_a_term_and_the_global_one_stay(url, engine, blue, cl
     assert blue.ledger.last_term() == 7
 
 
-def test_what_a_silent_cluster_said_is_dropped_after_a_month(engine, blue, green, clock):
+def test_what_a_silent_cluster_published_is_dropped_after_a_month(engine, blue, green, clock):
     states(green, HOUR)
     green.ledger.publish_readiness({"shop/web": (3, 3)})
     clock.sleep(SILENT_SECONDS)
@@ -194,17 +195,11 @@ def test_by_itself_it_drops_a_bounded_number_and_by_hand_all(url, engine, blue, 
     states(blue, HOUR)
     record = moves(blue)
     more = BATCH * BATCHES_BY_ITSELF + BATCH + 7
-    source = (
-        f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {more}) SELECT {record}, 'node', "
-        if "sqlite" in url
-        else f"SELECT {record}, 'node', "
-    )
-    rest = "FROM n" if "sqlite" in url else f"FROM generate_series(1, {more}) AS n(i)"
-    moment = "'2025-01-01 00:00:00.000000'" if "sqlite" in url else "TIMESTAMPTZ '2025-01-01 00:00:00Z'"
+    numbers, old = old_rows(url, more)
     with raw_connection(url) as connection:
         connection.execute(
             "INSERT INTO entries (eviction, kind, key, at, counted, in_flight) "
-            f"{source}'x', {moment}, true, false {rest}"
+            f"SELECT {record}, 'node', 'x', {old}, true, false FROM {numbers} AS m"
         )
     blue.ledger.prune_at_times()
     left = len(read_rows(url))

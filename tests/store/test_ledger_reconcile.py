@@ -12,6 +12,7 @@ from rebalancer.store import status
 from rebalancer.store.ledger.reconcile import reconciled_outcome
 from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report, rate
 from tests.store.readers import cycle_report, read_rows
+from tests.store.scenarios.ledger_cluster import evict
 
 WEB = Scope("service", "shop/web")
 
@@ -75,10 +76,7 @@ def test_a_process_killed_before_the_outcome_leaves_a_row_that_is_reconciled(url
 def test_a_pod_that_is_alive_takes_it_back_once_no_call_can_be_on_its_way(records, ledger, clock):
     report = build_report()
     records.begin(report)
-    timed_out = build_eviction()
-    timed_out.record = records.planned(report, timed_out)
-    timed_out.outcome, timed_out.detail = Outcome.UNKNOWN, "no answer in time"
-    records.outcome(timed_out)
+    evict(records, report, build_eviction(), Outcome.UNKNOWN, "no answer in time")
     reader = FakeReader(pods={("shop", "web-1"): PodSeen(uid="uid-web-1")})
 
     clock.sleep(10)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from rebalancer.model.decisions.limits import Denied, Scope
 from rebalancer.model.errors import ConnectError
-from rebalancer.store import open_engine
 from rebalancer.store.ledger import reservations, round_trip
 from tests.store.builders import GLOBAL, in_flight, rate, spacing
 from tests.store.readers import counted_times, fullest_window, in_flight_now, raw_connection, read_rows
@@ -19,13 +18,6 @@ CLUSTERS, SERVICES = ("blue", "green", "red"), ("web", "db")
 WINDOW_SECONDS = 3600.0
 
 pytestmark = pytest.mark.real
-
-
-@pytest.fixture
-def opened(newest_postgres_url):
-    engine = open_engine(newest_postgres_url)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture
@@ -41,8 +33,8 @@ def in_steps(monkeypatch):
     return counted
 
 
-def test_a_reservation_that_every_check_admits_takes_one_round_trip(opened, in_steps):
-    cluster = Cluster(opened, None)
+def test_a_reservation_that_every_check_admits_takes_one_round_trip(postgres_engine, in_steps):
+    cluster = Cluster(postgres_engine, None)
     checks = (rate(GLOBAL, 3), spacing(Scope("service", "shop/web"), 0.0), in_flight(GLOBAL, 5))
     for term in (1, 1, 1):
         assert cluster.reserve(*checks, term=term).record
@@ -53,14 +45,14 @@ def test_a_reservation_that_every_check_admits_takes_one_round_trip(opened, in_s
 
 
 @pytest.mark.parametrize("check", [rate(GLOBAL, 1, math.inf), rate(GLOBAL, 2**40), rate(GLOBAL, 1, 1e30)])
-def test_figures_beyond_the_servers_arithmetic_are_counted_all_the_same(opened, check):
-    cluster = Cluster(opened, None)
+def test_figures_beyond_the_servers_arithmetic_are_counted_all_the_same(postgres_engine, check):
+    cluster = Cluster(postgres_engine, None)
     assert cluster.reserve(check).record
     assert isinstance(cluster.reserve(check), Denied) == (check.at_most == 1)
 
 
-def test_a_reservation_that_lost_its_server_is_no_reservation(newest_postgres_url, opened, monkeypatch):
-    cluster = Cluster(opened, None)
+def test_a_reservation_that_lost_its_server_is_no_reservation(newest_postgres_url, postgres_engine, monkeypatch):
+    cluster = Cluster(postgres_engine, None)
 
     monkeypatch.setattr(round_trip, "_LOCK", "SELECT pg_terminate_backend(pg_backend_pid())")
     with pytest.raises(ConnectError):
@@ -78,13 +70,15 @@ counts = st.none() | st.integers(1, 9)
     limits=st.fixed_dictionaries({"rate": counts, "inFlight": counts, "service": counts, "cluster": counts}),
     services=st.lists(st.sampled_from(SERVICES), min_size=6, max_size=6),
 )
-def test_concurrent_reservations_never_exceed_a_limit_and_use_it_up(newest_postgres_url, opened, limits, services):
+def test_concurrent_reservations_never_exceed_a_limit_and_use_it_up(
+    newest_postgres_url, postgres_engine, limits, services
+):
     """Three clusters, two threads each, on connections of their own."""
     url = newest_postgres_url
     with raw_connection(url) as raw:
         for table in ("entries", "evictions", "scopes", "cycles"):
             raw.execute(f"DELETE FROM {table}")
-    clusters = {name: Cluster(opened, None, name) for name in CLUSTERS}
+    clusters = {name: Cluster(postgres_engine, None, name) for name in CLUSTERS}
 
     def checks(cluster, service):
         if limits["rate"] is not None:

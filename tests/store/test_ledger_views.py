@@ -1,4 +1,4 @@
-"""What the ledger tells: what is in flight, what counts, what others did, how long replacements took."""
+"""What the ledger reports: what is in flight, what counts, what others did, how long replacements took."""
 
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.limits import LedgerEntry, Scope
@@ -8,7 +8,7 @@ from tests.store.scenarios.ledger_cluster import Cluster
 WEB = Scope("service", "shop/web")
 
 
-def test_open_evictions_tell_what_the_tracker_needs(blue, green, clock):
+def test_open_evictions_have_what_the_tracker_needs(blue, green, clock):
     first = blue.answer(blue.reserve(), Outcome.EVICTED)
     clock.sleep(1)
     second = blue.reserve(pod="db-0", service="db", ready_before=1)
@@ -82,7 +82,7 @@ def test_services_evicted_elsewhere(blue, green, clock):
     assert blue.ledger.services_evicted_remotely(60) == {}
 
 
-def test_entries_tell_what_is_to_be_pulled_while_it_is_in_flight(blue, clock):
+def test_entries_have_what_is_to_be_pulled_while_it_is_in_flight(blue, clock):
     pulls = Scope("pulls", f"{CLUSTER}/general")
     scopes = (*build_scopes(), pulls)
     eviction = blue.reserve(scopes=scopes, pull_bytes=7e9, target_pool="general")
@@ -115,12 +115,12 @@ def test_start_ups_are_what_the_newest_replacements_of_a_service_took(blue, gree
     assert blue.ledger.start_ups_by_service() == {"shop/web": [-10.0, 20.0, 40.0], "shop/db": [60.0]}
 
 
-def test_a_landing_that_nobody_looked_for_in_time_tells_no_start_up(blue, clock):
+def test_a_landing_that_was_seen_too_late_gives_no_start_up(blue, clock):
     landed(blue, clock, after=700.0, deadline_at=clock.now() + 600)
     assert blue.ledger.start_ups("shop/web") == []
     slow = blue.answer(blue.reserve(grace_seconds=30.0, deadline_at=clock.now() + 600), Outcome.EVICTED)
     clock.sleep(610)
-    blue.ledger.late(slow.record)  # somebody looked, and it wasn't there
+    blue.ledger.late(slow.record)  # a look found that it wasn't there
     clock.sleep(20)
     blue.ledger.landed(slow.record, at=clock.now(), uid="uid-new")
     assert blue.ledger.start_ups("shop/web") == [600.0]
@@ -134,7 +134,7 @@ def test_start_ups_are_of_the_last_twenty(blue, clock):
     assert blue.ledger.start_ups_by_service() == {"shop/web": newest}
 
 
-def test_replacements_are_told_by_when_they_were_seen(blue, green, clock):
+def test_replacements_are_read_by_when_they_were_seen(blue, green, clock):
     landed(blue, clock, after=10.0, uid="first")
     landed(green, clock, after=10.0, uid="elsewhere")
     landed(blue, clock, after=10.0, uid="second")

@@ -110,7 +110,7 @@ def test_ready_replicas_of_the_other_clusters_add_up(ledger, green, records, clo
     }
     clock.sleep(61)
     red.publish_readiness({"shop/web": (4, 5)})
-    # an old report: nothing ready, but as much is wanted; and red said that it has no shop/api any more
+    # an old report: nothing ready, but as much is wanted; and red has no shop/api any more
     assert ledger.remote_readiness([*services, "shop/api"], max_age_seconds=60) == {
         "shop/web": RemoteReadiness(4, 9, 2),
         "shop/db": RemoteReadiness(0, 1, 1),

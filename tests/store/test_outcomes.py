@@ -3,7 +3,7 @@
 import logging
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,14 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine, func, select, update
 
-from rebalancer.model.errors import ConnectError
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.measured.outcomes import KEPT_DAYS, PERIOD_SECONDS, ForecastOutcomes, OutcomeRecords
-from rebalancer.store import SqlOutcomes, SqlRecords, open_engine, open_records, status, upgrade
+from rebalancer.store import SqlOutcomes, SqlRecords, open_records, status, upgrade
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import FORECAST_OUTCOMES
 from rebalancer.store.retention.pruning import prune_in
 from tests.store.builders import CLUSTER, NOW, SteppingClock
-from tests.store.readers import raw_connection
-from tests.store.scenarios.ledger_cluster import OTHER, Cluster
+from tests.store.scenarios.ledger_cluster import Cluster
 from tests.store.scenarios.schemas import up_to
 
 MADE_AT = NOW // PERIOD_SECONDS * PERIOD_SECONDS + 60.25
@@ -67,10 +65,8 @@ def outcomes(records: SqlRecords) -> SqlOutcomes:
 
 
 @pytest.fixture
-def elsewhere(url: str, clock: SteppingClock) -> Iterator[SqlOutcomes]:
-    """Another cluster's."""
-    with open_records(url=url, cluster=OTHER, clock=clock) as records:
-        yield records.outcomes()
+def elsewhere(elsewhere_records: SqlRecords) -> SqlOutcomes:
+    return elsewhere_records.outcomes()
 
 
 def test_outcomes_come_back_as_they_were_kept(outcomes: OutcomeRecords) -> None:
@@ -204,15 +200,3 @@ def test_the_table_of_outcomes_is_added_to_a_database_of_the_version_before(
     with open_records(url=empty_url, cluster=CLUSTER, clock=clock) as records:
         records.outcomes().keep_outcomes([a_pool()])
     assert status(empty_url).rows["forecast_outcomes"] == 1
-
-
-def test_a_locked_database_is_one_line(sqlite_url: str, clock: SteppingClock) -> None:
-    upgrade(sqlite_url)
-    engine = open_engine(sqlite_url, busy_timeout_seconds=0.05)
-    outcomes = SqlOutcomes(engine=engine, cluster=CLUSTER, clock=clock)
-    with raw_connection(sqlite_url) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        with pytest.raises(ConnectError, match="locked by another process") as raised:
-            outcomes.keep_outcomes([a_pool()])
-    engine.dispose()
-    assert "\n" not in str(raised.value)

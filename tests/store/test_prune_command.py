@@ -29,12 +29,12 @@ def test_old_details_are_counted_by_table_and_dropped(tmp_path: Path) -> None:
         def prune(*flags: str) -> Result:
             return rebalancer("db", "prune", *flags, cwd=tmp_path)
 
-        # nobody has said for how long details are kept: only what was looked at is thinned out
+        # how long details are kept is not published: only what was looked at is thinned out
         assert prune("--dry-run", "-o", "json").document["details"] == {"node_measurements": 2}
         old = {"cycles": 1, "findings": 2, "hot_episodes": 1, "node_measurements": 2, "cycle_nodes": 2}
-        said = prune("--dry-run", "--older-than", "39d").err
-        assert "would drop 0 entries" in said
-        assert all(f"{count} {table}" in said for table, count in old.items())
+        output = prune("--dry-run", "--older-than", "39d").err
+        assert "would drop 0 entries" in output
+        assert all(f"{count} {table}" in output for table, count in old.items())
         assert prune("--older-than", "39d", "-o", "json").document["details"] == old
         assert "dropped 0 entries" in (done := prune("--older-than", "39d").err)
         assert done.endswith("; details: none\n")

@@ -6,7 +6,6 @@ import pytest
 from sqlalchemy import Engine
 
 from rebalancer.model.decisions.eviction import Outcome
-from rebalancer.model.decisions.plan import Trigger
 from rebalancer.model.reason import Reason
 from rebalancer.model.records.cycles import CycleSummary, ServiceEvictions
 from rebalancer.model.records.effect import Outcome as Effect
@@ -17,11 +16,13 @@ from tests.store.builders import (
     CLUSTER,
     NOW,
     SteppingClock,
+    a_forecast,
     build_eviction,
     build_finding,
     build_refusal,
     build_report,
 )
+from tests.store.scenarios import ledger_cluster
 from tests.store.scenarios.ledger_cluster import OTHER, Cluster
 from tests.store.test_effect import an_assessment
 
@@ -31,19 +32,9 @@ def reading(records: SqlRecords) -> SqlReading:
     return records.reading()
 
 
-def a_cycle(records: SqlRecords, number: int, *, trigger: Trigger = Trigger.PERIODIC, **fields: Any) -> str:
+def a_cycle(records: SqlRecords, number: int, **fields: Any) -> None:
     """One that is over, a minute after the one before."""
-    report = build_report(cycle=f"c{number}", started_at=NOW + 60 * number)
-    report.trigger = trigger
-    records.begin(report)
-    for eviction in fields.get("evictions", ()):
-        eviction.record = records.planned(report, eviction)
-        report.evictions.append(eviction)
-    report.findings += fields.get("findings", ())
-    report.refusals += fields.get("refusals", ())
-    report.finished_at = report.started_at + 1
-    records.finish(report)
-    return report.id
+    ledger_cluster.a_cycle(records, f"c{number}", at=NOW + 60 * number, **fields)
 
 
 def ids(found: list[CycleSummary]) -> list[str]:
@@ -182,26 +173,14 @@ def test_services_are_found_by_a_part_of_their_name_taken_literally(
     assert [each.service for each in reading.services(NOW - 1, like=like)] == found
 
 
-def test_of_each_node_the_newest_daily_forecast_whose_peak_is_still_to_come_is_told(
+def test_of_each_node_the_newest_daily_forecast_whose_peak_is_still_to_come_is_read(
     reading: SqlReading, engine: Engine, clock: SteppingClock
 ) -> None:
     forecasts = SqlForecasts(engine=engine, cluster=CLUSTER, clock=clock)
     day = 86_400.0
 
-    def kept(node: str, *, made_at: float = NOW, peak_at: float = NOW + 3600, **fields: Any) -> StoredForecast:
-        given: dict[str, Any] = {
-            "kind": ForecastKind.DAILY,
-            "pool": "general",
-            "until": made_at + day,
-            "predictor": "combined",
-            "peak_millicores": 3000.0,
-            "margin_millicores": 100.0,
-            "capacity_millicores": 4000.0,
-            "high": 0.8,
-            "days_used": 8,
-            "confidence": 0.9,
-        }
-        return StoredForecast(node=node, made_at=made_at, peak_at=peak_at, **{**given, **fields})
+    def kept(node: str, **fields: Any) -> StoredForecast:
+        return a_forecast(node, **{"made_at": NOW, "peak_at": NOW + 3600, "peak_millicores": 3000.0, **fields})
 
     forecasts.keep(
         [

@@ -3,15 +3,17 @@
 import os
 import shutil
 import socket
-import sqlite3
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import Engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError
@@ -19,19 +21,31 @@ from rebalancer.store import SqlRecords, open_engine, open_records, shown_url, s
 from rebalancer.store.db.engine import as_model_error, read, write
 from tests.real.servers.postgres import PASSWORD, PostgresServer
 from tests.store.builders import CLUSTER, SteppingClock, build_report
+from tests.store.readers import raw_connection
 
 real = pytest.mark.real
 
 
 def refused(kind: type[RebalancerError], use) -> str:
     """The message of the error that `use` must end in."""
-    with pytest.raises(kind) as told:
+    with pytest.raises(kind) as raised:
         use()
-    message = str(told.value)
+    message = str(raised.value)
     assert "\n" not in message
     for secret in (PASSWORD, "s3cret", "p%40ss", "hunter2"):
         assert secret not in message
     return message
+
+
+def scalar(engine: Engine, statement: str) -> Any:
+    return read(engine, lambda connection: connection.exec_driver_sql(statement).scalar_one())
+
+
+def in_threads(*work) -> None:
+    """Each in a thread of its own."""
+    with ThreadPoolExecutor(len(work)) as pool:
+        for each in [pool.submit(one) for one in work]:
+            each.result(60)
 
 
 @pytest.mark.parametrize(
@@ -84,54 +98,40 @@ def test_another_kind_of_file_is_no_sqlite_file(tmp_path):
     assert path.read_text() == "kind: RebalancerPolicy\n" * 100
 
 
-def test_sqlite_is_durable_checks_keys_and_lets_readers_read(sqlite_url):
-    upgrade(sqlite_url)
-    engine = open_engine(sqlite_url, busy_timeout_seconds=1.5)
-    pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
-    values = read(
-        engine, lambda connection: [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in pragmas]
-    )
-    assert values == ["wal", 2, 1, 1500]
+def test_sqlite_is_durable_checks_keys_and_lets_readers_read(impatient_engine):
+    pragmas = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 200}
+    for name, value in pragmas.items():
+        assert scalar(impatient_engine, f"PRAGMA {name}") == value
     # a reader, while a writer is in the middle of its work
-    count = text("SELECT count(*) FROM cycles")
-    assert write(engine, lambda _: read(engine, lambda connection: connection.execute(count).scalar_one())) == 0
-    engine.dispose()
+    assert write(impatient_engine, lambda _: scalar(impatient_engine, "SELECT count(*) FROM cycles")) == 0
 
 
-def test_a_locked_sqlite_file_is_told_after_the_busy_timeout(sqlite_url, tmp_path):
-    upgrade(sqlite_url)
-    engine = open_engine(sqlite_url, busy_timeout_seconds=0.2)
-    other = sqlite3.connect(tmp_path / "rebalancer.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    started = time.monotonic()
-    message = refused(ConnectError, lambda: write(engine, lambda connection: connection.execute(text("SELECT 1"))))
-    assert message == f"{sqlite_url}: locked by another process for too long"
-    assert 0.15 < time.monotonic() - started < 5
-    # and goes on once the lock is gone
-    other.execute("ROLLBACK")
-    other.close()
-    write(engine, lambda connection: connection.execute(text("SELECT 1")))
-    engine.dispose()
+def test_a_locked_sqlite_file_is_an_error_after_the_busy_timeout(newest_sqlite_url, impatient_engine):
+    def one(connection):
+        connection.execute(text("SELECT 1"))
+
+    with raw_connection(newest_sqlite_url) as other:
+        other.execute("BEGIN IMMEDIATE")
+        started = time.monotonic()
+        message = refused(ConnectError, lambda: write(impatient_engine, one))
+        assert message == f"{newest_sqlite_url}: locked by another process for too long"
+        assert 0.15 < time.monotonic() - started < 5
+        # and goes on once the lock is gone
+        other.execute("ROLLBACK")
+    write(impatient_engine, one)
 
 
-def test_a_sqlite_writer_takes_its_lock_before_it_reads(sqlite_url):
+def test_a_sqlite_writer_takes_its_lock_before_it_reads(sqlite_engine):
     """Two read-then-write transactions must queue up; begun as readers, one would be refused without waiting."""
-    upgrade(sqlite_url)
-    engine = open_engine(sqlite_url)
-    write(engine, lambda connection: connection.execute(text("CREATE TABLE counter AS SELECT 0 AS n")))
+    write(sqlite_engine, lambda connection: connection.execute(text("CREATE TABLE counter AS SELECT 0 AS n")))
 
     def add(connection):
         n = connection.execute(text("SELECT n FROM counter")).scalar_one()
         time.sleep(0.01)
         connection.execute(text("UPDATE counter SET n = :n"), {"n": n + 1})
 
-    threads = [threading.Thread(target=lambda: [write(engine, add) for _ in range(5)]) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert read(engine, lambda connection: connection.execute(text("SELECT n FROM counter")).scalar_one()) == 20
-    engine.dispose()
+    in_threads(*[lambda: [write(sqlite_engine, add) for _ in range(5)]] * 4)
+    assert scalar(sqlite_engine, "SELECT n FROM counter") == 20
 
 
 def test_a_read_only_database_is_named(sqlite_url, tmp_path, clock):
@@ -178,7 +178,7 @@ def test_a_new_file_in_a_folder_without_write_permission_is_named(shared_folder)
     assert "can't be written" in message
 
 
-def test_no_server_is_told_with_host_and_port():
+def test_a_server_that_is_not_there_is_named_with_host_and_port():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -187,7 +187,7 @@ def test_no_server_is_told_with_host_and_port():
     assert "refused" in message
 
 
-def test_a_host_that_does_not_exist_is_told():
+def test_a_host_that_does_not_exist_is_named():
     message = refused(ConnectError, lambda: open_engine("postgresql://u:hunter2@nowhere.invalid/x"))
     assert "nowhere.invalid" in message
 
@@ -203,7 +203,7 @@ def test_a_server_that_never_answers_is_given_up():
     assert "timeout" in message
 
 
-def test_an_option_that_postgresql_does_not_know_is_told():
+def test_an_option_that_postgresql_does_not_know_is_named():
     assert "colour" in refused(ConfigError, lambda: open_engine("postgresql://u:hunter2@127.0.0.1/x?colour=red"))
 
 
@@ -215,13 +215,13 @@ def test_passwords_are_never_shown():
 
 def test_a_driver_that_repeats_the_password_is_not_repeated():
     url = make_url("postgresql+psycopg://u:p%40ss@db/x?sslpassword=hunter2")
-    said = DBAPIError("SELECT 1", {}, psycopg.OperationalError("can't use 'p@ss' (p%40ss) and hunter2\n\tat db"))
-    message = str(as_model_error(said, url))
+    error = DBAPIError("SELECT 1", {}, psycopg.OperationalError("can't use 'p@ss' (p%40ss) and hunter2\n\tat db"))
+    message = str(as_model_error(error, url))
     assert message == "postgresql://u:***@db/x?sslpassword=***: can't use '***' (***) and *** at db"
 
 
 @real
-def test_a_wrong_password_is_told(postgres: PostgresServer):
+def test_a_wrong_password_is_an_error(postgres: PostgresServer):
     url = postgres.url("postgres", password="hunter2/@:%")
     message = refused(ConnectError, lambda: open_engine(url))
     assert 'password authentication failed for user "rebalancer"' in message
@@ -234,13 +234,13 @@ def test_a_password_in_the_options_is_no_way_around(postgres: PostgresServer):
 
 
 @real
-def test_a_database_that_does_not_exist_is_told(postgres: PostgresServer):
+def test_a_database_that_does_not_exist_is_named(postgres: PostgresServer):
     message = refused(ConnectError, lambda: open_engine(postgres.url("nowhere")))
     assert 'database "nowhere" does not exist' in message
 
 
 @real
-def test_a_user_without_privileges_is_told(postgres: PostgresServer, postgres_url, clock):
+def test_a_user_without_privileges_is_an_error(postgres: PostgresServer, postgres_url, clock):
     upgrade(postgres_url)
     postgres.admin("DROP ROLE IF EXISTS guest")
     postgres.admin("CREATE ROLE guest LOGIN PASSWORD 'hunter2'")
@@ -250,34 +250,31 @@ def test_a_user_without_privileges_is_told(postgres: PostgresServer, postgres_ur
 
 
 @real
-def test_a_server_that_vanishes_is_given_up_after_fifteen_seconds(postgres_url):
-    engine = open_engine(postgres_url)
-    with engine.connect() as connection:
+def test_a_server_that_vanishes_is_given_up_after_fifteen_seconds(postgres_engine):
+    with postgres_engine.connect() as connection:
         options = connection.connection.driver_connection.info.get_parameters()
     idle, interval, count = (int(options[f"keepalives_{name}"]) for name in ("idle", "interval", "count"))
     assert idle + interval * count <= 15
     assert options["tcp_user_timeout"] == "15000"
-    engine.dispose()
 
 
 @real
-def test_statements_have_a_time_limit_and_survive_a_restart_of_the_connection(postgres: PostgresServer, postgres_url):
-    engine = open_engine(postgres_url)
+def test_statements_have_a_time_limit_and_survive_a_restart_of_the_connection(
+    postgres: PostgresServer, postgres_engine
+):
     show = (
         "SELECT current_setting('statement_timeout') || ' ' || current_setting('TimeZone') || ' ' || pg_backend_pid()"
     )
-    limit, zone, process = read(engine, lambda connection: connection.execute(text(show)).scalar_one()).split()
+    limit, zone, process = scalar(postgres_engine, show).split()
     assert (limit, zone) == ("15s", "UTC")
     postgres.admin(f"SELECT pg_terminate_backend({process})")
-    limit, _, other = read(engine, lambda connection: connection.execute(text(show)).scalar_one()).split()
+    limit, _, other = scalar(postgres_engine, show).split()
     assert limit == "15s"
     assert other != process
-    engine.dispose()
 
 
 @real
-def test_a_connection_lost_half_way_is_not_tried_again(postgres: PostgresServer, postgres_url):
-    engine = open_engine(postgres_url)
+def test_a_connection_lost_half_way_is_not_tried_again(postgres: PostgresServer, postgres_engine):
     tries = []
 
     def work(connection):
@@ -285,16 +282,15 @@ def test_a_connection_lost_half_way_is_not_tried_again(postgres: PostgresServer,
         postgres.admin(f"SELECT pg_terminate_backend({tries[-1]})")
         connection.execute(text("SELECT 1"))
 
-    refused(ConnectError, lambda: write(engine, work))
+    refused(ConnectError, lambda: write(postgres_engine, work))
     assert len(tries) == 1
-    engine.dispose()
 
 
 @real
-def test_a_deadlock_is_tried_again_until_both_are_through(postgres_url):
-    engine = open_engine(postgres_url)
+def test_a_deadlock_is_tried_again_until_both_are_through(postgres_engine):
     write(
-        engine, lambda connection: connection.execute(text("CREATE TABLE t AS SELECT id FROM generate_series(1, 2) id"))
+        postgres_engine,
+        lambda connection: connection.execute(text("CREATE TABLE t AS SELECT id FROM generate_series(1, 2) id")),
     )
     both_hold_one = threading.Barrier(2, timeout=30)
     tries = []
@@ -307,43 +303,34 @@ def test_a_deadlock_is_tried_again_until_both_are_through(postgres_url):
                 both_hold_one.wait()
             connection.execute(text("SELECT 1 FROM t WHERE id = :id FOR UPDATE"), {"id": second})
 
-        write(engine, work)
+        write(postgres_engine, work)
 
-    threads = [threading.Thread(target=lock, args=pair) for pair in ((1, 2), (2, 1))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    in_threads(partial(lock, 1, 2), partial(lock, 2, 1))
     assert len(tries) == 3
-    engine.dispose()
 
 
 @real
-def test_a_serialization_failure_is_tried_a_few_times_and_then_told(postgres_url):
-    engine = open_engine(postgres_url)
+def test_a_serialization_failure_is_tried_a_few_times_and_then_an_error(postgres_engine):
     tries = []
 
     def work(connection):
         tries.append(1)
         connection.execute(text("DO $$ BEGIN RAISE EXCEPTION 'could not serialize' USING ERRCODE = '40001'; END $$"))
 
-    assert "could not serialize" in refused(ConnectError, lambda: write(engine, work))
+    assert "could not serialize" in refused(ConnectError, lambda: write(postgres_engine, work))
     assert len(tries) == 5
-    engine.dispose()
 
 
-def test_the_last_write_that_failed_is_known_until_one_works(newest_sqlite_url, sqlite_path):
-    engine = open_engine(newest_sqlite_url, busy_timeout_seconds=0.01)
-    with SqlRecords(engine=engine, cluster=CLUSTER, clock=SteppingClock()) as records:
+def test_the_last_write_that_failed_is_known_until_one_works(newest_sqlite_url, impatient_engine):
+    with SqlRecords(engine=impatient_engine, cluster=CLUSTER, clock=SteppingClock()) as records:
         records.attempt_write()
-        other = sqlite3.connect(sqlite_path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        assert "locked by another process" in refused(ConnectError, records.attempt_write)
-        assert "locked by another process" in records.write_problem
-        records.ledger().now()
-        assert "locked by another process" in records.of("another").write_problem
-        other.rollback()
-        other.close()
+        with raw_connection(newest_sqlite_url) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert "locked by another process" in refused(ConnectError, records.attempt_write)
+            assert "locked by another process" in records.write_problem
+            records.ledger().now()
+            assert "locked by another process" in records.of("another").write_problem
+            other.execute("ROLLBACK")
         records.attempt_write()
         assert records.write_problem == ""
 

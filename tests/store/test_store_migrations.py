@@ -16,8 +16,10 @@ from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.migrate import newest_revision
 from rebalancer.store.db.tables import METADATA
 from tests.store.builders import CLUSTER, NOW, FakeReader, build_eviction, build_line, build_report
+from tests.store.conftest import opened
 from tests.store.readers import cycle_report, cycles
-from tests.store.scenarios.schemas import MIGRATIONS, REVISIONS, directory, up_to
+from tests.store.scenarios.ledger_cluster import evict
+from tests.store.scenarios.schemas import MIGRATIONS, REVISIONS, directory, insert, up_to
 
 HEAD = REVISIONS[-1]
 NEXT = f"{int(HEAD) + 1:04}"
@@ -63,15 +65,13 @@ def test_the_newest_revision_by_file_names_is_the_head_by_alembic(tmp_path):
         newest_revision(tmp_path)
 
 
-def test_the_migrations_and_the_tables_agree(url):
-    engine = open_engine(url)
+def test_the_migrations_and_the_tables_agree(engine):
     differences = read(
         engine,
         lambda connection: compare_metadata(
             MigrationContext.configure(connection, opts={"compare_type": True}), METADATA
         ),
     )
-    engine.dispose()
     assert differences == []
 
 
@@ -101,9 +101,7 @@ def test_status_counts_what_is_there(url, records, clock):
     assert status(url).last_cycle is None
     report = build_report()
     records.begin(report)
-    eviction = build_eviction(outcome=Outcome.UNKNOWN)
-    eviction.record = records.planned(report, eviction)
-    records.outcome(eviction)
+    evict(records, report, build_eviction(), Outcome.UNKNOWN)
     records.begin(build_report(cycle="c2", started_at=NOW + 60))
 
     now = status(url)
@@ -126,12 +124,10 @@ def test_a_database_without_tables_says_what_to_run(empty_url, clock):
     assert (now.revision, now.current, dict(now.rows), now.last_cycle, now.unreconciled) == (None, False, {}, None, 0)
 
 
-def test_a_schema_that_is_behind_says_what_to_run(url, newer):
+def test_a_schema_that_is_behind_says_what_to_run(url, engine, newer):
     scripts = newer()
-    engine = open_engine(url)
     with pytest.raises(ConfigError, match=f"schema {HEAD} is behind {NEXT}: run `rebalancer db upgrade`"):
         check_schema(engine, scripts=scripts)
-    engine.dispose()
     assert status(url, scripts=scripts).current is False
     assert upgrade(url, scripts=scripts) == NEXT
     assert status(url, scripts=scripts).current is True
@@ -175,9 +171,8 @@ def test_what_was_in_flight_before_0003_still_is(empty_url, tmp_path, clock):
         f"INSERT INTO entries (eviction, kind, key, at, counted, in_flight) "
         f"VALUES (1, 'cluster', '{CLUSTER}', {at}, true, true)",
     ]
-    engine = open_engine(empty_url)
-    write(engine, lambda connection: [connection.execute(text(each)) for each in rows])
-    engine.dispose()
+    with opened(empty_url) as engine:
+        insert(engine, rows)
 
     assert upgrade(empty_url) == HEAD
 
@@ -188,7 +183,7 @@ def test_what_was_in_flight_before_0003_still_is(empty_url, tmp_path, clock):
         assert ledger.last_term() == 4
         ledger.landed(flying.record, at=NOW + 1, uid="new")
         assert ledger.start_ups("shop/web") == []
-        # it hasn't said yet how far its limits look back, so nothing is dropped
+        # how far its limits look back isn't published yet, so nothing is dropped
         clock.sleep(10 * 86_400)
         ledger.prune_at_times()
         assert len(ledger.entries(20 * 86_400)) == 1
@@ -197,7 +192,6 @@ def test_what_was_in_flight_before_0003_still_is(empty_url, tmp_path, clock):
 def test_the_ledgers_migration_keeps_every_row(empty_url, tmp_path, clock):
     """What 0001 wrote is there after all later ones, and can be reconciled."""
     assert upgrade(empty_url, scripts=up_to("0001", tmp_path)) == "0001"
-    engine = open_engine(empty_url)
     rows = [
         f"INSERT INTO cycles (id, cluster, trigger, dry_run, started_at, version, notes) "
         f"VALUES ('c1', '{CLUSTER}', 'manual', false, '2025-10-09 08:53:20.250000', '0.1', '[]')",
@@ -205,8 +199,8 @@ def test_the_ledgers_migration_keeps_every_row(empty_url, tmp_path, clock):
         f"landings, reason, outcome, detail, dry_run, planned_at) VALUES ('c1', '{CLUSTER}', 'general', 'n1', 'shop', "
         f"'web-1', 'u', 'shop/web', 'Deployment', 'S', '[]', 'r', 'planned', '', false, '2025-10-09 08:53:20.250000')",
     ]
-    write(engine, lambda connection: [connection.execute(text(each)) for each in rows])
-    engine.dispose()
+    with opened(empty_url) as engine:
+        insert(engine, rows)
 
     assert upgrade(empty_url) == HEAD
 
@@ -220,22 +214,18 @@ def test_the_ledgers_migration_keeps_every_row(empty_url, tmp_path, clock):
         assert (kept["outcome"], kept["service_identity"], kept["late"]) == ("evicted", None, None)
 
 
-def test_a_migration_that_fails_leaves_the_database_as_it_was(url, newer):
+def test_a_migration_that_fails_leaves_the_database_as_it_was(url, engine, newer):
     with pytest.raises(RuntimeError, match="half-way"):
         upgrade(url, scripts=newer(then='raise RuntimeError("half-way")'))
-    engine = open_engine(url)
     with pytest.raises(ConfigError, match="mood"):
         read(engine, lambda connection: connection.execute(text("SELECT mood FROM cycles")))
-    engine.dispose()
     assert status(url).revision == HEAD
 
 
-def test_a_missing_table_is_told_with_the_remedy(url, records):
-    engine = open_engine(url)
+def test_a_missing_table_is_an_error_with_the_remedy(engine, records):
     write(engine, lambda connection: connection.execute(text("DROP TABLE refusals")))
-    engine.dispose()
     report = build_report()
     records.begin(report)
-    with pytest.raises(ConfigError, match=r"refusals.*: run `rebalancer db upgrade`") as told:
+    with pytest.raises(ConfigError, match=r"refusals.*: run `rebalancer db upgrade`") as raised:
         records.finish(report)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)

@@ -3,6 +3,7 @@
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from sqlalchemy import text
@@ -11,40 +12,34 @@ from sqlalchemy.exc import IntegrityError
 from rebalancer import __version__
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.plan import Goal
-from rebalancer.model.errors import UnsafeDataError
+from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.store import SqlRecords, open_records, status
 from rebalancer.store.cycles.records import OTHERS_KEPT
-from rebalancer.store.db.engine import open_engine, read
+from rebalancer.store.db.engine import read
 from tests.store.builders import (
     CLUSTER,
     NOW,
     SteppingClock,
+    a_forecast,
     build_eviction,
     build_finding,
     build_line,
     build_refusal,
     build_report,
 )
-from tests.store.readers import cycle_report, cycles
-
-
-def evict(records, clock, report, eviction, outcome=Outcome.EVICTED, detail="", call_seconds=2.0):
-    """Plan, "call" and write the outcome, as the cycle does."""
-    eviction.record = records.planned(report, eviction)
-    clock.sleep(call_seconds)
-    eviction.outcome, eviction.detail = outcome, detail
-    records.outcome(eviction)
-    return eviction
+from tests.store.readers import cycle_report, cycles, raw_connection
+from tests.store.scenarios.ledger_cluster import evict
+from tests.store.test_effect import an_assessment
+from tests.store.test_outcomes import a_pool
 
 
 def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
     report = build_report(notes=["one node has no metrics"])
     records.begin(report)
-    first = evict(records, clock, report, build_eviction(pod="web-1"))
-    second = evict(
-        records, clock, report, build_eviction(pod="web-2"), Outcome.REFUSED, "refused by the API server: no room\x00"
-    )
+    first = evict(records, report, build_eviction(pod="web-1"), clock=clock)
+    second = build_eviction(pod="web-2")
+    evict(records, report, second, Outcome.REFUSED, "refused by the API server: no room\x00", clock=clock)
     report.evictions += [first, second]
     report.nodes += [
         build_line(name="n2", before=None, planned=math.nan),
@@ -164,7 +159,7 @@ def test_of_what_is_no_hot_node_only_the_most_urgent_is_kept_and_the_rest_is_cou
     counts = {each["node"]: each["count"] for each in back["refusals"]}
     assert sum(each["count"] for each in back["refusals"]) == 2 * many + 1
     assert counts["hot"] == 1
-    # nodes that were not judged are told one by one: discovery goes by them
+    # nodes that were not judged are kept one by one: discovery reads them
     assert sum(bool(each["node"]) for each in back["refusals"]) >= many + 1
 
 
@@ -175,7 +170,7 @@ def test_a_cycle_that_was_never_finished_shows_as_running(records):
 
 
 def test_an_unknown_cycle_is_none(records):
-    assert cycle_report(records, "nobody") is None
+    assert cycle_report(records, "unknown") is None
 
 
 def test_finishing_again_replaces_the_older_report(records, clock):
@@ -207,7 +202,7 @@ def test_an_outcome_needs_its_row(records):
         records.outcome(eviction)
 
 
-def test_finishing_a_cycle_that_was_not_begun_is_told(records):
+def test_finishing_a_cycle_that_was_not_begun_is_an_error(records):
     with pytest.raises(UnsafeDataError, match="cycle c1 is not in the database"):
         records.finish(build_report())
 
@@ -234,13 +229,14 @@ def test_refusals_are_kept_per_node_and_code_with_a_count_and_three_examples(rec
 def test_recent_moves_are_those_that_happened_or_may_have_within_the_window(records, clock):
     report = build_report()
     records.begin(report)
-    evict(records, clock, report, build_eviction(pod="too-early"))
+    called = partial(evict, records, report, clock=clock)
+    called(build_eviction(pod="too-early"))
     # its call began before the window and was answered within it
-    across = evict(records, clock, report, build_eviction(pod="across", node="n2"), call_seconds=40)
+    across = called(build_eviction(pod="across", node="n2"), call_seconds=40)
     since = NOW + 30
-    evict(records, clock, report, build_eviction(pod="refused"), Outcome.REFUSED)
-    evict(records, clock, report, build_eviction(pod="failed"), Outcome.FAILED)
-    evict(records, clock, report, build_eviction(pod="unknown", node="n3", cpu=math.nan), Outcome.UNKNOWN)
+    called(build_eviction(pod="refused"), Outcome.REFUSED)
+    called(build_eviction(pod="failed"), Outcome.FAILED)
+    called(build_eviction(pod="unknown", node="n3", cpu=math.nan), Outcome.UNKNOWN)
     records.planned(report, build_eviction(pod="planned", node="n4", service="cart"))
     records.ledger().landed(across.record, at=NOW + 45.5)
 
@@ -263,7 +259,7 @@ def test_dry_runs_and_other_clusters_are_no_recent_moves(url, records, clock):
     with open_records(url=url, cluster="green", clock=clock) as other:
         theirs = build_report(cycle="theirs")
         other.begin(theirs)
-        eviction = evict(other, clock, theirs, build_eviction())
+        eviction = evict(other, theirs, build_eviction())
         assert [move.node for move in other.recent_moves(0)] == ["n1"]
         assert [cycle["id"] for cycle in cycles(other, 10)] == ["theirs"]
     assert list(records.recent_moves(0)) == []
@@ -275,7 +271,7 @@ def test_dry_runs_and_other_clusters_are_no_recent_moves(url, records, clock):
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
-def test_times_are_utc_whatever_the_machines_time_zone(url, clock, zone, monkeypatch):
+def test_times_are_utc_whatever_the_machines_time_zone(url, engine, clock, zone, monkeypatch):
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
@@ -287,14 +283,29 @@ def test_times_are_utc_whatever_the_machines_time_zone(url, clock, zone, monkeyp
             records.planned(report, build_eviction())
             assert records.recent_moves(clock.at)[0].at == clock.at
             assert cycles(records, 1)[0]["started_at"] == clock.at
-        engine = open_engine(url)
         kept = "CAST(planned_at AS TEXT)" if "sqlite" in url else "to_char(planned_at, 'YYYY-MM-DD HH24:MI:SS.US')"
         stored = read(engine, lambda connection: connection.execute(text(f"SELECT {kept} FROM evictions")).scalar_one())
-        engine.dispose()
         assert stored == "2025-11-02 06:15:00.123456"
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+WRITES = {
+    "forecasts": lambda records: records.forecasts().keep([a_forecast()]),
+    "outcomes": lambda records: records.outcomes().keep_outcomes([a_pool()]),
+    "effect": lambda records: records.effect().expect([an_assessment()]),
+}
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_a_locked_database_is_one_line(newest_sqlite_url, impatient_engine, what):
+    records = SqlRecords(engine=impatient_engine, cluster=CLUSTER, clock=SteppingClock())
+    with raw_connection(newest_sqlite_url) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(ConnectError, match="locked by another process") as raised:
+            WRITES[what](records)
+    assert "\n" not in str(raised.value)
 
 
 def test_the_ledgers_identity_is_made_once(url, clock):
@@ -316,10 +327,7 @@ def test_several_threads_write_at_once(url):
         records.begin(report)
 
         def one(number):
-            eviction = build_eviction(pod=f"web-{number}", outcome=Outcome.EVICTED)
-            eviction.record = records.planned(report, eviction)
-            records.outcome(eviction)
-            return eviction.record
+            return evict(records, report, build_eviction(pod=f"web-{number}")).record
 
         with ThreadPoolExecutor(8) as pool:
             rows = list(pool.map(one, range(64)))

@@ -28,7 +28,7 @@ def test_a_sqlite_database_is_there_when_its_file_is(form: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     "url", ["postgresql://u:p@127.0.0.1:1/db", "postgres://[::1]/db", "postgresql://u:p[x@h/db", "postgresql:///db"]
 )
-def test_a_server_is_always_there_and_not_asked(url: str) -> None:
+def test_a_server_is_always_there_without_a_call(url: str) -> None:
     assert database_exists(url)
 
 
@@ -50,14 +50,14 @@ def test_a_file_that_cannot_be_looked_at_is_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def said(url: str, text: str, error: type[Exception] = psycopg.OperationalError) -> str:
+def message_of(url: str, text: str, error: type[Exception] = psycopg.OperationalError) -> str:
     failed = DBAPIError if error is not psycopg.OperationalError else OperationalError
     return str(as_model_error(failed("SELECT 1", {}, error(text)), make_url(url)))
 
 
 @pytest.mark.parametrize("password", ["p", "e", "ti", "127"])
 def test_a_short_password_is_neither_shown_nor_replaced_inside_of_words(password: str) -> None:
-    message = said(f"postgresql://u:{password}@127.0.0.1:1/db", f"{REFUSED} (password {password})")
+    message = message_of(f"postgresql://u:{password}@127.0.0.1:1/db", f"{REFUSED} (password {password})")
     assert message == (
         "postgresql://u:***@127.0.0.1:1/db: OperationalError: Connection refused "
         "(the rest is held back: it may hold the password)"
@@ -65,27 +65,27 @@ def test_a_short_password_is_neither_shown_nor_replaced_inside_of_words(password
 
 
 def test_a_short_password_in_an_option_counts_too() -> None:
-    message = said("postgresql://u@h/db?sslpassword=p&password=longenough", f"{REFUSED}: p")
+    message = message_of("postgresql://u@h/db?sslpassword=p&password=longenough", f"{REFUSED}: p")
     assert "***ort" not in message
     assert message.endswith("Connection refused (the rest is held back: it may hold the password)")
 
 
 @pytest.mark.parametrize("password", ["hunt", "p%40ss", "hunter2"])
-def test_a_longer_password_is_replaced_and_the_rest_is_said(password: str) -> None:
-    message = said(f"postgresql://u:{password}@h/db", f"{REFUSED}: {password}")
+def test_a_longer_password_is_replaced_and_the_rest_is_shown(password: str) -> None:
+    message = message_of(f"postgresql://u:{password}@h/db", f"{REFUSED}: {password}")
     assert message == f"postgresql://u:***@h/db: {REFUSED}: ***"
 
 
-def test_without_a_password_all_is_said() -> None:
-    assert said("postgresql://u@h/db", REFUSED) == f"postgresql://u@h/db: {REFUSED}"
+def test_without_a_password_all_is_shown() -> None:
+    assert message_of("postgresql://u@h/db", REFUSED) == f"postgresql://u@h/db: {REFUSED}"
 
 
-def test_a_server_that_refuses_is_told_with_a_short_password_too() -> None:
+def test_a_server_that_refuses_is_an_error_with_a_short_password_too() -> None:
     with pytest.raises(ConnectError, match=r"OperationalError: Connection refused \(the rest is held back"):
         open_engine("postgresql://u:p@127.0.0.1:1/db")
 
 
 def test_a_missing_table_is_still_known_behind_a_short_password() -> None:
-    # the kind of error isn't told by the words that are held back
-    message = said("sqlite:///x.db?password=p", "no such table: cycles", sqlite3.OperationalError)
+    # the kind of error isn't derived from the words that are held back
+    message = message_of("sqlite:///x.db?password=p", "no such table: cycles", sqlite3.OperationalError)
     assert "run `rebalancer db upgrade`" in message

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
 
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
@@ -23,6 +21,7 @@ from tests.store.scenarios.schemas import (
     ROWS,
     as_read,
     change,
+    downgrade,
     fill,
     now_named,
     reflected,
@@ -118,7 +117,7 @@ def test_a_program_of_that_time_goes_on_beside_the_newest(revision: str, postgre
     counts = {name: len(rows) for name, rows in found.items()}
     assert counts == {name: 1 if name == "ledger" else 3 * ROWS for name in old.tables}
     if "pruned" in old.tables["ledger"].columns:
-        # what the newest has written keeps nobody from dropping old rows
+        # what the newest has written keeps none from dropping old rows
         for table in reversed(old.sorted_tables):
             write(engine, lambda connection, table=table: connection.execute(table.delete()))
         assert not any(read(engine, lambda connection: rows_of(connection, old, as_now=True)).values())
@@ -136,13 +135,7 @@ def test_amounts_by_resource_can_be_taken_back_and_made_again(
     for _ in range(2):
         assert upgrade(empty_url, scripts=scripts) == "0014"
         assert "amounts" in reflected(engine).tables["evictions"].columns
-
-        def take_back(connection: sa.Connection) -> None:
-            config = Config(attributes={"connection": connection})
-            config.set_main_option("script_location", str(scripts))
-            command.downgrade(config, "0013")
-
-        write(engine, take_back)
+        downgrade(engine, "0013", scripts)
         assert {name: set(table.columns.keys()) for name, table in reflected(engine).tables.items()} == {
             name: set(table.columns.keys()) for name, table in old.tables.items()
         }

@@ -1,10 +1,33 @@
 """One cluster's side of a ledger, as its daemon uses it."""
 
+from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.limits import Denied
 from rebalancer.store import SqlLedger, SqlRecords
-from tests.store.builders import CLUSTER, SteppingClock, build_eviction, build_report
+from tests.store.builders import CLUSTER, NOW, SteppingClock, build_eviction, build_report
 
 OTHER = "green"
+
+
+def evict(records, report, eviction, outcome=Outcome.EVICTED, detail="", *, clock=None, call_seconds=2.0):
+    """Plan, "call" and write the outcome, as the cycle does; with a clock the call takes its time."""
+    eviction.record = records.planned(report, eviction)
+    if clock is not None:
+        clock.sleep(call_seconds)
+    eviction.outcome, eviction.detail = outcome, detail
+    records.outcome(eviction)
+    return eviction
+
+
+def a_cycle(records, cycle="c1", *, at=NOW, evictions=(), **fields):
+    """Begun, carried out and finished; each eviction gets the outcome that it has."""
+    report = build_report(cycle=cycle, started_at=at, **fields)
+    records.begin(report)
+    for eviction in evictions:
+        outcome, eviction.outcome = eviction.outcome, Outcome.PLANNED
+        evict(records, report, eviction, outcome)
+    report.evictions += list(evictions)
+    records.finish(report)
+    return report
 
 
 class Cluster:

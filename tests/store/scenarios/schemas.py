@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -14,10 +14,12 @@ from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
+from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 import rebalancer
+from rebalancer.store.db.engine import write
 from tests.store.builders import NOW
 
 MIGRATIONS = Path(rebalancer.__file__).parent.parent / "migrations"
@@ -59,6 +61,30 @@ def up_to(revision: str, folder: Path) -> Path:
         if file.name not in kept:
             file.unlink()
     return copy
+
+
+def downgrade(engine: sa.Engine, to: str, scripts: Path = MIGRATIONS) -> None:
+    """Take back the revisions after `to`."""
+
+    def work(connection: sa.Connection) -> None:
+        config = Config(attributes={"connection": connection})
+        config.set_main_option("script_location", str(scripts))
+        command.downgrade(config, to)
+
+    write(engine, work)
+
+
+def insert(engine: sa.Engine, statements: Iterable[str]) -> None:
+    """Rows as an earlier version wrote them."""
+    write(engine, lambda connection: [connection.execute(sa.text(each)) for each in statements])
+
+
+def old_rows(url: str, count: int) -> tuple[str, str]:
+    """A subquery with an `i` from 1 to `count`, and a moment long ago, in the dialect of the database."""
+    if "sqlite" not in url:
+        return f"(SELECT generate_series(1, {count}) AS i)", "TIMESTAMPTZ '2025-01-01 00:00:00Z'"
+    numbers = f"(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count}) SELECT i FROM n)"
+    return numbers, "'2025-01-01 00:00:00.000000'"
 
 
 def reflected(engine: sa.Engine) -> sa.MetaData:
@@ -163,11 +189,11 @@ def _allowed(connection: sa.Connection, table: sa.Table) -> dict[str, list[str]]
     """Column -> the values that a CHECK lets in, of a table."""
     found = {}
     for check in sa.inspect(connection).get_check_constraints(table.name):
-        said = str(check["sqltext"])
+        condition = str(check["sqltext"])
         # kind IN ('daily', 'ahead'); PostgreSQL: kind = ANY (ARRAY['daily'::text, 'ahead'::text]); id = 1
-        (column,) = re.findall(r"\w+", re.split(r"=| IN ", said)[0])
-        found[column] = re.findall(r"'([^']*)'", said) or re.findall(r"= (\d+)", said)
-        assert found[column], said
+        (column,) = re.findall(r"\w+", re.split(r"=| IN ", condition)[0])
+        found[column] = re.findall(r"'([^']*)'", condition) or re.findall(r"= (\d+)", condition)
+        assert found[column], condition
     return found
 
 
