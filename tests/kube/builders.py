@@ -1,11 +1,13 @@
 """Builders of Kubernetes objects as the API server sends them, and a fake that lists them."""
 
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from tests.kube.fakes.api import Asked, FakeApi, FakeClock, Reply, client_of, status
+from tests.kube.fakes.api import Asked, FakeApi, FakeClock, Reply, Script, serving, status
 
 Json = dict[str, Any]
 
@@ -99,11 +101,14 @@ class Cluster:
         return Reply(body={"metadata": {"resourceVersion": "7"} | token, "items": items[start:end]})
 
 
+@contextmanager
+def reading(script: Script) -> Iterator[tuple[FakeApi, KubeCluster]]:
+    """A server, and our reader of it."""
+    with serving(script) as (api, client):
+        yield api, KubeCluster(client=client, clock=FakeClock())
+
+
 def read(cluster: Cluster) -> ClusterSnapshot:
     """What our reader makes of it."""
-    with FakeApi(cluster) as api:
-        client = client_of(api.url)
-        try:
-            return KubeCluster(client=client, clock=FakeClock()).snapshot()
-        finally:
-            client.close()
+    with reading(cluster) as (_, reader):
+        return reader.snapshot()

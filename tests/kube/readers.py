@@ -1,4 +1,4 @@
-"""What a snapshot says, in names instead of numbers: two that say the same are equal."""
+"""The contents of a snapshot in names instead of numbers: equal contents compare as equal."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from tests.builders import pods_in
 
 
-def said(snapshot: ClusterSnapshot) -> dict[str, Any]:
+def contents(snapshot: ClusterSnapshot) -> dict[str, Any]:
     """Everything but when it was taken."""
     pods, nodes = snapshot.pods, snapshot.nodes
     columns = [
@@ -81,5 +81,5 @@ def _owner(snapshot: ClusterSnapshot, index: int) -> Any:
     if index < 0:
         return None
     owner = snapshot.owners[index]
-    told = (owner.kind, owner.namespace, owner.name, owner.uid, owner.desired, owner.ready, owner.rolling_out)
-    return (*told, owner.spares_disruptions, _owner(snapshot, owner.parent))
+    own = (owner.kind, owner.namespace, owner.name, owner.uid, owner.desired, owner.ready, owner.rolling_out)
+    return (*own, owner.spares_disruptions, _owner(snapshot, owner.parent))

@@ -10,7 +10,7 @@ from rebalancer.model.errors import UnsafeDataError
 from tests.kube.builders import Json, a_node, a_pod, a_workload, meta, owned_by
 from tests.kube.fakes.api import Asked, FakeApi, FakeClock, Reply, client_of, status
 from tests.kube.fakes.watches import WatchedServer, line, until
-from tests.kube.readers import said
+from tests.kube.readers import contents
 
 KINDS = {
     "nodes", "pods", "namespaces", "priorityclasses", "poddisruptionbudgets",
@@ -37,13 +37,31 @@ class Watched:
     def pods(self) -> list[str]:
         return self.cluster.snapshot().pods.names
 
+    def agrees(self) -> bool:
+        """Whether the memory has what a live snapshot has."""
+        return contents(self.cluster.snapshot()) == contents(self.live().snapshot())
+
+    def send(self, plural: str, *lines: bytes) -> None:
+        """Events, one a line; back when they are counted."""
+        before = self.cluster.stats()[plural].events
+        until(lambda: self.server.opened(plural) > 0)
+        self.server.send(plural, *lines)
+        until(lambda: self.cluster.stats()[plural].events == before + len(lines))
+
+    def fails(self, plural: str, times: int = 1) -> None:
+        """Wait until a kind has failed so often."""
+        until(lambda: plural in self.cluster.stats() and self.cluster.stats()[plural].errors == times)
+
 
 @contextmanager
-def watching(server: WatchedServer) -> Iterator[Watched]:
+def watching(server: WatchedServer, *, synced: bool = True) -> Iterator[Watched]:
+    """In sync, unless the test waits for that itself."""
     with FakeApi(server) as api:
         watched = Watched(api, server)
         watched.cluster.start()
         try:
+            if synced:
+                until(watched.cluster.synced)
             yield watched
         finally:
             server.over.set()
@@ -69,10 +87,9 @@ def a_shop(**more: list[Json]) -> WatchedServer:
     return WatchedServer(**(lists | more))
 
 
-def test_the_memory_says_what_a_live_snapshot_says() -> None:
+def test_the_memory_has_what_a_live_snapshot_has() -> None:
     with watching(a_shop()) as watched:
-        until(watched.cluster.synced)
-        assert said(watched.cluster.snapshot()) == said(watched.live().snapshot())
+        assert watched.agrees()
         assert set(watched.cluster.ages()) == KINDS
         assert watched.cluster.dead() == []
         assert watched.cluster.stats()["pods"].events == 0
@@ -80,9 +97,8 @@ def test_the_memory_says_what_a_live_snapshot_says() -> None:
 
 def test_a_snapshot_stays_as_it_was_when_the_cluster_changes() -> None:
     with watching(a_shop()) as watched:
-        until(watched.cluster.synced)
         before = watched.cluster.snapshot()
-        then = said(before)
+        then = contents(before)
         new = a_pod("another", node="n2", namespace="new", metadata=owned_by("ReplicaSet", "web-2"))
         moved = a_pod("bare", node="n1", cpu="3", status={"phase": "Failed"})
         until(lambda: watched.server.opened("pods") == 1)
@@ -90,7 +106,7 @@ def test_a_snapshot_stays_as_it_was_when_the_cluster_changes() -> None:
             "pods", line("ADDED", new, 8), line("MODIFIED", moved, 9), line("DELETED", a_pod("web-0"), 10)
         )
         until(lambda: watched.cluster.stats()["pods"].events == 3)
-        assert said(before) == then
+        assert contents(before) == then
         after = watched.cluster.snapshot()
         assert after.pods.names == ["another", "bare", "waits", "web-1", "web-2"]
         assert after.namespaces == ("shop", "new")
@@ -100,13 +116,10 @@ def test_a_snapshot_stays_as_it_was_when_the_cluster_changes() -> None:
 
 def test_a_row_that_was_let_go_serves_another_pod_whole() -> None:
     with watching(WatchedServer(pods=[a_pod("old", metadata=owned_by("Job", "j", api="batch/v1"))])) as watched:
-        until(watched.cluster.synced)
-        until(lambda: bool(watched.server.watches(watched.api.asked, "pods")))
         fresh = a_pod("new", node="", status={"phase": "Pending", "conditions": [], "startTime": None})
-        watched.server.send("pods", line("DELETED", a_pod("old"), 8), line("ADDED", fresh, 9))
-        until(lambda: watched.cluster.stats()["pods"].events == 2)
+        watched.send("pods", line("DELETED", a_pod("old"), 8), line("ADDED", fresh, 9))
         watched.server.cluster.lists["pods"] = [fresh]
-        assert said(watched.cluster.snapshot()) == said(watched.live().snapshot())
+        assert watched.agrees()
 
 
 def test_before_everything_is_read_there_is_no_snapshot() -> None:
@@ -117,7 +130,7 @@ def test_before_everything_is_read_there_is_no_snapshot() -> None:
             go_on.wait(10)
 
     server.before_list = budgets_wait
-    with watching(server) as watched:
+    with watching(server, synced=False) as watched:
         until(lambda: sum(age < 1e9 for age in watched.cluster.ages().values()) == len(KINDS) - 1)
         assert not watched.cluster.synced()
         with pytest.raises(
@@ -131,7 +144,6 @@ def test_before_everything_is_read_there_is_no_snapshot() -> None:
 
 def test_what_had_no_news_for_too_long_is_not_decided_on() -> None:
     with watching(a_shop()) as watched:
-        until(watched.cluster.synced)
         everything = [f"/{kind}" for kind in KINDS]
         until(lambda: sum("watch" in each.query for each in list(watched.api.asked)) == len(everything))
         watched.now += 100
@@ -147,12 +159,11 @@ def test_what_had_no_news_for_too_long_is_not_decided_on() -> None:
         assert watched.cluster.snapshot().taken == watched.clock.now()
 
 
-def test_the_reason_why_nothing_comes_is_said() -> None:
+def test_the_reason_why_nothing_comes_is_in_the_error() -> None:
     server = a_shop()
     server.scripts["nodes"].append(status(403, "forbidden"))
     with watching(server) as watched:
-        until(watched.cluster.synced)
-        until(lambda: watched.cluster.stats()["nodes"].errors == 1)
+        watched.fails("nodes")
         watched.now += 500
         with pytest.raises(UnsafeDataError, match="not allowed to watch nodes") as caught:
             watched.cluster.snapshot()
@@ -169,19 +180,14 @@ VOLUME = {
 
 def test_volumes_are_followed_from_when_a_pod_uses_a_claim() -> None:
     with watching(a_shop(persistentvolumes=[VOLUME])) as watched:
-        until(watched.cluster.synced)
         assert watched.server.lists(watched.api.asked, "persistentvolumes") == 0
-        until(lambda: bool(watched.server.watches(watched.api.asked, "pods")))
         pod = a_pod("db", spec=CLAIM)
         watched.server.cluster.lists["pods"].append(pod)
-        watched.server.send("pods", line("ADDED", pod, 8))
-        until(lambda: watched.cluster.stats()["pods"].events == 1)
+        watched.send("pods", line("ADDED", pod, 8))
         until(watched.cluster.synced)
         assert watched.cluster.snapshot().local_claims == {("shop", "data")}
-        assert said(watched.cluster.snapshot()) == said(watched.live().snapshot())
-        until(lambda: watched.server.opened("persistentvolumes") == 1)
-        watched.server.send("persistentvolumes", line("DELETED", VOLUME, 9))
-        until(lambda: watched.cluster.stats()["persistentvolumes"].events == 1)
+        assert watched.agrees()
+        watched.send("persistentvolumes", line("DELETED", VOLUME, 9))
         assert watched.cluster.snapshot().local_claims == frozenset()
 
 
@@ -189,8 +195,7 @@ def test_volumes_that_we_may_not_read_leave_claims_unknown_and_stop_nothing() ->
     server = a_shop(pods=[a_pod("db", spec=CLAIM)])
     server.cluster.refused["persistentvolumes"] = 403
     with watching(server) as watched:
-        until(lambda: watched.cluster.synced() and "persistentvolumes" in watched.cluster.stats())
-        until(lambda: watched.cluster.stats()["persistentvolumes"].errors == 1)
+        watched.fails("persistentvolumes")
         until(watched.cluster.synced)
         assert not watched.cluster.snapshot().claims_known
         watched.now += 100
@@ -200,16 +205,16 @@ def test_volumes_that_we_may_not_read_leave_claims_unknown_and_stop_nothing() ->
 def test_limits_and_quotas_follow_their_watches() -> None:
     csi = {"metadata": meta("n1"), "spec": {"drivers": [{"name": "disk", "allocatable": {"count": 5}}]}}
     quota = {"metadata": meta("team", "shop"), "status": {"hard": {"pods": "5"}}}
-    with watching(a_shop(pods=[a_pod("db", spec=CLAIM)], csinodes=[csi], resourcequotas=[quota])) as watched:
+    with watching(
+        a_shop(pods=[a_pod("db", spec=CLAIM)], csinodes=[csi], resourcequotas=[quota]), synced=False
+    ) as watched:
         until(lambda: watched.cluster.synced() and "csinodes" in watched.cluster.ages())
         until(watched.cluster.synced)
         before = watched.cluster.snapshot()
         assert before.volume_limits is not None
         assert before.volume_limits["disk"].tolist()[0] == 5.0
         assert [each.free for each in before.quotas] == [{"pods": 5.0}]
-        until(lambda: watched.server.opened("resourcequotas") == 1)
-        watched.server.send("resourcequotas", line("DELETED", quota, 9))
-        until(lambda: watched.cluster.stats()["resourcequotas"].events == 1)
+        watched.send("resourcequotas", line("DELETED", quota, 9))
         assert watched.cluster.snapshot().quotas == ()
 
 
@@ -217,8 +222,7 @@ def test_limits_and_quotas_that_we_may_not_read_stop_nothing() -> None:
     server = a_shop(pods=[a_pod("db", spec=CLAIM)])
     server.cluster.refused |= {"csinodes": 403, "resourcequotas": 403}
     with watching(server) as watched:
-        until(lambda: watched.cluster.synced() and "csinodes" in watched.cluster.stats())
-        until(lambda: watched.cluster.stats()["csinodes"].errors == 1)
+        watched.fails("csinodes")
         until(watched.cluster.synced)
         snapshot = watched.cluster.snapshot()
         assert (snapshot.volume_limits, snapshot.quotas) == (None, ())
@@ -228,16 +232,13 @@ def test_limits_and_quotas_that_we_may_not_read_stop_nothing() -> None:
 def test_autoscalers_follow_their_watch_and_stop_nothing_where_they_can_not_be_read(code: int) -> None:
     scaler = {"metadata": meta("hpa", "shop"), "status": {"currentReplicas": 2, "desiredReplicas": 3}}
     with watching(a_shop(horizontalpodautoscalers=[scaler])) as watched:
-        until(watched.cluster.synced)
         assert [each.is_scaling for each in watched.cluster.snapshot().autoscalers] == [True]
-        until(lambda: watched.server.opened("horizontalpodautoscalers") == 1)
-        watched.server.send("horizontalpodautoscalers", line("DELETED", scaler, 9))
-        until(lambda: watched.cluster.stats()["horizontalpodautoscalers"].events == 1)
+        watched.send("horizontalpodautoscalers", line("DELETED", scaler, 9))
         assert watched.cluster.snapshot().autoscalers == ()
     server = a_shop(horizontalpodautoscalers=[scaler])
     server.cluster.refused["horizontalpodautoscalers"] = code
-    with watching(server) as watched:
-        until(lambda: watched.cluster.stats()["horizontalpodautoscalers"].errors == 1)
+    with watching(server, synced=False) as watched:
+        watched.fails("horizontalpodautoscalers")
         until(watched.cluster.synced)
         assert watched.cluster.snapshot().autoscalers == ()
 
@@ -247,21 +248,17 @@ def test_replicasets_are_read_whole_once_one_stands_alone() -> None:
     server = a_shop()
     server.cluster.lists["replicasets"].append(a_workload("alone", spec={"replicas": 9}))
     with watching(server) as watched:
-        until(watched.cluster.synced)
         accepts = [each.headers["Accept"] for each in watched.api.asked if each.path.endswith("/replicasets")]
         assert all("PartialObjectMetadata" in each for each in accepts)
-        until(lambda: bool(watched.server.watches(watched.api.asked, "pods")))
         server.cluster.lists["pods"].append(alone)
-        server.send("pods", line("ADDED", alone, 8))
-        until(lambda: watched.cluster.stats()["pods"].events == 1)
+        watched.send("pods", line("ADDED", alone, 8))
         until(watched.cluster.synced)
-        assert said(watched.cluster.snapshot()) == said(watched.live().snapshot())
+        assert watched.agrees()
         assert 9 in {owner.desired for owner in watched.cluster.snapshot().owners}
 
 
 def test_single_pods_are_asked_for_and_not_remembered() -> None:
     with watching(a_shop()) as watched:
-        until(watched.cluster.synced)
         watched.server.cluster.lists["pods"] = [a_pod("bare", metadata={"deletionTimestamp": "2026-11-21T03:00:00Z"})]
         states = watched.cluster.pod_states([("shop", "bare"), ("shop", "web-0")])
         assert list(states) == [("shop", "bare")]
@@ -271,17 +268,15 @@ def test_single_pods_are_asked_for_and_not_remembered() -> None:
 def test_a_figure_that_is_no_quantity_is_one_line() -> None:
     server = a_shop()
     server.cluster.lists["nodes"][0]["status"]["capacity"]["cpu"] = "many"
-    with watching(server) as watched:
-        until(watched.cluster.synced)
-        with pytest.raises(UnsafeDataError, match="many"):
-            watched.cluster.snapshot()
+    with watching(server) as watched, pytest.raises(UnsafeDataError, match="many"):
+        watched.cluster.snapshot()
 
 
 def test_a_kind_whose_list_fails_is_tried_again() -> None:
     server = a_shop()
     failing = iter([Reply(status=500), Reply(status=500)])
     server.before_list = lambda asked: next(failing, None) if asked.path.endswith("/jobs") else None
-    with watching(server) as watched:
+    with watching(server, synced=False) as watched:
         watched.waits.release(2)
         until(watched.cluster.synced)
         assert watched.cluster.stats()["jobs"].errors == 2

@@ -13,13 +13,13 @@ from rebalancer.kube.snapshot.snapshot import NAMESPACES, KubeCluster
 from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.kube.watch.stores import Records
 from rebalancer.kube.watch.watch import Reflector
-from rebalancer.model.cluster.owners import Owner, Service
-from rebalancer.model.cluster.pods import PodStatus
-from rebalancer.model.decisions.eviction import Eviction, Outcome
+from rebalancer.model.cluster.snapshot import Owner, PodStatus
+from rebalancer.model.decisions.eviction import Outcome
+from tests.builders import an_eviction
 from tests.kube.builders import Json
 from tests.kube.fakes.api import FakeClock
 from tests.kube.fakes.watches import until
-from tests.kube.readers import said
+from tests.kube.readers import contents
 from tests.real.servers.api_server import ApiServer, api_server
 
 pytestmark = pytest.mark.real
@@ -78,7 +78,7 @@ def test_memory_and_server_agree_through_changes(server: ApiServer, client: ApiC
     cluster.start()
     try:
         until(cluster.synced)
-        assert said(cluster.snapshot()) == said(live.snapshot())
+        assert contents(cluster.snapshot()) == contents(live.snapshot())
         server.call("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "status": {"capacity": {"cpu": "4"}}})
         owner = server.call("POST", f"{APPS}/replicasets", a_replicaset("alone"))
         for name in ("a", "b", "c"):
@@ -86,14 +86,14 @@ def test_memory_and_server_agree_through_changes(server: ApiServer, client: ApiC
         server.call("DELETE", f"{PODS}/b?gracePeriodSeconds=0")
         # the ReplicaSet has no Deployment: it is read whole from now on
         until(lambda: cluster.synced() and len(cluster.snapshot().pods) == 2 and len(cluster.snapshot().nodes) == 1)
-        until(lambda: said(cluster.snapshot()) == said(live.snapshot()))
+        until(lambda: contents(cluster.snapshot()) == contents(live.snapshot()))
         server.call("PATCH", f"{APPS}/replicasets/alone", {"spec": {"replicas": 5}})
         until(lambda: 5 in {each.desired for each in cluster.snapshot().owners})
         server.call("PATCH", f"{PODS}/a/status", {"status": BROKEN})
         server.call("PATCH", "/api/v1/nodes/n1", {"metadata": {"annotations": {"to-do": "kernel", "long": "x" * 300}}})
         until(lambda: 7 in cluster.snapshot().pods.restarts and "to-do" in cluster.snapshot().nodes.annotations[0])
         seen = cluster.snapshot()
-        assert said(seen) == said(live.snapshot())
+        assert contents(seen) == contents(live.snapshot())
         assert seen.nodes.annotations[0]["to-do"] == "kernel"
         assert "long" not in seen.nodes.annotations[0]
         broken = seen.pods.names.index("a")
@@ -150,24 +150,12 @@ def test_the_server_takes_our_events(server: ApiServer, client: ApiClient) -> No
 def test_an_eviction_is_read_back_from_our_event(server: ApiServer, client: ApiClient) -> None:
     sink = KubeEvents(client=client, clock=FakeClock(), instance="pod-7")
     owner = Owner(kind="Deployment", namespace="default", name="api", uid="u")
-    written = Eviction(
-        namespace="default",
-        pod="api-1",
-        uid="uid of api-1",
-        node="hot",
-        pool="general",
-        service=Service(kind="Deployment", namespace="default", name="api"),
-        strategy="LowNodeUtilization",
-        reason="hot",
-        outcome=Outcome.EVICTED,
-        planned_at=FakeClock().now() - 9e8,
+    planned_at = FakeClock().now() - 9e8
+    written = an_eviction(
+        service="default/api", uid="uid of api-1", node="hot", outcome=Outcome.EVICTED, planned_at=planned_at
     )
     sink.about_service(owner, reason="Evicted", note="x", eviction=written)
     assert sink.stats.last_error == ""
     (found,) = read_eviction_events(client)
-    assert (found.uid, found.node, found.planned_at, found.service) == (
-        written.uid,
-        "hot",
-        written.planned_at,
-        written.service,
-    )
+    assert (found.uid, found.node, found.planned_at) == (written.uid, "hot", planned_at)
+    assert found.service == written.service

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.kube.client.client import ApiClient, Retries, Timeouts, connect
+from rebalancer.kube.client.client import ApiClient, Retries, Timeouts
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.lab import Breaks, Lab, node, scenario, workload
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from tests.kube.fakes.api import client_of_lab
 from tests.kube.fakes.watches import until
-from tests.kube.readers import said
+from tests.kube.readers import contents
 
 SHORTEST_PAUSE_SECONDS = 0.01
 
@@ -45,26 +46,18 @@ def lab() -> Iterator[Lab]:
 
 @contextmanager
 def watched(lab: Lab, tmp_path: Path) -> Iterator[tuple[WatchedCluster, ApiClient, Counted]]:
-    lab.write_kubeconfig(tmp_path / "kubeconfig")
-    client = connect(
-        str(tmp_path / "kubeconfig"),
-        None,
-        "rebalancer/test",
-        timeouts=Timeouts(read_seconds=5.0),
-        retries=Retries(attempts=2, base_seconds=0.01, longest_wait_seconds=0.01),
-    )
-    pauses = Counted()
-    cluster = WatchedCluster(client=client, clock=lab.clock, pause=pauses)
-    cluster.start()
-    try:
-        yield cluster, client, pauses
-    finally:
-        cluster.stop()
-        client.close()
+    pauses, retries = Counted(), Retries(attempts=2, base_seconds=0.01, longest_wait_seconds=0.01)
+    with client_of_lab(lab, tmp_path, timeouts=Timeouts(read_seconds=5.0), retries=retries) as client:
+        cluster = WatchedCluster(client=client, clock=lab.clock, pause=pauses)
+        cluster.start()
+        try:
+            yield cluster, client, pauses
+        finally:
+            cluster.stop()
 
 
 def change(lab: Lab, chance: random.Random) -> None:
-    """Something that somebody does to a cluster."""
+    """Something that happens to a cluster."""
     store = lab.cluster.store
     match chance.randrange(8):
         case 0 | 1:
@@ -99,7 +92,7 @@ def become_the_same(cluster: WatchedCluster, live: KubeCluster) -> ClusterSnapsh
         if not cluster.synced():
             return False
         found.append(cluster.snapshot())
-        return said(found[-1]) == said(live.snapshot())
+        return contents(found[-1]) == contents(live.snapshot())
 
     until(same, seconds=60)
     return found[-1]

@@ -3,6 +3,8 @@ import logging
 import socket
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,11 @@ from kubernetes.client import Configuration
 from urllib3.exceptions import InsecureRequestWarning
 
 from rebalancer.kube.client.auth import Credentials
-from rebalancer.kube.client.client import AnswerLostError, NotSentError, Timeouts, connect
+from rebalancer.kube.client.client import AnswerLostError, ApiClient, NotSentError, Timeouts, connect
 from rebalancer.kube.client.permissions import Permission, can_i
 from rebalancer.kube.probe import needed_permissions, server_version
 from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
-from tests.kube.fakes.api import Asked, FakeApi, Reply, client_of, serving, status
+from tests.kube.fakes.api import Asked, FakeApi, Reply, Script, client_of, serving, status
 
 
 def kubeconfig(path: Path, *, server: str = "http://127.0.0.1:1", user: dict[str, object] | None = None) -> str:
@@ -29,6 +31,17 @@ def kubeconfig(path: Path, *, server: str = "http://127.0.0.1:1", user: dict[str
     }
     path.write_text(json.dumps(config))
     return str(path)
+
+
+@contextmanager
+def connected(folder: Path, script: Script, **user: object) -> Iterator[tuple[FakeApi, ApiClient]]:
+    """By a kubeconfig with this user."""
+    with FakeApi(script) as api:
+        client = connect(kubeconfig(folder / "k", server=api.url, user=user), None, "rebalancer/1")
+        try:
+            yield api, client
+        finally:
+            client.close()
 
 
 @pytest.mark.parametrize("code", [429, 500, 502, 503, 504])
@@ -92,7 +105,7 @@ def test_a_refused_connection_was_never_sent_and_names_the_server() -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_name_that_does_not_resolve_is_said_so() -> None:
+def test_a_name_that_does_not_resolve_is_named() -> None:
     client = client_of("http://no-such-host.invalid", attempts=1)
     with pytest.raises(NotSentError, match=r"no-such-host\.invalid.*does not resolve"):
         client.get("/x")
@@ -148,13 +161,11 @@ def test_an_answer_that_is_no_json_is_unsafe() -> None:
 
 
 def test_the_token_and_our_name_travel_in_every_request(tmp_path: Path) -> None:
-    with FakeApi(lambda _: Reply(body={"gitVersion": "v1.36.0"})) as api:
-        client = connect(kubeconfig(tmp_path / "k", server=api.url, user={"token": "abc"}), None, "rebalancer/1")
+    with connected(tmp_path, lambda _: Reply(body={"gitVersion": "v1.36.0"}), token="abc") as (api, client):
         assert server_version(client) == "v1.36.0"
         assert client.server == api.url
         assert api.asked[0].headers["Authorization"] == "Bearer abc"
         assert api.asked[0].headers["User-Agent"] == "rebalancer/1"
-        client.close()
 
 
 def test_a_token_file_is_read_again_when_the_server_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,16 +173,12 @@ def test_a_token_file_is_read_again_when_the_server_refuses(tmp_path: Path, monk
     token = tmp_path / "token"
     token.write_text("old\n")
 
-    def script(asked: object) -> Reply:
-        authorization = api.asked[-1].headers["Authorization"]
-        return Reply(body={"gitVersion": "v1"}) if authorization == "Bearer new" else status(401)
+    def script(asked: Asked) -> Reply:
+        return Reply(body={"gitVersion": "v1"}) if asked.headers["Authorization"] == "Bearer new" else status(401)
 
-    with FakeApi(script) as api:
-        path = kubeconfig(tmp_path / "k", server=api.url, user={"tokenFile": str(token)})
-        client = connect(path, None, "rebalancer/1")
+    with connected(tmp_path, script, tokenFile=str(token)) as (_, client):
         token.write_text("new\n")
         assert server_version(client) == "v1"
-        client.close()
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
@@ -182,20 +189,16 @@ def test_a_write_that_was_refused_with_401_is_sent_once_more_with_new_credential
     token = tmp_path / "token"
     token.write_text("old\n")
 
-    def script(asked: object) -> Reply:
-        return Reply(status=201 if api.asked[-1].headers["Authorization"] == "Bearer new" else 401)
+    def script(asked: Asked) -> Reply:
+        return Reply(status=201 if asked.headers["Authorization"] == "Bearer new" else 401)
 
-    with FakeApi(script) as api:
-        client = connect(kubeconfig(tmp_path / "k", server=api.url, user={"tokenFile": str(token)}), None, "x")
+    with connected(tmp_path, script, tokenFile=str(token)) as (api, client):
         token.write_text("new\n")
         assert client.send(method, "/x", b'{"a": 1}').status == 201
         assert [asked.body for asked in api.asked] == [{"a": 1}] * 2
-        client.close()
-    with FakeApi(lambda _: status(401)) as api:
-        client = connect(kubeconfig(tmp_path / "k", server=api.url, user={"tokenFile": str(token)}), None, "x")
+    with connected(tmp_path, lambda _: status(401), tokenFile=str(token)) as (api, client):
         assert client.send(method, "/x", b"{}").status == 401
         assert len(api.asked) == 2
-        client.close()
 
 
 def test_a_write_is_not_sent_again_when_the_credentials_were_read_just_now() -> None:
@@ -204,24 +207,26 @@ def test_a_write_is_not_sent_again_when_the_credentials_were_read_just_now() -> 
         assert len(api.asked) == 1
 
 
-def test_an_exec_plugin_is_asked_and_its_failure_is_said(tmp_path: Path) -> None:
-    plugin = tmp_path / "plugin"
-    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}
-    plugin.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+EXEC = "client.authentication.k8s.io/v1"
+
+
+def by_plugin(folder: Path, script: str) -> dict[str, object]:
+    """A user whose credentials come from this shell script."""
+    plugin = folder / "plugin"
+    plugin.write_text(f"#!/bin/sh\n{script}\n")
     plugin.chmod(0o755)
-    user: dict[str, object] = {
-        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
-    }
-    path = kubeconfig(tmp_path / "k", user=user)
-    with FakeApi(lambda _: Reply(body={"gitVersion": "v1"})) as api:
-        kubeconfig(tmp_path / "k", server=api.url, user=user)
-        client = connect(path, None, "x")
+    return {"exec": {"apiVersion": EXEC, "command": str(plugin), "interactiveMode": "Never"}}
+
+
+def test_an_exec_plugin_is_called_and_its_failure_is_an_error(tmp_path: Path) -> None:
+    answer = {"apiVersion": EXEC, "kind": "ExecCredential", "status": {"token": "t"}}
+    user = by_plugin(tmp_path, f"echo '{json.dumps(answer)}'")
+    with connected(tmp_path, lambda _: Reply(body={"gitVersion": "v1"}), **user) as (api, client):
         server_version(client)
         assert api.asked[0].headers["Authorization"] == "Bearer t"
-        client.close()
-    plugin.write_text("#!/bin/sh\nexit 3\n")
+    by_plugin(tmp_path, "exit 3")
     with pytest.raises(ConfigError, match="plugin"):
-        connect(path, None, "x")
+        connect(str(tmp_path / "k"), None, "x")
 
 
 def test_bad_kubeconfigs_are_one_line_each(tmp_path: Path) -> None:
@@ -230,13 +235,13 @@ def test_bad_kubeconfigs_are_one_line_each(tmp_path: Path) -> None:
     broken.write_text("a: [1")
     empty = tmp_path / "empty"
     empty.write_text("")
-    for path, context, said in (
+    for path, context, error in (
         (str(tmp_path / "none"), None, "no such kubeconfig"),
         (good, "two", "two"),
         (str(broken), None, "can't be used"),
         (str(empty), None, "empty"),
     ):
-        with pytest.raises(ConfigError, match=said) as caught:
+        with pytest.raises(ConfigError, match=error) as caught:
             connect(path, context, "x")
         assert "\n" not in str(caught.value)
 
@@ -279,12 +284,12 @@ ODD: dict[str, tuple[Any, str]] = {
 def test_an_odd_kubeconfig_is_one_line_with_the_key_and_what_was_expected(
     case: tuple[Any, str], tmp_path: Path
 ) -> None:
-    change, said = case
+    change, error = case
     path = tmp_path / "k"
     kubeconfig(path)
     whole = json.loads(path.read_text()) | change if isinstance(change, dict) else change
     path.write_text(json.dumps(whole))
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=error) as caught:
         connect(str(path), None, "x")
     assert str(caught.value).startswith(f"{path}: the kubeconfig can't be used: ")
     assert "\n" not in str(caught.value)
@@ -321,12 +326,9 @@ def test_a_failing_plugin_is_one_line_of_ours_and_nothing_else(
 ) -> None:
     # as it is outside of pytest, whose handlers would hide that the package gives the root logger one
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    plugin = tmp_path / "plugin"
-    plugin.write_text(f"#!/bin/sh\n{script}\n")
-    plugin.chmod(0o755)
-    user: dict[str, object] = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
+    path = kubeconfig(tmp_path / "k", user=by_plugin(tmp_path, script))
     with pytest.raises(ConfigError, match="returned no credentials: ") as caught:
-        connect(kubeconfig(tmp_path / "k", user=user), None, "x")
+        connect(path, None, "x")
     assert why in str(caught.value)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")

@@ -55,7 +55,7 @@ def test_a_name_that_a_node_repeats_is_there_once() -> None:
     assert images.size_of("app:1") == 1.0
 
 
-def test_an_image_without_names_is_nobodys() -> None:
+def test_an_image_without_names_is_left_out() -> None:
     images = images_of([{"names": None, "sizeBytes": 9}, {"sizeBytes": 9}, image(4, "app:1")])
     assert images.size_of("app:1") == 4.0
 

@@ -50,7 +50,7 @@ def test_an_event_about_a_node_stands_in_default_with_its_name_as_uid() -> None:
     assert api.asked[0].body["type"] == "Warning"
 
 
-def test_the_version_of_somebody_elses_kind_is_left_open() -> None:
+def test_the_version_of_an_unknown_kind_is_left_open() -> None:
     with serving(made) as (api, client):
         for kind in ("Job.batch.volcano.sh", "Rollout", "ReplicationController"):
             owner = Owner(kind=kind, namespace="shop", name="x", uid="u")
@@ -103,7 +103,7 @@ def test_a_server_that_does_not_want_them_is_left_alone_for_a_while(reply: Reply
         assert len(api.asked) > asked
 
 
-def test_a_namespace_that_ends_silences_nobody_else() -> None:
+def test_a_namespace_that_ends_silences_no_other() -> None:
     ending = status(403, "ending", ("NamespaceTerminating", "namespace shop is being terminated"))
     with serving(lambda asked: ending if "/shop/" in asked.path else made(asked)) as (_, client):
         sink = events_of(client, Hands())

@@ -2,29 +2,20 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rebalancer.kube.actions.evict import KubeEvictor
 from rebalancer.kube.client.client import connect
-from rebalancer.model.cluster.owners import Service
-from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome, TargetNode
+from rebalancer.model.decisions.eviction import Answer, Outcome, TargetNode
 from rebalancer.model.reason import Reason
+from tests.builders import an_eviction
 from tests.kube.builders import Json, a_pod
 from tests.kube.fakes.api import Asked, FakeApi, Reply, Script, client_of, serving, status
 from tests.kube.test_client import kubeconfig
 
-MOVE = Eviction(
-    namespace="shop",
-    pod="web-1",
-    uid="uid-shop-web-1",
-    node="n1",
-    pool="general",
-    service=Service(kind="Deployment", namespace="shop", name="web"),
-    strategy="LowNodeUtilization",
-    reason="hot",
-    target_nodes=(TargetNode("n2", 1.0),),
-)
+MOVE = an_eviction(pod="web-1", uid="uid-shop-web-1", target_nodes=(TargetNode("n2", 1.0),))
 BUDGET_CAUSE = ("DisruptionBudget", "The disruption budget web needs 2 healthy pods and has 2 currently")
 CREATED = Reply(status=201, body={"kind": "Status", "status": "Success"})
 
@@ -179,7 +170,7 @@ def test_a_pod_whose_eviction_is_in_progress_is_not_asked_for_again() -> None:
     assert api.count("POST") == 0
 
 
-def test_the_budgets_name_and_the_servers_wait_are_told() -> None:
+def test_the_budgets_name_and_the_servers_wait_are_in_the_answer() -> None:
     reply = status(429, "Cannot evict pod", BUDGET_CAUSE, headers={"Retry-After": "10"})
     answer, _ = evict(pod_then(reply))
     assert answer.retry_after_seconds == 10.0
@@ -236,13 +227,6 @@ def test_a_refused_connection_certainly_evicted_nothing() -> None:
     assert (answer.outcome, code_of(answer)) == (Outcome.FAILED, Reason.SERVER_ERROR)
 
 
-def test_a_lease_that_ran_out_during_the_reread_stops_the_call() -> None:
-    with serving(pod_then(CREATED)) as (api, client):
-        answer = KubeEvictor(client=client, may_send=lambda: False).evict(MOVE)
-    assert (answer.outcome, code_of(answer)) == (Outcome.FAILED, Reason.LEASE_LOST)
-    assert api.count("POST") == 0
-
-
 def test_the_answer_is_waited_for_no_longer_than_the_lease_lasts() -> None:
     release = threading.Event()
     with serving(pod_then(Reply(hang_until=release)), read_seconds=5.0, attempts=1) as (api, client):
@@ -266,9 +250,12 @@ def test_a_lease_that_lasts_long_leaves_the_clients_time_limit() -> None:
     assert "no answer within 0.1 s" in answer.refusal.message
 
 
-def test_without_time_left_nothing_is_sent() -> None:
+@pytest.mark.parametrize(
+    "lease", [{"may_send": lambda: False}, {"deadline_seconds": lambda: 0.0}], ids=["ran out", "no time left"]
+)
+def test_without_the_lease_nothing_is_sent_after_the_reread(lease: dict[str, Any]) -> None:
     with serving(pod_then(CREATED)) as (api, client):
-        answer = KubeEvictor(client=client, deadline_seconds=lambda: 0.0).evict(MOVE)
+        answer = KubeEvictor(client=client, **lease).evict(MOVE)
     assert (answer.outcome, code_of(answer)) == (Outcome.FAILED, Reason.LEASE_LOST)
     assert api.count("POST") == 0
 

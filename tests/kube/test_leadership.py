@@ -52,7 +52,7 @@ class FakeLock:
 
 @dataclass
 class Cluster:
-    """Locks in the order in which they are made, and the terms that the ledger was told of."""
+    """Locks in the order in which they are made, and the terms that reached the ledger."""
 
     locks: list[FakeLock | RebalancerError]
     fenced: list[int] = field(default_factory=list)
@@ -111,7 +111,7 @@ def start(
     return runs[-1]
 
 
-def test_nobody_leads_who_has_not_asked() -> None:
+def test_none_leads_without_a_request() -> None:
     idle = Leadership(make_lock=FakeLock, fence=lambda _: None)
     assert not idle.holds()
     assert idle.term is None
@@ -160,7 +160,7 @@ def test_what_keeps_a_replica_from_leading_is_logged_and_following_is_not(runs: 
     assert lines == [{"event": "not leading", "error": "belongs to ledger x", "log_level": "warning"}]
 
 
-def test_a_term_that_the_ledger_was_not_told_of_is_given_back(runs: list[Running]) -> None:
+def test_a_term_that_did_not_reach_the_ledger_is_given_back(runs: list[Running]) -> None:
     first, second = FakeLock(given_term=1), FakeLock(given_term=2)
     running = start(runs, first, second, fence_errors=(ConnectError("database is away"),))
     assert running.leadership.led.wait(10)

@@ -217,7 +217,7 @@ def test_an_answer_that_cannot_be_unpacked_is_a_lost_answer(body: bytes) -> None
         names(client)
 
 
-def test_an_empty_answer_that_is_said_to_be_compressed_is_empty() -> None:
+def test_an_empty_answer_that_is_marked_as_compressed_is_empty() -> None:
     refusal = Reply(status=403, body=b"", headers={"Content-Encoding": "gzip"})
     with serving(lambda _: refusal) as (_, client), pytest.raises(ConnectError, match="not allowed to list namespaces"):
         names(client)

@@ -24,7 +24,7 @@ def test_deployments_and_statefulsets_without_a_pod_are_owners_too() -> None:
     )
     assert snapshot.listed_kinds == {"Deployment", "StatefulSet"}
     owners = {(each.kind, each.name): index for index, each in enumerate(snapshot.owners)}
-    # an old ReplicaSet without pods is nobody's business
+    # an old ReplicaSet without pods is of no interest
     assert set(owners) == {
         ("ReplicaSet", "web-1"),
         ("Deployment", "web"),

@@ -27,7 +27,7 @@ def test_the_holder_is_named_with_the_age_of_its_renewal() -> None:
     assert holder(spec | {"leaseDurationSeconds": 10}) == "pod-7, renewed 12 s ago (expired)"
 
 
-def test_a_lease_that_was_let_go_is_nobodys() -> None:
+def test_a_lease_that_was_let_go_has_no_holder() -> None:
     spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": RENEWED}
     assert holder(spec) == "no holder, renewed 12 s ago"
     assert holder({"holderIdentity": None, "renewTime": None}) == "no holder, never renewed"
@@ -74,13 +74,13 @@ def test_the_lease_is_asked_for_by_its_name_because_a_role_may_grant_no_other() 
     assert [(one["verb"], one["name"]) for one in reviews if "name" in one] == [("get", "blue"), ("update", "blue")]
 
 
-def test_what_is_missing_is_told_as_the_rules_that_grant_it() -> None:
+def test_what_is_missing_is_shown_as_the_rules_that_grant_it() -> None:
     needed = needed_permissions(lease_namespace="tools", lease_name="blue", taints_nodes=True, daemon=True)
-    told = dict(each.split(": ", 1) for each in rules(needed).split("; "))
-    assert told.keys() == {"ClusterRole", "Role in tools"}
+    shown = dict(each.split(": ", 1) for each in rules(needed).split("; "))
+    assert shown.keys() == {"ClusterRole", "Role in tools"}
     granted = {
         (verb, resource, group, name)
-        for held in told.values()
+        for held in shown.values()
         for rule in yaml.safe_load(held)
         for verb in rule["verbs"]
         for resource in rule["resources"]

@@ -4,13 +4,10 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.snapshot.snapshot import KubeCluster
-from rebalancer.model.cluster.owners import Owner
-from rebalancer.model.cluster.pods import FAILED, PENDING, RUNNING
-from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.cluster.snapshot import FAILED, PENDING, RUNNING, ClusterSnapshot, Owner
 from rebalancer.model.errors import ConnectError, UnsafeDataError
-from tests.kube.builders import Cluster, Json, a_node, a_pod, a_workload, meta, owned_by, read
-from tests.kube.fakes.api import FakeApi, FakeClock, Reply, client_of
+from tests.kube.builders import Cluster, Json, a_node, a_pod, a_workload, meta, owned_by, read, reading
+from tests.kube.fakes.api import Reply
 
 AT_THREE = 1_795_230_000.0
 """2026-11-21T03:00:00Z"""
@@ -208,7 +205,7 @@ def test_unknown_kinds_stay_as_they_are() -> None:
     assert (top.kind, top.namespace, top.name, top.desired, top.parent) == ("CloneSet", "shop", "x", None, -1)
 
 
-def test_somebody_elses_job_is_not_kubernetes_job() -> None:
+def test_a_job_of_another_api_is_not_kubernetes_job() -> None:
     cluster = Cluster(
         pods=[a_pod("a", metadata=owned_by("Job", "x", api="batch.volcano.sh/v1alpha1"))], jobs=[a_workload("x")]
     )
@@ -244,10 +241,8 @@ def test_replicasets_are_asked_for_metadata_only_unless_one_stands_alone() -> No
         replicasets=[a_workload("solo", state={"readyReplicas": 1})],
     )
     for cluster, lists in ((controlled, 1), (alone, 2)):
-        with FakeApi(cluster) as api:
-            client = client_of(api.url)
-            snapshot = KubeCluster(client=client, clock=FakeClock()).snapshot()
-            client.close()
+        with reading(cluster) as (api, reader):
+            snapshot = reader.snapshot()
             assert api.count("GET", "/replicasets") == lists
             assert api.count("GET", "/daemonsets") == 0
     assert snapshot.replicas(0) == (2, 1)
@@ -397,12 +392,8 @@ def test_pods_are_read_again_one_by_one() -> None:
     cluster = Cluster(
         pods=[a_pod("a"), a_pod("b", metadata={"deletionTimestamp": "2026-11-21T04:00:00Z"}, status={"conditions": []})]
     )
-    with FakeApi(cluster) as api:
-        client = client_of(api.url)
-        states = KubeCluster(client=client, clock=FakeClock()).pod_states(
-            [("shop", "a"), ("shop", "b"), ("shop", "gone")]
-        )
-        client.close()
+    with reading(cluster) as (_, reader):
+        states = reader.pod_states([("shop", "a"), ("shop", "b"), ("shop", "gone")])
     assert set(states) == {("shop", "a"), ("shop", "b")}
     assert (states["shop", "a"].uid, states["shop", "a"].node) == ("uid-shop-a", "n1")
     assert (states["shop", "a"].terminating, states["shop", "a"].ready) == (False, True)
@@ -412,10 +403,8 @@ def test_pods_are_read_again_one_by_one() -> None:
 def test_a_pod_that_is_read_again_has_the_time_since_when_it_is_ready() -> None:
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T04:00:20Z"}
     cluster = Cluster(pods=[a_pod("a", status={"conditions": [ready]}), a_pod("b", status={"conditions": []})])
-    with FakeApi(cluster) as api:
-        client = client_of(api.url)
-        states = KubeCluster(client=client, clock=FakeClock()).pod_states([("shop", "a"), ("shop", "b")])
-        client.close()
+    with reading(cluster) as (_, reader):
+        states = reader.pod_states([("shop", "a"), ("shop", "b")])
     assert states["shop", "a"].ready_since == datetime(2026, 11, 21, 4, 0, 20, tzinfo=UTC).timestamp()
     assert math.isnan(states["shop", "b"].ready_since)
 
@@ -429,9 +418,7 @@ def test_a_broken_pod_list_leaves_nothing_of_the_first_attempt() -> None:
             return next(broken, None) or cluster(asked)
         return cluster(asked)
 
-    with FakeApi(script) as api:
-        client = client_of(api.url)
-        snapshot = KubeCluster(client=client, clock=FakeClock()).snapshot()
-        client.close()
+    with reading(script) as (_, reader):
+        snapshot = reader.snapshot()
     assert snapshot.pods.names == ["a", "b"]
     assert len(snapshot.pods.node) == 2

@@ -50,7 +50,7 @@ def by_events(pods: list[Json]) -> tuple[Pods, tuple[PodStatus, ...]]:
 
 @pytest.mark.parametrize("way", [by_pages, by_events])
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "expected"),
     [
         ({}, EMPTY),
         ({"containerStatuses": None, "initContainerStatuses": []}, EMPTY),
@@ -81,13 +81,13 @@ def by_events(pods: list[Json]) -> tuple[Pods, tuple[PodStatus, ...]]:
         ),
     ],
 )
-def test_a_status_says_why_containers_wait_or_have_ended(way: Any, status: Json, said: PodStatus) -> None:
-    pods, statuses = way([pod("quiet"), pod("told", **status)])
+def test_a_status_says_why_containers_wait_or_have_ended(way: Any, status: Json, expected: PodStatus) -> None:
+    pods, statuses = way([pod("quiet"), pod("shown", **status)])
     assert statuses[0] == EMPTY
     at = dict(zip(pods.names, pods.status.tolist(), strict=True))
     assert at["quiet"] == 0
-    assert statuses[at["told"]] == said
-    assert (at["told"] == 0) is (said == EMPTY)
+    assert statuses[at["shown"]] == expected
+    assert (at["shown"] == 0) is (expected == EMPTY)
 
 
 @pytest.mark.parametrize("way", [by_pages, by_events])
@@ -116,7 +116,7 @@ def test_equal_statuses_are_kept_once(way: Any) -> None:
     assert pods.status.tolist() == [1] * 5
 
 
-def test_an_event_changes_what_is_said() -> None:
+def test_an_event_changes_the_status() -> None:
     rows = PodRows()
     for count, state in ((0, RUNS), (1, waits("CrashLoopBackOff")), (2, RUNS)):
         status = {"containerStatuses": [container(state, restarts=count)]}
@@ -136,8 +136,8 @@ def test_statuses_that_no_pod_has_any_more_are_dropped_and_the_empty_one_stays_t
     assert len(taken.statuses) < FIRST_TIDYING
     assert taken.statuses[0] == EMPTY
     columns = taken.columns(nodes={}, namespaces={"shop": 0}, owners={})
-    said = {name: taken.statuses[status].reason for name, status in zip(columns.names, columns.status, strict=True)}
-    assert said == {"stays": "Stays", "changes": f"R{FIRST_TIDYING}"}
+    reasons = {name: taken.statuses[status].reason for name, status in zip(columns.names, columns.status, strict=True)}
+    assert reasons == {"stays": "Stays", "changes": f"R{FIRST_TIDYING}"}
 
 
 def test_a_snapshot_knows_what_its_pods_say() -> None:

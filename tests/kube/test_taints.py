@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,14 @@ import urllib3
 
 from rebalancer.kube.actions.taints import CONFLICT_RETRIES, KubeNodeTaints
 from rebalancer.kube.client.auth import find_credentials
-from rebalancer.kube.client.client import ApiClient, connect
+from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.lab import Lab, node, scenario
 from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.cluster.steering import CORDONS, DRAINING, HOT, MAINTENANCE, NO_ROOM, SOFT_TAINT
 from rebalancer.model.errors import ConnectError
 from tests.kube.builders import Json
-from tests.kube.fakes.api import Asked, FakeClock, Reply, client_of, serving, status
+from tests.kube.fakes.api import Asked, FakeClock, Reply, client_of, client_of_lab, serving, status
 from tests.real.servers.api_server import api_server
 
 NOW = 1_795_230_000.0
@@ -65,9 +66,9 @@ class OneNode:
         if not self.gone and asked.body["metadata"] != {"resourceVersion": str(self.version)}:
             return status(409, "the object has been modified")
         if not self.gone:
-            told = asked.body["spec"]
-            cordoned = bool(told["unschedulable"]) if "unschedulable" in told else None
-            self.set(*told["taints"], cordoned=cordoned)
+            patched = asked.body["spec"]
+            cordoned = bool(patched["unschedulable"]) if "unschedulable" in patched else None
+            self.set(*patched["taints"], cordoned=cordoned)
         return self._answer()
 
     def _answer(self) -> Reply:
@@ -80,18 +81,18 @@ class OneNode:
 
 def put(api: OneNode, value: str = HOT, waits: list[float] | None = None) -> tuple[bool, int]:
     """(answer, patches)"""
-    with serving(api) as (fake, client):
-        pause = (waits if waits is not None else []).append
-        done = KubeNodeTaints(client=client, clock=FakeClock(NOW), pause=pause).put("n1", value=value)
-        return done, fake.count("PATCH")
+    return written(api, lambda taints: taints.put("n1", value=value), waits)
 
 
 def take(api: OneNode, waits: list[float] | None = None) -> tuple[bool, int]:
     """(answer, patches)"""
+    return written(api, lambda taints: taints.take("n1"), waits)
+
+
+def written(api: OneNode, write: Callable[[KubeNodeTaints], bool], waits: list[float] | None) -> tuple[bool, int]:
     with serving(api) as (fake, client):
         pause = (waits if waits is not None else []).append
-        done = KubeNodeTaints(client=client, clock=FakeClock(NOW), pause=pause).take("n1")
-        return done, fake.count("PATCH")
+        return write(KubeNodeTaints(client=client, clock=FakeClock(NOW), pause=pause)), fake.count("PATCH")
 
 
 def test_our_taint_is_put_behind_the_others_with_its_time() -> None:
@@ -144,7 +145,7 @@ def test_a_taint_that_comes_between_our_read_and_our_write_survives(wanted: Any)
     assert len(waits) == 1
 
 
-def test_a_taint_that_somebody_removed_in_between_stays_removed() -> None:
+def test_a_taint_that_was_removed_in_between_stays_removed() -> None:
     api = OneNode(THEIRS, LAST)
     api.before_patch = [lambda: api.set(LAST)]
     assert put(api) == (True, 2)
@@ -236,7 +237,7 @@ def test_a_cordon_changes_its_reason_and_becomes_a_soft_taint_and_back() -> None
 
 
 @pytest.mark.parametrize("there", [(), (ours(HOT),)], ids=["bare", "softly tainted"])
-def test_a_cordon_of_somebody_else_is_never_marked_nor_lifted(there: tuple[Json, ...]) -> None:
+def test_a_cordon_of_others_is_never_marked_nor_lifted(there: tuple[Json, ...]) -> None:
     api = OneNode(*there)
     api.cordoned = True
     assert put(api, DRAINING) == (False, 0)
@@ -261,7 +262,7 @@ def test_who_uncordons_between_our_read_and_our_write_is_not_undone() -> None:
 
 
 def test_a_mark_without_its_cordon_is_cordoned_again_or_taken() -> None:
-    """Somebody has uncordoned the node by hand."""
+    """The node was uncordoned by hand."""
     api = OneNode(ours(MAINTENANCE))
     assert put(api, MAINTENANCE) == (True, 1)
     assert (api.taints, api.cordoned) == ([ours(MAINTENANCE)], True)
@@ -306,7 +307,7 @@ def test_a_right_that_can_not_be_asked_for_is_an_error(reply: Reply) -> None:
         granted(lambda _: reply)
 
 
-# --- against servers that nobody wrote for it
+# --- against servers that were not written for it
 
 
 @pytest.fixture
@@ -318,10 +319,8 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def client(lab: Lab, tmp_path: Path) -> Iterator[ApiClient]:
-    lab.write_kubeconfig(tmp_path / "kubeconfig")
-    client = connect(str(tmp_path / "kubeconfig"), None, "rebalancer/test")
-    yield client
-    client.close()
+    with client_of_lab(lab, tmp_path) as client:
+        yield client
 
 
 def taints_by_node(client: ApiClient, lab: Lab) -> dict[str, tuple[Taint, ...]]:
@@ -368,11 +367,8 @@ def test_many_writers_on_one_node_of_the_lab_lose_nothing(lab: Lab, client: ApiC
         barrier.wait()
         answers[value] = KubeNodeTaints(client=client, clock=lab.clock).put("b", value=value)
 
-    threads = [threading.Thread(target=write, args=(value,)) for value in ("x", "y", "z")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(write, ("x", "y", "z")))
     assert answers == {"x": True, "y": True, "z": True}
     assert [taint.key for taint in taints_by_node(client, lab)["b"]] == ["dedicated", SOFT_TAINT]
 
@@ -385,7 +381,7 @@ def test_rights_that_the_lab_takes_away_are_seen(lab: Lab, client: ApiClient) ->
 
 
 class Interrupted(ApiClient):
-    """A client whose first write comes too late: somebody else's came before."""
+    """A client whose first write comes too late: another came before."""
 
     before_send: Callable[[], object] | None = None
 
@@ -404,8 +400,8 @@ def test_a_real_api_server_takes_the_taint_and_keeps_anothers(tmp_path: Path) ->
         def now() -> list[Json]:
             return list(server.call("GET", "/api/v1/nodes/n1")["spec"].get("taints", []))
 
-        def add_theirs() -> None:
-            server.call("PATCH", "/api/v1/nodes/n1", {"spec": {"taints": [*now(), theirs]}})
+        def patch(taints: list[Json]) -> None:
+            server.call("PATCH", "/api/v1/nodes/n1", {"spec": {"taints": taints}})
 
         server.call("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "spec": {"taints": [LAST]}})
         credentials = find_credentials(str(server.kubeconfig(tmp_path / "kubeconfig")), None)
@@ -414,17 +410,15 @@ def test_a_real_api_server_takes_the_taint_and_keeps_anothers(tmp_path: Path) ->
         taints = KubeNodeTaints(client=client, clock=FakeClock(NOW), pause=waits.append)
         try:
             assert taints.granted()
-            client.before_send = add_theirs
+            client.before_send = lambda: patch([*now(), theirs])
             assert taints.put("n1", value=HOT)
             assert len(waits) == 1
             assert now() == [LAST, theirs, ours()]
-            client.before_send = lambda: server.call(
-                "PATCH", "/api/v1/nodes/n1", {"spec": {"taints": [theirs, ours()]}}
-            )
+            client.before_send = lambda: patch([theirs, ours()])
             assert taints.take("n1")
             assert len(waits) == 2
             assert now() == [theirs]
-            client.before_send = lambda: server.call("PATCH", "/api/v1/nodes/n1", {"spec": {"taints": [theirs, LAST]}})
+            client.before_send = lambda: patch([theirs, LAST])
             assert taints.put("n1", value=DRAINING)
             spec = server.call("GET", "/api/v1/nodes/n1")["spec"]
             assert (spec["taints"], spec["unschedulable"]) == ([theirs, LAST, ours(DRAINING)], True)

@@ -1,4 +1,4 @@
-"""The adapters against the practice cluster: a server that nobody wrote for them."""
+"""The adapters against the practice cluster: a server that was not written for them."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rebalancer.kube.actions.evict import KubeEvictor
-from rebalancer.kube.client.client import ApiClient, Retries, Timeouts, connect
+from rebalancer.kube.client.client import ApiClient, Retries, Timeouts
 from rebalancer.kube.leader.lease import LeaseLock
 from rebalancer.kube.metrics_server import MetricsServerUsage, probe_metrics_server
 from rebalancer.kube.probe import lease_holder
@@ -21,6 +21,7 @@ from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.reason import Reason
 from rebalancer.policy.schema.usage import StabilizationWindow, UsageSource
 from tests.builders import pods_in
+from tests.kube.fakes.api import client_of_lab
 
 WEB_PODS = 600
 """More than a page."""
@@ -43,16 +44,9 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def client(lab: Lab, tmp_path: Path) -> Iterator[ApiClient]:
-    lab.write_kubeconfig(tmp_path / "kubeconfig")
-    client = connect(
-        str(tmp_path / "kubeconfig"),
-        None,
-        "rebalancer/test",
-        timeouts=Timeouts(read_seconds=2.0),
-        retries=Retries(attempts=2, base_seconds=0.01),
-    )
-    yield client
-    client.close()
+    timeouts, retries = Timeouts(read_seconds=2.0), Retries(attempts=2, base_seconds=0.01)
+    with client_of_lab(lab, tmp_path, timeouts=timeouts, retries=retries) as client:
+        yield client
 
 
 def move(snapshot: ClusterSnapshot, service: str, number: int = 0) -> Eviction:
@@ -87,11 +81,9 @@ def test_the_whole_cluster_is_read(lab: Lab, client: ApiClient) -> None:
 
 def test_the_labs_autoscalers_are_read(tmp_path: Path) -> None:
     web = workload("web", place={"a": 3}, cpu=0.1, cpu_request="100m", hpa={"max_replicas": 6, "utilization": 70})
-    with Lab.start(scenario(nodes=[node("a")], workloads=[web], history_days=0.01), speed=20) as lab:
-        lab.write_kubeconfig(tmp_path / "kubeconfig")
-        client = connect(str(tmp_path / "kubeconfig"), None, "rebalancer/test")
+    one_node = scenario(nodes=[node("a")], workloads=[web], history_days=0.01)
+    with Lab.start(one_node, speed=20) as lab, client_of_lab(lab, tmp_path) as client:
         (scaler,) = KubeCluster(client=client, clock=lab.clock).snapshot().autoscalers
-        client.close()
     assert (scaler.namespace, scaler.name, scaler.target) == ("default", "web", ("Deployment", "web"))
 
 

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from kubernetes.client import Configuration
 
 from rebalancer.kube.client.auth import Credentials
-from rebalancer.kube.client.client import ApiClient, Retries, Timeouts
+from rebalancer.kube.client.client import ApiClient, Retries, Timeouts, connect
+from rebalancer.lab import Lab
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +109,7 @@ class FakeApi:
                         self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
                     self.wfile.write(b"0\r\n\r\n" if not reply.cut else b"")
                 except OSError:
-                    return  # whoever read it has gone
+                    return  # the reader has gone
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -146,6 +148,16 @@ def client_of(url: str, *, read_seconds: float = 5.0, attempts: int = 4, waits: 
         retries=Retries(attempts=attempts),
         sleep=(waits if waits is not None else []).append,
     )
+
+
+@contextmanager
+def client_of_lab(lab: Lab, folder: Path, **options: Any) -> Iterator[ApiClient]:
+    """By its kubeconfig, which is written into the folder."""
+    client = connect(str(lab.write_kubeconfig(folder / "kubeconfig")), None, "rebalancer/test", **options)
+    try:
+        yield client
+    finally:
+        client.close()
 
 
 @contextmanager
