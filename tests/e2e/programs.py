@@ -174,5 +174,5 @@ def end(process: ForkServerProcess, seconds: float) -> int | None:
 
 
 _one_at_a_time = Lock()
-"""`start` looks after all processes that have ended. The exit code can be read once, and whoever else waits for it in
-another thread is told 255."""
+"""`start` looks after all processes that have ended. The exit code can be read once, and another thread that waits for
+it gets 255."""

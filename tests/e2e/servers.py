@@ -31,7 +31,7 @@ CPUS, OVERHEAD_CORES, POD_CORES, PODS = 8, 0.3, 1.65, 3
 POOL = {"name": "all", "selector": {}, "thresholds": {"high": 90, "target": 80, "low": 50}}
 FULL = 0.75
 PATIENCE_SECONDS = 60.0
-"""Longer than anything here takes; who waits for an event is not told how fast it must come."""
+"""Longer than anything here takes: no test measures how fast an event comes."""
 
 
 def warm_lab(*, warm: int, cold: int = 6, full: int = 0, start_seconds: float = 1.0, **fields: Any) -> Lab:
@@ -70,12 +70,12 @@ def alert_policy(prometheus_url: str, **sections: Any) -> dict[str, Any]:
     return policy_for(prometheus_url, **({"pools": [POOL], "alerts": {"rules": [{"alert": ALERT}]}} | sections))
 
 
-def until(what: Callable[[], T | None], said: Callable[[], str] = str, seconds: float = PATIENCE_SECONDS) -> T:
-    """The first answer of `what` that is not empty; fails with what `said` tells when none comes."""
+def until(what: Callable[[], T | None], detail: Callable[[], str] = str, seconds: float = PATIENCE_SECONDS) -> T:
+    """The first answer of `what` that is not empty; fails with the text of `detail` when none comes."""
     end = time.monotonic() + seconds
     while not (answer := what()):
         if time.monotonic() > end:
-            raise AssertionError(f"it did not come true within {seconds:g} s\n{said()}")
+            raise AssertionError(f"it did not come true within {seconds:g} s\n{detail()}")
         time.sleep(0.05)
     return answer
 
@@ -146,12 +146,12 @@ class DaemonProcess:
         """Its log so far, one object a line; what is no JSON is a line `{"raw": ...}`."""
         return [_parsed(line) for line in self.log_file.read_text(errors="replace").splitlines()]
 
-    def said(self, event: str) -> list[dict[str, Any]]:
+    def events(self, event: str) -> list[dict[str, Any]]:
         """The log's entries of one event."""
         return [each for each in self.log if each.get("event") == event]
 
-    def tell(self) -> str:
-        """The end of its log, for who waits in vain."""
+    def tail(self) -> str:
+        """The end of its log, for an error."""
         return self.log_file.read_text(errors="replace")[-4000:]
 
     def get(self, path: str) -> tuple[int, str]:
@@ -167,7 +167,7 @@ class DaemonProcess:
     def alert(self, *nodes: str, **marks: Any) -> None:
         """Post alerts for nodes, again until they are taken, as Alertmanager does after a 5xx."""
         body = delivery(*nodes, **marks)
-        until(lambda: self.post(body) == 200, self.tell)
+        until(lambda: self.post(body) == 200, self.tail)
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum over all samples of a metric that have these labels; 0 without any."""
@@ -260,13 +260,22 @@ def daemon(
         )
     made = DaemonProcess(process=process, log_file=log, token=TOKEN)
     try:
-        until(lambda: made.said("started") or process.poll() is not None, made.tell)
-        started = made.said("started")
-        assert started, made.tell()
+        until(lambda: made.events("started") or process.poll() is not None, made.tail)
+        started = made.events("started")
+        assert started, made.tail()
         made.url = str(started[0]["address"])
         yield made
     finally:
         made.end()
+
+
+@contextmanager
+def leading(folder: Path, lab: Lab, policy: Mapping[str, Any] | None = None, **options: Any) -> Iterator[DaemonProcess]:
+    """A daemon that leads in this lab. Without a `policy` it acts on alerts; `options` are those of `daemon`."""
+    kubeconfig = lab.write_kubeconfig(folder / "config")
+    with daemon(folder, policy or alert_policy(lab.prometheus_url), kubeconfig, **options) as running:
+        until(running.leads, running.tail)
+        yield running
 
 
 class Cuttable:
@@ -284,7 +293,7 @@ class Cuttable:
         self._thread.start()
 
     def cut(self) -> None:
-        """Nobody gets through."""
+        """No connection gets through."""
         with self._lock:
             self._whole = False
             broken, self._open = self._open, set()
@@ -293,7 +302,7 @@ class Cuttable:
                 each.shutdown(socket.SHUT_RDWR)
 
     def mend(self) -> None:
-        """Everybody does again."""
+        """All do again."""
         with self._lock:
             self._whole = True
 

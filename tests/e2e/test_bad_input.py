@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,11 @@ def lab() -> Iterator[Lab]:
 @pytest.fixture
 def kubeconfig(lab: Lab, tmp_path: Path) -> Path:
     return lab.write_kubeconfig(tmp_path / "kubeconfig")
+
+
+@pytest.fixture
+def policy(lab: Lab, tmp_path: Path) -> Path:
+    return write_policy(tmp_path, policy_for(lab.prometheus_url))
 
 
 def free_port() -> int:
@@ -64,16 +70,15 @@ def test_a_policy_that_is_wrong_names_file_line_and_field(lab: Lab, kubeconfig: 
     ],
 )
 def test_a_setting_that_can_not_be_understood_is_named(
-    lab: Lab, kubeconfig: Path, tmp_path: Path, variable: str, value: str
+    policy: Path, kubeconfig: Path, tmp_path: Path, variable: str, value: str
 ) -> None:
-    policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
     result = rebalancer("plan", "-f", policy, "--kubeconfig", kubeconfig, env={variable: value}, cwd=tmp_path)
     assert result.code == 4
     assert f"{variable}: expected" in result.error
     assert f"got '{value}'" in result.error
 
 
-def test_validate_tells_every_mistake_on_a_line_of_its_own(lab: Lab, tmp_path: Path) -> None:
+def test_validate_shows_every_mistake_on_a_line_of_its_own(lab: Lab, tmp_path: Path) -> None:
     path = write_policy(tmp_path, policy_for(lab.prometheus_url, guard={}, limits={"perCycle": -1}))
     result = rebalancer("policy", "validate", path, cwd=tmp_path, cold=True)
     assert result.code == 4
@@ -96,8 +101,7 @@ def test_a_kubeconfig_that_is_not_there(lab: Lab, tmp_path: Path) -> None:
     assert "no such kubeconfig file" in result.error
 
 
-def test_an_unknown_context(lab: Lab, kubeconfig: Path, tmp_path: Path) -> None:
-    policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
+def test_an_unknown_context(policy: Path, kubeconfig: Path, tmp_path: Path) -> None:
     result = plan(policy, kubeconfig, tmp_path, "--context", "elsewhere")
     assert result.code == 4
     assert "elsewhere" in result.error
@@ -129,10 +133,10 @@ def test_a_prometheus_that_is_not_there(kubeconfig: Path, tmp_path: Path) -> Non
 
 def test_a_prometheus_without_the_metrics(lab: Lab, kubeconfig: Path, tmp_path: Path) -> None:
     policy = policy_for(lab.prometheus_url)
-    policy["usage"]["prometheus"]["nodeCPU"]["query"] = "instance:node_cpu:nobody_has_this"
+    policy["usage"]["prometheus"]["nodeCPU"]["query"] = "instance:node_cpu:not_recorded"
     result = plan(write_policy(tmp_path, policy), kubeconfig, tmp_path)
     assert result.code == 4
-    assert "instance:node_cpu:nobody_has_this" in result.error
+    assert "instance:node_cpu:not_recorded" in result.error
 
 
 def test_a_query_that_prometheus_refuses(lab: Lab, kubeconfig: Path, tmp_path: Path) -> None:
@@ -159,31 +163,25 @@ def test_a_node_with_nan_is_skipped_with_its_reason_and_the_others_are_planned(t
     assert {each["targetNode"] for each in document["evictions"]} == {"node-3"}
 
 
-def test_too_few_nodes_with_usage_plans_nothing_and_exits_3(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [({"missing": ("node-2", "node-3")}, "CoverageTooLow"), ({"partial": "a store gateway is down"}, "PartialUsage")],
+    ids=["too few nodes", "a partial answer"],
+)
+def test_usage_that_is_not_whole_plans_nothing_and_exits_3(fault: dict[str, Any], code: str, tmp_path: Path) -> None:
     with Lab.start("small", speed=1.0) as lab:
         kubeconfig = lab.write_kubeconfig(tmp_path / "kubeconfig")
-        lab.faults.set(missing=("node-2", "node-3"))
+        lab.faults.set(**fault)
         policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
         result = plan(policy, kubeconfig, tmp_path, "-o", "json")
     assert result.code == 3
-    assert result.document["cycle"]["stopped"]["code"] == "CoverageTooLow"
+    assert result.document["cycle"]["stopped"]["code"] == code
     assert result.document["evictions"] == []
 
 
-def test_a_partial_answer_plans_nothing_and_exits_3(tmp_path: Path) -> None:
-    with Lab.start("small", speed=1.0) as lab:
-        kubeconfig = lab.write_kubeconfig(tmp_path / "kubeconfig")
-        lab.faults.set(partial="a store gateway is down")
-        policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
-        result = plan(policy, kubeconfig, tmp_path, "-o", "json")
-    assert result.code == 3
-    assert result.document["cycle"]["stopped"]["code"] == "PartialUsage"
-
-
-def test_a_database_that_is_locked(lab: Lab, kubeconfig: Path, tmp_path: Path) -> None:
+def test_a_database_that_is_locked(lab: Lab, policy: Path, kubeconfig: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'locked.db'}"
     assert rebalancer("db", "upgrade", "--database", url, cwd=tmp_path).code == 0
-    policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
     holder = sqlite3.connect(tmp_path / "locked.db")
     try:
         holder.execute("BEGIN EXCLUSIVE")
@@ -195,8 +193,7 @@ def test_a_database_that_is_locked(lab: Lab, kubeconfig: Path, tmp_path: Path) -
     assert lab.log.evictions() == ()
 
 
-def test_a_database_that_cant_be_written(lab: Lab, kubeconfig: Path, tmp_path: Path) -> None:
-    policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
+def test_a_database_that_cant_be_written(lab: Lab, policy: Path, kubeconfig: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'nowhere' / 'x.db'}"
     result = rebalancer("run", "--once", "-f", policy, "--kubeconfig", kubeconfig, "--database", url, cwd=tmp_path)
     assert result.code == 4
@@ -210,12 +207,11 @@ def test_a_database_url_that_is_none(tmp_path: Path) -> None:
     assert "secret" not in result.err
 
 
-def test_another_run_holds_the_lease(lab: Lab, kubeconfig: Path, tmp_path: Path) -> None:
+def test_another_run_holds_the_lease(lab: Lab, policy: Path, kubeconfig: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'shared.db'}"
     upgrade(url)
     with open_records(url=url, cluster="test", clock=lab.clock) as records:
         ledger = records.ledger_identity()
-    policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
     client = connect(str(kubeconfig), None, "another rebalancer")
     try:
         with LeaseLock(
@@ -231,15 +227,13 @@ def test_another_run_holds_the_lease(lab: Lab, kubeconfig: Path, tmp_path: Path)
     assert lab.log.evictions() == ()
 
 
-def test_a_practice_cluster_is_for_the_daemon_only(lab: Lab, tmp_path: Path) -> None:
-    policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
+def test_a_practice_cluster_is_for_the_daemon_only(lab: Lab, policy: Path, tmp_path: Path) -> None:
     result = rebalancer("run", "--once", "--lab", "demo", "-f", policy, cwd=tmp_path)
     assert result.code == 4
     assert "--lab is for the daemon" in result.error
 
 
-def test_a_daemon_on_an_unknown_scenario(lab: Lab, tmp_path: Path) -> None:
-    policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
+def test_a_daemon_on_an_unknown_scenario(lab: Lab, policy: Path, tmp_path: Path) -> None:
     result = rebalancer("run", "--lab", "nowhere", "-f", policy, cwd=tmp_path)
     assert result.code == 4
     assert "no scenario 'nowhere'" in result.err

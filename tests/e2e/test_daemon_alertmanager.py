@@ -8,15 +8,16 @@ other, because it takes a while until a real Prometheus can say how much CPU is 
 import json
 import re
 import socket
+import sqlite3
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from sqlalchemy import create_engine, text
 
 from rebalancer.lab import Lab
 from tests.e2e.servers import ALERT, POOL, TOKEN, DaemonProcess, daemon, evicted, until, warm_lab
@@ -64,35 +65,23 @@ class Stage:
 
     def episodes(self, node: str) -> list[tuple[str, str, str]]:
         """(state, reason, cluster) of every episode of a node."""
-        engine = create_engine(f"sqlite:///{self.folder / 'rebalancer.db'}")
-        try:
-            with engine.connect() as connection:
-                rows = connection.execute(
-                    text(
-                        "SELECT state, reason, labels ->> 'cluster' AS cluster FROM alert_episodes "
-                        "WHERE labels ->> 'instance' = :instance ORDER BY id"
-                    ),
-                    {"instance": self.instance(node)},
-                )
-                return [(row.state, row.reason, row.cluster) for row in rows]
-        finally:
-            engine.dispose()
+        return self._rows(
+            "SELECT state, reason, labels ->> 'cluster' FROM alert_episodes "
+            "WHERE labels ->> 'instance' = ? ORDER BY id",
+            self.instance(node),
+        )
 
     def recorded(self, node: str) -> list[tuple[str, str, str]]:
         """(outcome, what set the cycle off, reason) of every eviction from a node."""
-        engine = create_engine(f"sqlite:///{self.folder / 'rebalancer.db'}")
-        try:
-            with engine.connect() as connection:
-                rows = connection.execute(
-                    text(
-                        "SELECT outcome, trigger, reason FROM evictions JOIN cycles ON cycles.id = cycle "
-                        "WHERE node = :node AND outcome != 'planned'"
-                    ),
-                    {"node": node},
-                )
-                return [(row.outcome, row.trigger, row.reason) for row in rows]
-        finally:
-            engine.dispose()
+        return self._rows(
+            "SELECT outcome, trigger, reason FROM evictions JOIN cycles ON cycles.id = cycle "
+            "WHERE node = ? AND outcome != 'planned'",
+            node,
+        )
+
+    def _rows(self, query: str, value: str) -> list[tuple[str, str, str]]:
+        with closing(sqlite3.connect(self.folder / "rebalancer.db")) as connection:
+            return connection.execute(query, (value,)).fetchall()
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +109,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         policy = policy_for(prometheus.url, usage=usage, pools=[POOL], alerts=ALERTS)
         config = lab.write_kubeconfig(folder / "kubeconfig")
         with daemon(folder, policy, config, env={"REBALANCER_LISTEN": listen}) as running:
-            until(lambda: len(measured(prometheus)) == len(lab.cluster.nodes()), running.tell)
+            until(lambda: len(measured(prometheus)) == len(lab.cluster.nodes()), running.tail)
             yield Stage(lab=lab, folder=folder, prometheus=prometheus, daemon=running, sent_token=sent)
 
 
@@ -147,34 +136,34 @@ def _asked(prometheus: PrometheusServer, what: str) -> dict[str, Any]:
 def test_an_alert_with_a_wrong_token_is_refused_and_counted_and_with_the_right_one_moves_a_pod(stage: Stage) -> None:
     stage.prometheus.change_rules(rule(stage.instance("warm-1"), over=60, high=60))
     wrong = {"reason": "wrong"}
-    until(lambda: stage.daemon.metric("rebalancer_auth_failures_total", **wrong) > 0, stage.daemon.tell)
+    until(lambda: stage.daemon.metric("rebalancer_auth_failures_total", **wrong) > 0, stage.daemon.tail)
     assert stage.daemon.metric("rebalancer_http_requests_total", route="/api/v1/alerts", code="401") > 0
     assert stage.episodes("warm-1") == []
     assert evicted(stage.lab) == []
 
     stage.sent_token.write_text(TOKEN)
-    until(lambda: evicted(stage.lab, "warm-1"), stage.daemon.tell)
-    [(outcome, trigger, reason)] = until(lambda: stage.recorded("warm-1"), stage.daemon.tell)
+    until(lambda: evicted(stage.lab, "warm-1"), stage.daemon.tail)
+    [(outcome, trigger, reason)] = until(lambda: stage.recorded("warm-1"), stage.daemon.tail)
     assert (outcome, trigger) == ("evicted", "alert")
     assert "is over high 60% (alert NodeHot), to be cooled to 50%" in reason
-    until(lambda: stage.episodes("warm-1") == [("open", "1 evicted", "test")], stage.daemon.tell)
+    until(lambda: stage.episodes("warm-1") == [("open", "1 evicted", "test")], stage.daemon.tail)
 
 
 def test_the_threshold_of_the_rule_decides_whether_a_pod_moves(stage: Stage) -> None:
     instance = stage.instance("warm-2")
     stage.prometheus.change_rules(rule(instance, over=70, high=60))
-    until(lambda: state_of_the_rule(stage.prometheus, "> 70") == "inactive", stage.daemon.tell)
+    until(lambda: state_of_the_rule(stage.prometheus, "> 70") == "inactive", stage.daemon.tail)
     assert stage.episodes("warm-2") == []
     assert evicted(stage.lab, "warm-2") == []
 
     stage.prometheus.change_rules(rule(instance, over=60, high=60))
-    until(lambda: evicted(stage.lab, "warm-2"), stage.daemon.tell)
+    until(lambda: evicted(stage.lab, "warm-2"), stage.daemon.tail)
 
 
 def test_where_measurement_and_alert_disagree_nothing_moves_and_the_episode_says_so(stage: Stage) -> None:
     # the rule fires over 60%, and says that 70% is hot
     stage.prometheus.change_rules(rule(stage.instance("warm-3"), over=60, high=70))
-    [(state, reason, _)] = until(lambda: [each for each in stage.episodes("warm-3") if each[1]], stage.daemon.tell)
+    [(state, reason, _)] = until(lambda: [each for each in stage.episodes("warm-3") if each[1]], stage.daemon.tail)
     assert state == "open"
     assert re.fullmatch(r"measured 6\d\.\d%, not above the alert's 70%: nothing is evicted", reason)
     assert evicted(stage.lab, "warm-3") == []
@@ -182,7 +171,7 @@ def test_where_measurement_and_alert_disagree_nothing_moves_and_the_episode_says
 
 def test_without_the_annotation_the_pools_own_high_holds(stage: Stage) -> None:
     stage.prometheus.change_rules(rule(stage.instance("warm-4"), over=60))
-    [(_, reason, _)] = until(lambda: [each for each in stage.episodes("warm-4") if each[1]], stage.daemon.tell)
+    [(_, reason, _)] = until(lambda: [each for each in stage.episodes("warm-4") if each[1]], stage.daemon.tail)
     assert "not above the alert's 90%" in reason
     assert evicted(stage.lab, "warm-4") == []
 
@@ -190,7 +179,7 @@ def test_without_the_annotation_the_pools_own_high_holds(stage: Stage) -> None:
 def test_an_alert_of_another_cluster_is_ignored_and_counted(stage: Stage) -> None:
     stage.prometheus.change_rules(rule(stage.instance("warm-5"), over=60, high=60, cluster="another"))
     ignored = {"reason": "other_cluster"}
-    until(lambda: stage.daemon.metric("rebalancer_alerts_ignored_total", **ignored) > 0, stage.daemon.tell)
+    until(lambda: stage.daemon.metric("rebalancer_alerts_ignored_total", **ignored) > 0, stage.daemon.tail)
     assert stage.episodes("warm-5") == []
     assert evicted(stage.lab, "warm-5") == []
 
@@ -198,7 +187,7 @@ def test_an_alert_of_another_cluster_is_ignored_and_counted(stage: Stage) -> Non
 def test_an_episode_ends_when_the_rule_no_longer_holds(stage: Stage) -> None:
     instance = stage.instance("warm-6")
     stage.prometheus.change_rules(rule(instance, over=60, high=70))
-    until(lambda: [each[0] for each in stage.episodes("warm-6")] == ["open"], stage.daemon.tell)
+    until(lambda: [each[0] for each in stage.episodes("warm-6")] == ["open"], stage.daemon.tail)
     stage.prometheus.change_rules(rule(instance, over=99, high=70))
-    until(lambda: [each[0] for each in stage.episodes("warm-6")] == ["resolved"], stage.daemon.tell)
+    until(lambda: [each[0] for each in stage.episodes("warm-6")] == ["resolved"], stage.daemon.tail)
     assert stage.episodes("warm-6")[0][1] == "Alertmanager says that it is over"

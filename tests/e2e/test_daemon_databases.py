@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from rebalancer.store import upgrade
-from tests.e2e.servers import alert_policy, cuttable, daemon, evicted, until, warm_lab
+from tests.e2e.servers import alert_policy, cuttable, daemon, evicted, leading, until, warm_lab
 from tests.programs.cli import rebalancer, write_policy
 from tests.real.servers.postgres import PASSWORD, USER, PostgresServer
 
@@ -46,8 +46,8 @@ def pooler(server: PostgresServer, folder: Path) -> Iterator[str]:
     )
     account = {}
     if os.geteuid() == 0:  # it refuses to run as root
-        nobody = pwd.getpwnam("nobody")
-        account = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+        user = pwd.getpwnam("nobody")
+        account = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
     with file.open() as config, (folder / "pgbouncer.log").open("wb") as log:
         process = subprocess.Popen(
             [program, "-q", f"/dev/fd/{config.fileno()}"],
@@ -73,17 +73,15 @@ def test_pgbouncer_in_transaction_mode_is_a_database_like_any_other(
     database: str, postgres: PostgresServer, tmp_path: Path
 ) -> None:
     with warm_lab(warm=2) as lab, pooler(postgres, tmp_path) as address:
-        config = lab.write_kubeconfig(tmp_path / "config")
         through = database.replace(address_of(database), address)
-        with daemon(tmp_path, alert_policy(lab.prometheus_url), config, database=through) as running:
-            until(running.leads, running.tell)
+        with leading(tmp_path, lab, database=through) as running:
             for node in ("warm-1", "warm-2"):
                 running.alert(node)
-                until(lambda node=node: evicted(lab, node), running.tell)
-            until(running.ready, running.tell)
+                until(lambda node=node: evicted(lab, node), running.tail)
+            until(running.ready, running.tail)
             # the outcome is written after the API server's answer
-            until(lambda: outcomes(database) == [("warm-1", "evicted"), ("warm-2", "evicted")], running.tell)
-            assert not running.said("cycle failed")
+            until(lambda: outcomes(database) == [("warm-1", "evicted"), ("warm-2", "evicted")], running.tail)
+            assert not running.events("cycle failed")
 
 
 def outcomes(database: str) -> list[tuple[str, str]]:
@@ -96,34 +94,33 @@ def test_a_standby_without_the_last_commit_evicts_nothing_until_people_accept_it
     database: str, postgres: PostgresServer, tmp_path: Path
 ) -> None:
     with warm_lab(warm=2) as lab, cuttable(f"http://{address_of(database)}") as proxy:
-        config = lab.write_kubeconfig(tmp_path / "config")
         through = database.replace(address_of(database), f"127.0.0.1:{proxy.port}")
         policy = alert_policy(lab.prometheus_url, limits={"cluster": {"evictions": [{"max": 1, "per": "1h"}]}})
-        with daemon(tmp_path, policy, config, database=through) as running:
-            until(running.leads, running.tell)
+        with leading(tmp_path, lab, policy, database=through) as running:
             proxy.cut()
             disconnect(postgres)
             postgres.admin("CREATE DATABASE standby TEMPLATE daemon_databases")
             proxy.mend()
-            until(running.ready, running.tell)
+            until(running.ready, running.tail)
             running.alert("warm-1")
-            until(lambda: evicted(lab, "warm-1"), running.tell)
-            until(lambda: running.said("eviction"), running.tell)
+            until(lambda: evicted(lab, "warm-1") and running.events("eviction"), running.tail)
             proxy.cut()
             disconnect(postgres)
             postgres.drop_database("daemon_databases")
             postgres.admin("ALTER DATABASE standby RENAME TO daemon_databases")
             proxy.mend()
             running.alert("warm-2")
-            until(lambda: "db accept-restore" in running.log_file.read_text(), running.tell)
+            until(lambda: "db accept-restore" in running.log_file.read_text(), running.tail)
             assert evicted(lab, "warm-2") == []
             assert "Traceback" not in running.log_file.read_text()
             env = {"REBALANCER_DATABASE": database}
             file = write_policy(tmp_path, policy)
-            accepted = rebalancer("db", "accept-restore", "-f", file, "--kubeconfig", config, env=env, cwd=tmp_path)
+            accepted = rebalancer(
+                "db", "accept-restore", "-f", file, "--kubeconfig", tmp_path / "config", env=env, cwd=tmp_path
+            )
             assert accepted.code == 0, accepted.err
             assert "1 are missing, 1 of them are counted again" in accepted.out + accepted.err
-            until(lambda: any(each["refused"] for each in running.said("cycle")), running.tell)
+            until(lambda: any(each["refused"] for each in running.events("cycle")), running.tail)
             assert len(evicted(lab)) == 1
 
 
@@ -141,14 +138,14 @@ def test_of_two_clusters_with_one_name_the_second_evicts_nothing_until_people_sa
         second_config = second_lab.write_kubeconfig(tmp_path / "second")
         policy = alert_policy(second_lab.prometheus_url)
         with daemon(tmp_path, alert_policy(first_lab.prometheus_url), first_config, database=database) as first:
-            until(first.leads, first.tell)
+            until(first.leads, first.tail)
             with daemon(tmp_path, policy, second_config, name="other", database=database) as second:
-                until(lambda: second.said("not leading"), second.tell)
-                (said, *_) = second.said("not leading")
-                assert "another Kubernetes cluster that is named test too" in str(said["error"])
-                until(lambda: "[-]lease" in second.get("/readyz?verbose")[1], second.tell)
+                until(lambda: second.events("not leading"), second.tail)
+                (line, *_) = second.events("not leading")
+                assert "another Kubernetes cluster that is named test too" in str(line["error"])
+                until(lambda: "[-]lease" in second.get("/readyz?verbose")[1], second.tail)
                 first.alert("warm-1")
-                until(lambda: evicted(first_lab, "warm-1"), first.tell)
+                until(lambda: evicted(first_lab, "warm-1"), first.tail)
                 assert first.ready()
                 assert evicted(second_lab) == []
                 assert "Traceback" not in second.log_file.read_text()
@@ -158,4 +155,4 @@ def test_of_two_clusters_with_one_name_the_second_evicts_nothing_until_people_sa
         accepted = rebalancer("db", "accept-restore", "-f", file, "--kubeconfig", second_config, env=env, cwd=tmp_path)
         assert accepted.code == 0, accepted.err
         with daemon(tmp_path, policy, second_config, name="other", database=database) as second:
-            until(second.leads, second.tell)
+            until(second.leads, second.tail)

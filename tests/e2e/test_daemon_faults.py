@@ -14,7 +14,7 @@ import pytest
 
 from rebalancer.lab import Lab
 from rebalancer.store import upgrade
-from tests.e2e.servers import DaemonProcess, alert_policy, cuttable, daemon, delivery, evicted, until, warm_lab
+from tests.e2e.servers import DaemonProcess, alert_policy, cuttable, delivery, evicted, leading, until, warm_lab
 from tests.real.servers.postgres import PostgresServer
 
 API_FAULTS: tuple[Mapping[str, Any], ...] = (
@@ -49,14 +49,14 @@ class Cast:
 
     def cycles(self) -> int:
         """How many it has tried."""
-        return len(self.running.said("cycle")) + len(self.running.said("cycle failed"))
+        return len(self.running.events("cycle")) + len(self.running.events("cycle failed"))
 
     def survives(self, node: str, **fault: Any) -> None:
         """Nothing is evicted while the fault is on, and one pod once it is over."""
         before = self.cycles()
         self.lab.faults.set(**fault)
         self.running.alert(node)
-        until(lambda: self.cycles() > before, self.running.tell)
+        until(lambda: self.cycles() > before, self.running.tail)
         assert evicted(self.lab, node) == [], fault
         self.lab.faults.clear()
         self.moves(node)
@@ -64,40 +64,35 @@ class Cast:
     def moves(self, node: str) -> None:
         """An alert does what it should."""
         self.running.alert(node)
-        until(lambda: evicted(self.lab, node), self.running.tell)
-        until(self.running.ready, self.running.tell)
+        until(lambda: evicted(self.lab, node), self.running.tail)
+        until(self.running.ready, self.running.tail)
         assert len(evicted(self.lab, node)) == 1
         assert self.running.process.poll() is None
 
 
 def with_an_ill_api_server(folder: Path, _: str) -> None:
-    with warm_lab(warm=len(API_FAULTS) + 3) as lab:
-        config = lab.write_kubeconfig(folder / "config")
-        with daemon(folder, alert_policy(lab.prometheus_url), config) as running:
-            cast = Cast(lab=lab, running=running)
-            until(running.leads, running.tell)
-            for number, fault in enumerate(API_FAULTS, 1):
-                cast.survives(f"warm-{number}", sides=("kubernetes",), **fault)
-            # slow is no error, and watches that break off and have to begin anew are none either
-            lab.faults.set(latency_seconds=0.3)
-            cast.moves(f"warm-{len(API_FAULTS) + 1}")
-            lab.faults.set(expire_watches=True, latency_seconds=0.0)
-            cast.moves(f"warm-{len(API_FAULTS) + 2}")
-            lab.faults.set(**TOGETHER)
-            last = f"warm-{len(API_FAULTS) + 3}"
-            running.alert(last)
-            lab.faults.clear()
-            cast.moves(last)
+    with warm_lab(warm=len(API_FAULTS) + 3) as lab, leading(folder, lab) as running:
+        cast = Cast(lab=lab, running=running)
+        for number, fault in enumerate(API_FAULTS, 1):
+            cast.survives(f"warm-{number}", sides=("kubernetes",), **fault)
+        # slow is no error, and watches that break off and have to begin anew are none either
+        lab.faults.set(latency_seconds=0.3)
+        cast.moves(f"warm-{len(API_FAULTS) + 1}")
+        lab.faults.set(expire_watches=True, latency_seconds=0.0)
+        cast.moves(f"warm-{len(API_FAULTS) + 2}")
+        lab.faults.set(**TOGETHER)
+        last = f"warm-{len(API_FAULTS) + 3}"
+        running.alert(last)
+        lab.faults.clear()
+        cast.moves(last)
 
 
 def with_an_ill_prometheus(folder: Path, _: str) -> None:
     with warm_lab(warm=len(PROMETHEUS_FAULTS)) as lab:
-        config = lab.write_kubeconfig(folder / "config")
         policy = alert_policy(lab.prometheus_url)
         policy["usage"]["maxSampleAge"] = "30s"
-        with daemon(folder, policy, config) as running:
+        with leading(folder, lab, policy) as running:
             cast = Cast(lab=lab, running=running)
-            until(running.leads, running.tell)
             for number, fault in enumerate(PROMETHEUS_FAULTS, 1):
                 cast.survives(f"warm-{number}", **fault)
 
@@ -106,20 +101,18 @@ def with_a_database_that_comes_and_goes(folder: Path, url: str) -> None:
     address = url.rpartition("@")[2].partition("/")[0]
     with warm_lab(warm=3) as lab, cuttable(f"http://{address}") as proxy:
         through = url.replace(address, f"127.0.0.1:{proxy.port}")
-        config = lab.write_kubeconfig(folder / "config")
-        with daemon(folder, alert_policy(lab.prometheus_url), config, database=through) as running:
+        with leading(folder, lab, database=through) as running:
             cast = Cast(lab=lab, running=running)
-            until(running.leads, running.tell)
             cast.moves("warm-1")
             proxy.cut()
             # not taken is not lost: Alertmanager sends again after a 503
-            until(lambda: running.post(delivery("warm-2")) == 503, running.tell)
-            until(lambda: "[-]database failed" in running.get("/readyz")[1], running.tell)
+            until(lambda: running.post(delivery("warm-2")) == 503, running.tail)
+            until(lambda: "[-]database failed" in running.get("/readyz")[1], running.tail)
             assert evicted(lab, "warm-2") == []
             proxy.mend()
             cast.moves("warm-2")
             proxy.cut()
-            until(lambda: not running.ready(), running.tell)
+            until(lambda: not running.ready(), running.tail)
             proxy.mend()
             cast.moves("warm-3")
 

@@ -45,19 +45,19 @@ def rows(running: DaemonProcess, query: str) -> list[tuple[object, ...]]:
 
 def test_a_node_that_is_cool_now_is_relieved_ahead_of_its_peak(lab: Lab, running: DaemonProcess) -> None:
     assert lab.truth.node_cpu_share()["node-1"] < 0.6
-    until(lambda: evicted(lab, "node-1"), running.tell)
-    (looked, *_) = until(lambda: running.said("forecast run"), running.tell)
+    until(lambda: evicted(lab, "node-1"), running.tail)
+    (looked, *_) = until(lambda: running.events("forecast run"), running.tail)
     assert (looked["nodes"], looked["hot"], looked["due"]) == (5, 1, ["node-1"])
-    (told, *_) = running.said("peak expected")
-    assert told["node"] == "node-1"
-    assert "to be relieved" in told["why"] or "late" in told["why"]
-    until(lambda: any(each["trigger"] == "forecast" for each in running.said("cycle")), running.tell)
-    for each in until(lambda: running.said("eviction"), running.tell):
+    (line, *_) = running.events("peak expected")
+    assert line["node"] == "node-1"
+    assert "to be relieved" in line["why"] or "late" in line["why"]
+    until(lambda: any(each["trigger"] == "forecast" for each in running.events("cycle")), running.tail)
+    for each in until(lambda: running.events("eviction"), running.tail):
         assert "expected at" in each["reason"]
 
 
 def test_it_is_written_down_before_it_is_acted_on(lab: Lab, running: DaemonProcess) -> None:
-    until(lambda: evicted(lab, "node-1"), running.tell)
+    until(lambda: evicted(lab, "node-1"), running.tail)
     assert rows(running, "SELECT count(*) FROM forecasts WHERE kind = 'daily'") == [(5,)]
     ((node_name, before),) = rows(
         running,
@@ -67,13 +67,13 @@ def test_it_is_written_down_before_it_is_acted_on(lab: Lab, running: DaemonProce
 
 
 def test_the_forecasts_of_a_pool_wait_for_their_outcomes(lab: Lab, running: DaemonProcess) -> None:
-    until(lambda: running.said("forecast run"), running.tell)
+    until(lambda: running.events("forecast run"), running.tail)
     kept = "SELECT pool, evaluated_at, length(data) > 0 FROM forecast_outcomes ORDER BY pool"
     assert rows(running, kept) == [("all", None, 1), ("memory\x1fall", None, 1)]
 
 
-def test_metrics_tell_what_is_expected(lab: Lab, running: DaemonProcess) -> None:
-    until(lambda: running.metric("rebalancer_forecast_nodes", state="known") == 5, running.tell)
+def test_metrics_show_what_is_expected(lab: Lab, running: DaemonProcess) -> None:
+    until(lambda: running.metric("rebalancer_forecast_nodes", state="known") == 5, running.tail)
     assert running.metric("rebalancer_forecast_nodes", state="hot") == 1
     assert running.metric("rebalancer_forecast_duration_seconds_count") >= 1
     assert running.metric("rebalancer_forecast_last_timestamp_seconds") > lab.clock.started_at

@@ -15,8 +15,8 @@ def test_a_daemon_notifies_a_webhook_of_its_evictions(tmp_path: Path) -> None:
         policy = alert_policy(lab.prometheus_url, notifications={"receivers": [receiver]})
         with daemon(tmp_path, policy, kubeconfig) as running:
             running.alert("warm-1")
-            [post] = until(lambda: list(server.posts), running.tell)
+            [post] = until(lambda: list(server.posts), running.tail)
             assert post["text"].splitlines()[0] == "test: 1 pod evicted from 1 node"
             assert "warm-1" in post["text"]
             assert until(lambda: running.metric("rebalancer_notifications_total", receiver="team", result="sent")) == 1
-            assert "a-secret-of-the-webhook" not in running.tell()
+            assert "a-secret-of-the-webhook" not in running.tail()

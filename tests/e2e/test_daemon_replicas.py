@@ -56,7 +56,7 @@ class Ended:
     """Evictions as the API server answered them."""
     rows: tuple[Row, ...]
     open_nodes: frozenset[str]
-    """Alerts that nobody looked at."""
+    """Alerts that no cycle looked at."""
     leader_code: int
     holder: tuple[str, int]
 
@@ -95,16 +95,16 @@ def play(folder: Path, url: str, lose: Callable[[Cast], int]) -> Ended:
         policy = alert_policy(lab.prometheus_url)
         through, direct = kubeconfig_through(lab, proxy, folder / "through"), lab.write_kubeconfig(folder / "direct")
         with daemon(folder, policy, through, name="first", database=url) as first:
-            until(first.leads, first.tell)
+            until(first.leads, first.tail)
             with daemon(folder, policy, direct, name="second", database=url) as second:
-                until(second.ready, second.tell)
+                until(second.ready, second.tail)
                 cast = Cast(lab=lab, proxy=proxy, first=first, second=second, url=url)
                 first.alert(BEFORE)
-                until(lambda: evicted(lab, BEFORE), first.tell)
-                until(lambda: not cast.untouched(), first.tell)
+                until(lambda: evicted(lab, BEFORE), first.tail)
+                until(lambda: not cast.untouched(), first.tail)
                 code = lose(cast)
-                until(lambda: evicted(lab, MEANWHILE), second.tell)
-                until(lambda: not cast.untouched(), second.tell)
+                until(lambda: evicted(lab, MEANWHILE), second.tail)
+                until(lambda: not cast.untouched(), second.tail)
                 return Ended(
                     calls=lab.log.evictions(),
                     rows=cast.rows(),
@@ -118,7 +118,7 @@ def killed(cast: Cast) -> int:
     """With SIGKILL, after its call was carried out and before the answer came."""
     cast.lab.faults.set(eviction_delay_seconds=60.0)
     cast.first.alert(OVER)
-    until(lambda: evicted(cast.lab, OVER), cast.first.tell)
+    until(lambda: evicted(cast.lab, OVER), cast.first.tail)
     cast.first.signal(signal.SIGKILL)
     cast.lab.faults.clear()
     cast.second.alert(MEANWHILE)
@@ -129,7 +129,7 @@ def cut_off(cast: Cast) -> int:
     """From the API server, after its call was carried out and before the answer came. The database stays."""
     cast.lab.faults.set(eviction_delay_seconds=60.0)
     cast.first.alert(OVER)
-    until(lambda: evicted(cast.lab, OVER), cast.first.tell)
+    until(lambda: evicted(cast.lab, OVER), cast.first.tail)
     cast.proxy.cut()
     cast.lab.faults.clear()
     code = cast.first.ended(60.0)
@@ -138,15 +138,15 @@ def cut_off(cast: Cast) -> int:
 
 
 def frozen(cast: Cast) -> int:
-    """With SIGSTOP between its reservation and the call; it wakes when somebody else has long taken over."""
+    """With SIGSTOP between its reservation and the call; it wakes when the other has long taken over."""
     cast.lab.faults.set(sides=("kubernetes",), latency_seconds=1.5)  # the pod is read once more before the call
     cast.first.alert(OVER)
-    until(lambda: (OVER, "planned") in [(row.node, row.outcome) for row in cast.rows()], cast.first.tell)
+    until(lambda: (OVER, "planned") in [(row.node, row.outcome) for row in cast.rows()], cast.first.tail)
     cast.first.signal(signal.SIGSTOP)
     assert not evicted(cast.lab, OVER)
     cast.lab.faults.clear()
     cast.second.alert(MEANWHILE)
-    until(lambda: evicted(cast.lab, MEANWHILE), cast.second.tell)
+    until(lambda: evicted(cast.lab, MEANWHILE), cast.second.tail)
     cast.first.signal(signal.SIGCONT)
     return cast.first.ended(30.0)
 
@@ -205,6 +205,6 @@ def test_what_was_begun_is_settled_and_counted_if_it_happened(story: tuple[str, 
     ]
 
 
-def test_whoever_has_lost_the_lease_ends_and_says_so(story: tuple[str, Ended]) -> None:
+def test_a_replica_that_has_lost_the_lease_ends_with_an_error(story: tuple[str, Ended]) -> None:
     name, ended = story
     assert ended.leader_code == (-signal.SIGKILL if name == "killed" else 3)

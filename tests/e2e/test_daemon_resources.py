@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rebalancer.lab import Lab
-from tests.e2e.servers import DaemonProcess, alert_policy, daemon, delivery, evicted, until, warm_lab
+from tests.e2e.servers import DaemonProcess, alert_policy, daemon, delivery, evicted, leading, until, warm_lab
 from tests.faults.scenarios.disks import fill, small_disk
 
 NAMES = """
@@ -63,8 +63,8 @@ def livez(host: str | None, port: int | None) -> int:
 def moves(lab: Lab, running: DaemonProcess, node: str) -> None:
     """An alert does what it should."""
     running.alert(node)
-    until(lambda: evicted(lab, node), running.tell)
-    until(running.ready, running.tell)
+    until(lambda: evicted(lab, node), running.tail)
+    until(running.ready, running.tail)
     assert len(evicted(lab, node)) == 1
 
 
@@ -76,35 +76,31 @@ def lines_with(running: DaemonProcess, text: str) -> list[str]:
 def assert_clear(running: DaemonProcess) -> None:
     """It still runs, and its log has no traceback."""
     assert running.process.poll() is None
-    assert not lines_with(running, "Traceback"), running.tell()
+    assert not lines_with(running, "Traceback"), running.tail()
 
 
 def test_a_full_disk_of_the_database_evicts_nothing_until_there_is_room(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk, warm_lab(warm=2) as lab:
-        config = lab.write_kubeconfig(tmp_path / "config")
         database = f"sqlite:///{disk / 'rebalancer.db'}"
-        with daemon(tmp_path, alert_policy(lab.prometheus_url), config, database=database) as running:
-            until(running.leads, running.tell)
+        with leading(tmp_path, lab, database=database) as running:
             moves(lab, running, "warm-1")
             filler = fill(disk)
-            until(lambda: running.post(delivery("warm-2")) == 503, running.tell)
-            until(lambda: lines_with(running, "database or disk is full"), running.tell)
+            until(lambda: running.post(delivery("warm-2")) == 503, running.tail)
+            until(lambda: lines_with(running, "database or disk is full"), running.tail)
             assert evicted(lab, "warm-2") == []
-            said = running.get("/readyz?verbose")[1]
-            assert "[-]database failed: the last write failed: " in said
-            assert "database or disk is full" in said
+            checks = running.get("/readyz?verbose")[1]
+            assert "[-]database failed: the last write failed: " in checks
+            assert "database or disk is full" in checks
             filler.unlink()
-            until(running.ready, running.tell)  # without an alert or a cycle
+            until(running.ready, running.tail)  # without an alert or a cycle
             moves(lab, running, "warm-2")
             assert_clear(running)
 
 
 def test_a_log_that_can_not_be_written_stops_nothing(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk, warm_lab(warm=3) as lab:
-        config = lab.write_kubeconfig(tmp_path / "config")
         database = f"sqlite:///{tmp_path / 'rebalancer.db'}"
-        with daemon(disk, alert_policy(lab.prometheus_url), config, database=database) as running:
-            until(running.leads, running.tell)
+        with leading(disk, lab, database=database) as running:
             filler = fill(disk)
             # the last page of the log has room for a few lines
             for number in range(20):
@@ -114,40 +110,34 @@ def test_a_log_that_can_not_be_written_stops_nothing(tmp_path: Path) -> None:
             assert not lines_with(running, "warm-2")
             filler.unlink()
             moves(lab, running, "warm-3")
-            until(lambda: lines_with(running, "warm-3"), running.tell)
+            until(lambda: lines_with(running, "warm-3"), running.tail)
             assert_clear(running)
 
 
 def test_without_file_descriptors_the_daemon_says_so_once_a_minute_and_recovers(tmp_path: Path) -> None:
-    with warm_lab(warm=2) as lab:
-        config = lab.write_kubeconfig(tmp_path / "config")
-        with daemon(tmp_path, alert_policy(lab.prometheus_url), config) as running:
-            until(running.leads, running.tell)
-            moves(lab, running, "warm-1")
-            soft, hard = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
-            resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (3, hard))
-            address = urlsplit(running.url)
-            with socket.create_connection((address.hostname, address.port)):
-                until(lambda: lines_with(running, "connections can't be accepted"), running.tell)
-            resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
-            moves(lab, running, "warm-2")
-            assert len(lines_with(running, "connections can't be accepted: [Errno 24] Too many open files")) == 1
-            assert_clear(running)
+    with warm_lab(warm=2) as lab, leading(tmp_path, lab) as running:
+        moves(lab, running, "warm-1")
+        soft, hard = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (3, hard))
+        address = urlsplit(running.url)
+        with socket.create_connection((address.hostname, address.port)):
+            until(lambda: lines_with(running, "connections can't be accepted"), running.tail)
+        resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        moves(lab, running, "warm-2")
+        assert len(lines_with(running, "connections can't be accepted: [Errno 24] Too many open files")) == 1
+        assert_clear(running)
 
 
 def test_livez_answers_without_a_free_file_descriptor(tmp_path: Path) -> None:
     hoard = tmp_path / "hoard"
     with warm_lab(warm=1) as lab:
-        config = lab.write_kubeconfig(tmp_path / "config")
         env = {"HOARD": str(hoard), "REBALANCER_HEALTH_LISTEN": "127.0.0.1:0"}
-        policy = alert_policy(lab.prometheus_url)
-        with daemon(tmp_path, policy, config, program=FILE_DESCRIPTORS, env=env) as running:
-            until(running.leads, running.tell)
-            health = urlsplit(str(running.said("started")[0]["health"]))
+        with leading(tmp_path, lab, program=FILE_DESCRIPTORS, env=env) as running:
+            health = urlsplit(str(running.events("started")[0]["health"]))
             hoard.touch()
-            until(lambda: lines_with(running, "every file descriptor is used"), running.tell)
+            until(lambda: lines_with(running, "every file descriptor is used"), running.tail)
             for _ in range(5):
-                until(lambda: livez(health.hostname, health.port) == 200, running.tell)
+                until(lambda: livez(health.hostname, health.port) == 200, running.tail)
             hoard.unlink()
             moves(lab, running, "warm-1")
             assert_clear(running)
@@ -161,23 +151,18 @@ def test_without_names_nothing_leads_and_the_daemon_recovers(tmp_path: Path) -> 
         config.write_text(lab.kubeconfig_text().replace("127.0.0.1", "cluster.test"))
         policy = alert_policy(lab.prometheus_url.replace("127.0.0.1", "prometheus.test"))
         with daemon(tmp_path, policy, config, program=NAMES, env={"NO_NAMES": str(no_names)}) as running:
-            until(lambda: running.said("not leading"), running.tell)
-            assert "does not resolve" in str(running.said("not leading")[0]["error"])
-            until(lambda: "[-]lease" in running.get("/readyz?verbose")[1], running.tell)
+            until(lambda: running.events("not leading"), running.tail)
+            assert "does not resolve" in str(running.events("not leading")[0]["error"])
+            until(lambda: "[-]lease" in running.get("/readyz?verbose")[1], running.tail)
             assert "does not resolve" in running.get("/readyz?verbose")[1]
             no_names.unlink()
-            until(running.leads, running.tell)
+            until(running.leads, running.tail)
             moves(lab, running, "warm-1")
             assert_clear(running)
 
 
 def test_without_memory_the_daemon_says_so_without_a_traceback(tmp_path: Path) -> None:
-    with warm_lab(warm=1) as lab:
-        config = lab.write_kubeconfig(tmp_path / "config")
-        with daemon(tmp_path, alert_policy(lab.prometheus_url), config) as running:
-            until(running.leads, running.tell)
-            resource.prlimit(running.process.pid, resource.RLIMIT_AS, (1 << 20, resource.RLIM_INFINITY))
-            until(
-                lambda: running.post(delivery("warm-1")) == 503 and lines_with(running, "out of memory"), running.tell
-            )
-            assert not lines_with(running, "Traceback"), running.tell()
+    with warm_lab(warm=1) as lab, leading(tmp_path, lab) as running:
+        resource.prlimit(running.process.pid, resource.RLIMIT_AS, (1 << 20, resource.RLIM_INFINITY))
+        until(lambda: running.post(delivery("warm-1")) == 503 and lines_with(running, "out of memory"), running.tail)
+        assert not lines_with(running, "Traceback"), running.tail()

@@ -1,15 +1,16 @@
 """How a daemon ends: in good order, at once, or because a part of it died; and how it is seen to hang."""
 
 import signal
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
 
 from rebalancer.lab import Lab
-from tests.e2e.servers import DaemonProcess, alert_policy, daemon, evicted, held_by, tainted, until, warm_lab
+from tests.e2e.servers import DaemonProcess, alert_policy, daemon, evicted, held_by, leading, tainted, until, warm_lab
 
 # the command, with a part of it broken beforehand
 BROKEN_INBOX = """
@@ -41,62 +42,53 @@ def lab(shared_lab: Lab) -> Iterator[Lab]:
 
 def outcomes(folder: Path, name: str = "rebalancer") -> list[tuple[str, str]]:
     """(node, outcome) of every eviction that the database knows."""
-    engine = create_engine(f"sqlite:///{folder / name}.db")
-    try:
-        with engine.connect() as connection:
-            return [(row.node, row.outcome) for row in connection.execute(text("SELECT node, outcome FROM evictions"))]
-    finally:
-        engine.dispose()
+    with closing(sqlite3.connect(folder / f"{name}.db")) as connection:
+        return connection.execute("SELECT node, outcome FROM evictions").fetchall()
 
 
 def in_the_call(lab: Lab, running: DaemonProcess, node: str, answered_after: float) -> None:
     """Bring it to where its eviction was carried out and the answer is on its way."""
-    until(running.leads, running.tell)
     lab.faults.set(eviction_delay_seconds=answered_after)
     running.alert(node)
-    until(lambda: evicted(lab, node), running.tell)
+    until(lambda: evicted(lab, node), running.tail)
 
 
 def test_sigterm_in_the_middle_of_an_eviction_ends_in_good_order(lab: Lab, tmp_path: Path) -> None:
-    config = lab.write_kubeconfig(tmp_path / "config")
-    with daemon(tmp_path, alert_policy(lab.prometheus_url), config, lease="one") as running:
+    with leading(tmp_path, lab, lease="one") as running:
         # two alerts, and only what was begun is done
-        until(running.leads, running.tell)
         lab.faults.set(eviction_delay_seconds=3.0)
         running.alert("warm-1", "warm-2")
-        until(lambda: evicted(lab, "warm-1", "warm-2"), running.tell)
+        until(lambda: evicted(lab, "warm-1", "warm-2"), running.tail)
         assert tainted(lab) == {"cold-1"}
         [begun] = evicted(lab, "warm-1", "warm-2")
         running.signal(signal.SIGTERM)
-        until(lambda: "[-]stopping failed" in running.get("/readyz")[1], running.tell)
+        until(lambda: "[-]stopping failed" in running.get("/readyz")[1], running.tail)
         assert running.get("/livez")[0] == 200
         assert running.ended(10.0) == 0
         assert outcomes(tmp_path) == [(begun.node, "evicted")]
         assert len(evicted(lab, "warm-1", "warm-2")) == 1
         assert held_by(lab, "one") == ("", 1)
         assert tainted(lab) == set()
-        assert running.said("cycle")[-1]["interrupted"]
-        assert running.said("stopped")
+        assert running.events("cycle")[-1]["interrupted"]
+        assert running.events("stopped")
 
 
 def test_a_second_signal_ends_at_once(lab: Lab, tmp_path: Path) -> None:
-    config = lab.write_kubeconfig(tmp_path / "config")
-    with daemon(tmp_path, alert_policy(lab.prometheus_url), config, lease="two") as running:
+    with leading(tmp_path, lab, lease="two") as running:
         in_the_call(lab, running, "warm-3", 8.0)
         running.signal(signal.SIGTERM)
-        until(lambda: "[-]stopping failed" in running.get("/readyz")[1], running.tell)
+        until(lambda: "[-]stopping failed" in running.get("/readyz")[1], running.tail)
         running.signal(signal.SIGINT)
         assert running.ended() == 128 + signal.SIGINT
-        # nobody knows how the call ended: it stays counted
+        # how the call ended is not known: it stays counted
         assert outcomes(tmp_path) == [("warm-3", "planned")]
 
 
 def test_sigterm_ends_the_wait_for_spacing(lab: Lab, tmp_path: Path) -> None:
     policy = alert_policy(lab.prometheus_url, limits={"cluster": {"spacing": "50s"}})
-    with daemon(tmp_path, policy, lab.write_kubeconfig(tmp_path / "config"), lease="three") as running:
-        until(running.leads, running.tell)
+    with leading(tmp_path, lab, policy, lease="three") as running:
         running.alert("warm-4", "warm-5")
-        until(lambda: "evicted" in [outcome for _, outcome in outcomes(tmp_path)], running.tell)
+        until(lambda: "evicted" in [outcome for _, outcome in outcomes(tmp_path)], running.tail)
         time.sleep(0.3)  # into the wait
         assert tainted(lab) == {"cold-1"}
         running.signal(signal.SIGTERM)
@@ -108,9 +100,7 @@ def test_sigterm_ends_the_wait_for_spacing(lab: Lab, tmp_path: Path) -> None:
 
 
 def test_sigusr1_shows_what_every_thread_is_at_and_ends_nothing(lab: Lab, tmp_path: Path) -> None:
-    config = lab.write_kubeconfig(tmp_path / "config")
-    with daemon(tmp_path, alert_policy(lab.prometheus_url), config, lease="four") as running:
-        until(running.leads, running.tell)
+    with leading(tmp_path, lab, lease="four") as running:
         running.signal(signal.SIGUSR1)
 
         def threads() -> int:
@@ -118,24 +108,21 @@ def test_sigusr1_shows_what_every_thread_is_at_and_ends_nothing(lab: Lab, tmp_pa
             return sum(line.startswith(("Thread 0x", "Current thread 0x")) for line in raw)
 
         # the dump is written while it is read
-        until(lambda: "worker.py" in running.log_file.read_text() and threads() > 5, running.tell)
+        until(lambda: "worker.py" in running.log_file.read_text() and threads() > 5, running.tail)
         running.alert("warm-6")
-        until(lambda: evicted(lab, "warm-6"), running.tell)
+        until(lambda: evicted(lab, "warm-6"), running.tail)
 
 
-def test_livez_tells_when_the_worker_hangs_and_when_it_goes_on(lab: Lab, tmp_path: Path) -> None:
-    config = lab.write_kubeconfig(tmp_path / "config")
-    policy = alert_policy(lab.prometheus_url)
-    with daemon(tmp_path, policy, config, lease="five", program=IMPATIENT) as running:
-        until(running.leads, running.tell)
-        until(lambda: running.said("cycle"), running.tell)
+def test_livez_shows_when_the_worker_hangs_and_when_it_goes_on(lab: Lab, tmp_path: Path) -> None:
+    with leading(tmp_path, lab, lease="five", program=IMPATIENT) as running:
+        until(lambda: running.events("cycle"), running.tail)
         lab.faults.set(sides=("prometheus",), latency_seconds=4.0)
         running.alert("warm-7")
-        until(lambda: running.get("/livez")[0] == 503, running.tell)
+        until(lambda: running.get("/livez")[0] == 503, running.tail)
         assert running.get("/metrics")[0] == 200
         lab.faults.clear()
-        until(lambda: evicted(lab, "warm-7"), running.tell)
-        until(lambda: running.get("/livez")[0] == 200, running.tell)
+        until(lambda: evicted(lab, "warm-7"), running.tail)
+        until(lambda: running.get("/livez")[0] == 200, running.tail)
 
 
 def test_a_thread_that_dies_takes_the_process_with_it(lab: Lab, tmp_path: Path) -> None:
@@ -143,7 +130,7 @@ def test_a_thread_that_dies_takes_the_process_with_it(lab: Lab, tmp_path: Path) 
     policy = alert_policy(lab.prometheus_url)
     with daemon(tmp_path, policy, config, lease="six", program=BROKEN_INBOX) as running:
         assert running.ended() == 1
-        [died] = running.said("thread died")
+        [died] = running.events("thread died")
         assert (died["thread"], died["error"]) == ("cycles", "TypeError: a mistake of ours")
         assert "in broken" in died["exception"]
         assert held_by(lab, "six")[0] == ""
@@ -157,5 +144,5 @@ def test_an_api_server_that_throttles_everything_at_the_start_is_waited_for(lab:
         assert not running.ready()
         assert evicted(lab, "warm-8") == []
         lab.faults.clear()
-        until(lambda: evicted(lab, "warm-8"), running.tell)
-        until(running.ready, running.tell)
+        until(lambda: evicted(lab, "warm-8"), running.tail)
+        until(running.ready, running.tail)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.lab import Lab
-from tests.e2e.servers import ALERT, alert_policy, daemon, evicted, held_by, tainted, until, warm_lab
+from tests.e2e.servers import ALERT, alert_policy, evicted, held_by, leading, tainted, until, warm_lab
 
 ONE_IN_FLIGHT = {"service": {"inFlight": 1}}
 POLL_SECONDS = 5.0
@@ -21,28 +21,23 @@ def a_policy(lab: Lab) -> dict[str, Any]:
 
 
 def test_the_next_move_of_a_plan_goes_when_the_replacement_is_ready(tmp_path: Path) -> None:
-    with warm_lab(warm=1) as lab:
-        config = lab.write_kubeconfig(tmp_path / "config")
-        with daemon(tmp_path, a_policy(lab), config) as running:
-            until(running.leads, running.tell)
-            began = lab.clock.now()
-            running.alert("warm-1", target=30.0)
-            until(lambda: len(evicted(lab, "warm-1")) == 2, running.tell)
-            [ready] = [each.at for each in lab.log.entries("ready") if each.at > began]
-            assert ready <= evicted(lab, "warm-1")[1].at <= ready + POLL_SECONDS + 2.0
-            until(lambda: any(each["evicted"] for each in running.said("cycle")), running.tell)
-            assert [each["evicted"] for each in running.said("cycle") if each["evicted"]] == [2]
+    with warm_lab(warm=1) as lab, leading(tmp_path, lab, a_policy(lab)) as running:
+        began = lab.clock.now()
+        running.alert("warm-1", target=30.0)
+        until(lambda: len(evicted(lab, "warm-1")) == 2, running.tail)
+        [ready] = [each.at for each in lab.log.entries("ready") if each.at > began]
+        assert ready <= evicted(lab, "warm-1")[1].at <= ready + POLL_SECONDS + 2.0
+        until(lambda: any(each["evicted"] for each in running.events("cycle")), running.tail)
+        assert [each["evicted"] for each in running.events("cycle") if each["evicted"]] == [2]
 
 
 def test_a_daemon_that_is_stopped_while_its_plan_waits_ends_in_good_order(tmp_path: Path) -> None:
     with warm_lab(warm=1, start_seconds=60.0) as lab:
-        config = lab.write_kubeconfig(tmp_path / "config")
-        with daemon(tmp_path, a_policy(lab), config, lease="waits") as running:
-            until(running.leads, running.tell)
+        with leading(tmp_path, lab, a_policy(lab), lease="waits") as running:
             running.alert("warm-1", target=30.0)
-            until(lambda: evicted(lab, "warm-1"), running.tell)
+            until(lambda: evicted(lab, "warm-1"), running.tail)
             time.sleep(2.0)
-            assert not any(each["evicted"] for each in running.said("cycle"))  # it waits
+            assert not any(each["evicted"] for each in running.events("cycle"))  # it waits
             assert running.get("/livez")[0] == 200
             running.signal(signal.SIGTERM)
             assert running.ended(10.0) == 0

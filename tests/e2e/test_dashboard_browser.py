@@ -71,7 +71,7 @@ class Visit:
     asked: list[str] = field(default_factory=list)
 
     def listen(self) -> None:
-        self.page.on("console", lambda told: self.complaints.append(f"{told.type}: {told.text}"))
+        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self._asked(request.url))
         self.page.on("requestfailed", self._failed)
@@ -148,10 +148,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             sync_playwright() as playwright,
         ):
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            until(running.leads, running.tell)
+            until(running.leads, running.tail)
             running.alert("warm-1", "warm-2")
-            until(lambda: len(evicted(lab)) == 2, running.tell)
-            until(lambda: running.said("forecast run"), running.tell)
+            until(lambda: len(evicted(lab)) == 2, running.tail)
+            until(lambda: running.events("forecast run"), running.tail)
             made = Stage(daemon=running, lab=lab, folder=folder, screenshots=screenshots, browser=browser)
             _wait_until_all_is_shown(made)
             yield made
@@ -159,7 +159,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 def _wait_until_all_is_shown(stage: Stage) -> None:
-    """The eviction's page, and the peaks on the map, come a little after what they tell of."""
+    """The eviction's page, and the peaks on the map, come a little after the eviction."""
     with stage.page() as visit:
 
         def there() -> bool:
@@ -169,7 +169,7 @@ def _wait_until_all_is_shown(stage: Stage) -> None:
             visit.goto("/cycles?acted=1")
             return tiles == NODES and peaks == 1 and "evicted" in visit.page.inner_text("main")
 
-        until(there, stage.daemon.tell)
+        until(there, stage.daemon.tail)
 
 
 def test_every_page_is_opened_and_every_link_leads_to_a_page(stage: Stage) -> None:
@@ -306,7 +306,7 @@ def test_an_eviction_of_the_daemon_appears_without_a_reload(stage: Stage) -> Non
         assert "None recorded." in visit.page.inner_text(evictions)
         loaded = visit.page.evaluate("window.loaded = performance.timeOrigin")
         stage.daemon.alert("warm-3")
-        [gone] = until(lambda: evicted(stage.lab, "warm-3"), stage.daemon.tell)
+        [gone] = until(lambda: evicted(stage.lab, "warm-3"), stage.daemon.tail)
         visit.page.wait_for_selector(f"{evictions} td.pod:has-text('{gone.name}')", timeout=30_000)
         assert visit.page.evaluate("window.loaded") == loaded
         assert "None recorded." in still.page.inner_text(evictions)
@@ -362,7 +362,7 @@ def test_a_report_as_a_file_opens_without_any_network(stage: Stage) -> None:
     try:
         page = context.new_page()
         complaints: list[str] = []
-        page.on("console", lambda told: complaints.append(told.text))
+        page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.route("http*://**/*", refuse)
         page.goto(file.as_uri())

@@ -1,4 +1,4 @@
-"""The daemon under exactly the roles that we ship, on a real API server with RBAC: its audit log tells what it used.
+"""The daemon under exactly the roles that we ship, on a real API server with RBAC: its audit log shows what it used.
 
 Every request was allowed, and every right that the roles grant was needed: for the dry run of the first week, and for
 the real thing afterwards.
@@ -26,9 +26,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:rebalancer"
 
-USED_BY_RIGHTS_OF_EVERYBODY = {
-    Right("create", "selfsubjectaccessreviews.authorization.k8s.io"),
-}
+USED_BY_RIGHTS_OF_ALL_ACCOUNTS = {Right("create", "selfsubjectaccessreviews.authorization.k8s.io")}
 """What the daemon asks besides and every account may: whether it may patch nodes (ClusterRole system:basic-user)."""
 
 GRANTED_AND_NOT_USED_IN_A_DRY_RUN = {
@@ -131,9 +129,9 @@ def run_daemon(scene: Scene, name: str, *arguments: str) -> AbstractContextManag
 
 def hot_node_is_looked_at(process: DaemonProcess) -> dict[str, Any]:
     """Ask for a cycle; its line in the log."""
-    until(lambda: process.leads() and process.ready(), process.tell)
-    until(lambda: process.post({"nodes": [HOT]}, "/api/v1/trigger") == 202, process.tell)
-    return until(lambda: [each for each in process.said("cycle") if each["planned"]], process.tell)[0]
+    until(lambda: process.leads() and process.ready(), process.tail)
+    until(lambda: process.post({"nodes": [HOT]}, "/api/v1/trigger") == 202, process.tail)
+    return until(lambda: [each for each in process.events("cycle") if each["planned"]], process.tail)[0]
 
 
 def accept_restore(scene: Scene, name: str) -> None:
@@ -162,7 +160,7 @@ def test_the_dry_run_of_the_first_week_needs_no_more_than_its_roles_and_could_no
     assert (cycle["planned"], cycle["evicted"]) == (len(MOVED), 0)
     assert scene.stage.evicted() == set()
     ours, others = used(scene.audited()[before:])
-    assert others == USED_BY_RIGHTS_OF_EVERYBODY
+    assert others == USED_BY_RIGHTS_OF_ALL_ACCOUNTS
     assert ours <= granted("dry-run")
     assert granted("dry-run") - ours == GRANTED_AND_NOT_USED_IN_A_DRY_RUN
     assert granted("sqlite") - granted("dry-run") == {Right("create", "pods/eviction")}
@@ -182,14 +180,14 @@ def test_every_right_that_the_daemon_uses_is_granted_and_every_right_that_is_gra
     accept_restore(scene, "live")
     ours, others = used(scene.audited()[before:])
     assert ours == granted("sqlite")
-    assert others == USED_BY_RIGHTS_OF_EVERYBODY
+    assert others == USED_BY_RIGHTS_OF_ALL_ACCOUNTS
     # it left nothing of its own behind, under the admission policy and its roles
     nodes = scene.cluster.server.call("GET", "/api/v1/nodes")["items"]
     assert not [each for each in nodes if each["spec"].get("taints")]
     lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/rebalancer"
     assert scene.cluster.server.call("GET", lease)["spec"]["holderIdentity"] == ""
-    told = scene.cluster.server.call("GET", "/apis/events.k8s.io/v1/events")["items"]
-    assert {each["reason"] for each in told if each.get("reportingController") == "rebalancer"} == {
+    events = scene.cluster.server.call("GET", "/apis/events.k8s.io/v1/events")["items"]
+    assert {each["reason"] for each in events if each.get("reportingController") == "rebalancer"} == {
         "Evicted",
         "Relieved",
     }

@@ -157,7 +157,7 @@ def test_explain_node_says_why_it_is_hot_and_what_heaps_there(lab: Lab, folder: 
     assert not any(each["skewed"] for each in document["attractions"][1:])
 
 
-def test_a_cool_node_is_told_to_be_cool(lab: Lab, folder: Path, policy: Path) -> None:
+def test_a_cool_node_is_shown_as_cool(lab: Lab, folder: Path, policy: Path) -> None:
     document = call(folder, policy, "explain", "node", "node-4", "-o", "json").document
     check_node_document(document)
     assert document["node"]["hot"] is False
@@ -215,7 +215,7 @@ def test_the_advice_as_json_and_as_a_table(lab: Lab, folder: Path, policy: Path)
         assert topic in table.out
 
 
-def test_nothing_is_written_and_nobody_is_evicted(lab: Lab, folder: Path, policy: Path) -> None:
+def test_nothing_is_written_and_no_pod_is_evicted(lab: Lab, folder: Path, policy: Path) -> None:
     before = sorted(folder.iterdir())
     for command in (("explain", "pod", "shop/cart-0"), ("explain", "node", "node-1"), ("advise", "scheduler")):
         assert call(folder, policy, *command).code == 0
@@ -227,7 +227,7 @@ def test_nothing_is_written_and_nobody_is_evicted(lab: Lab, folder: Path, policy
 # ---- the scheduler's file
 
 
-def test_what_the_model_does_not_know_is_said(lab: Lab, folder: Path, policy: Path) -> None:
+def test_what_is_not_modelled_is_shown(lab: Lab, folder: Path, policy: Path) -> None:
     extenders = [{"urlPrefix": "http://127.0.0.1:1/extend", "filterVerb": "filter"}]
     (folder / "extended.yaml").write_text(yaml.safe_dump({**HEAD, "extenders": extenders}))
     given = {**yaml.safe_load(policy.read_text()), "scheduler": {"configFile": "extended.yaml"}}

@@ -62,14 +62,14 @@ def running(tmp_path: Path) -> Iterator[DaemonProcess]:
 
 def probe(running: DaemonProcess, path: str) -> tuple[int, str]:
     """(status, body) from the listener for probes."""
-    [line] = running.said("started")
+    [line] = running.events("started")
     with urllib.request.urlopen(f"{line['health']}{path}", timeout=20) as answer:
         return answer.status, answer.read().decode()
 
 
 def test_idle_connections_and_a_token_that_hangs_take_no_probe_away(running: DaemonProcess, tmp_path: Path) -> None:
-    until(running.leads, running.tell)
-    [line] = running.said("started")
+    until(running.leads, running.tail)
+    [line] = running.events("started")
     ports = [urlsplit(line[name]).port for name in ("address", "health")]
     with ExitStack() as stack:
         for port in ports:
@@ -79,10 +79,10 @@ def test_idle_connections_and_a_token_that_hangs_take_no_probe_away(running: Dae
         kept = token.read_text()
         os.mkfifo(tmp_path / "pipe")
         os.replace(tmp_path / "pipe", token)
-        until(lambda: running.post(delivery("warm-1")) == 503, running.tell)
+        until(lambda: running.post(delivery("warm-1")) == 503, running.tail)
         assert probe(running, "/livez") == (200, "ok\n")
         assert probe(running, "/readyz")[0] == 200
         assert running.get("/livez") == (200, "ok\n")
         (tmp_path / "new").write_text(kept)
         os.replace(tmp_path / "new", token)
-        until(lambda: running.post(delivery("warm-1")) == 200, running.tell)
+        until(lambda: running.post(delivery("warm-1")) == 200, running.tail)

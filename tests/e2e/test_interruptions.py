@@ -56,7 +56,7 @@ def test_a_kill_during_the_call_is_visible_and_settled_at_the_next_start(tmp_pat
 
 
 @pytest.mark.parametrize(("sign", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_run_that_is_stopped_while_it_waits_tells_what_it_did_and_gives_the_lease_back(
+def test_a_run_that_is_stopped_while_it_waits_prints_what_it_did_and_gives_the_lease_back(
     tmp_path: Path, sign: signal.Signals, code: int
 ) -> None:
     with the_lab(tmp_path) as lab:
@@ -81,7 +81,7 @@ def test_a_run_that_is_stopped_while_it_waits_tells_what_it_did_and_gives_the_le
         assert not lease["spec"].get("holderIdentity")
 
 
-def test_a_run_that_is_stopped_while_a_move_waits_tells_what_it_did(tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_while_a_move_waits_prints_what_it_did(tmp_path: Path) -> None:
     pool = {"name": "all", "selector": {}, "thresholds": {"high": 60, "target": 30, "low": 20}}
     with warm_lab(warm=1, start_seconds=60.0) as lab:
         config = lab.write_kubeconfig(tmp_path / "kubeconfig")
@@ -95,9 +95,9 @@ def test_a_run_that_is_stopped_while_a_move_waits_tells_what_it_did(tmp_path: Pa
         time.sleep(2)
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
-        said = (tmp_path / "out").read_text()
-        assert planned[0]["pod"] in said
-        assert planned[1]["pod"] not in said
+        output = (tmp_path / "out").read_text()
+        assert planned[0]["pod"] in output
+        assert planned[1]["pod"] not in output
         assert [each.name for each in evicted(lab)] == [planned[0]["pod"]]
         assert held_by(lab) == ("", 1)
         assert tainted(lab) == set()

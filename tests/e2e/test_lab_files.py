@@ -29,8 +29,8 @@ def test_the_lab_prints_its_kubeconfig_and_leaves_no_file(words: list[str], tmp_
     here, state = tmp_path / "here", tmp_path / "state"
     here.mkdir()
     env = {"XDG_STATE_HOME": str(state), "REBALANCER_INSECURE_NO_AUTH": "true", "REBALANCER_LISTEN": "127.0.0.1:0"}
-    said = tmp_path / "said"
-    with said.open("wb") as output:
+    printed = tmp_path / "printed"
+    with printed.open("wb") as output:
         running = begin(*words, cwd=here, env=env, stderr=output.fileno(), cold=True)
     try:
         folder = _started(state)
@@ -41,7 +41,7 @@ def test_the_lab_prints_its_kubeconfig_and_leaves_no_file(words: list[str], tmp_
             "plan", "--no-wait", "-f", folder / "policies" / "demo.yaml", cwd=here, env={**exports, **env}
         )
         assert plan.code == 0, plan.err
-        assert f"export KUBECONFIG={folder / 'kubeconfig'}" in said.read_text()
+        assert f"export KUBECONFIG={folder / 'kubeconfig'}" in printed.read_text()
         assert exports["KUBECONFIG"] == str(folder / "kubeconfig")
         assert (folder / "kubeconfig").stat().st_mode & 0o077 == 0
     finally:

@@ -1,13 +1,10 @@
 """What people see of the shared ledger and of services' own windows: doctor, `windows --services`, `db prune`."""
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from rebalancer.lab import Lab, node, scenario, workload
 from tests.e2e.scenarios import the_lab
@@ -15,22 +12,6 @@ from tests.e2e.test_limits_cli import in_hours, run, window
 from tests.programs.cli import Result, policy_for, rebalancer, write_policy
 
 WINDOW = "rebalancer.dev/change-window"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("ledger-cli")
-
-
-@pytest.fixture(scope="module")
-def lab(folder: Path) -> Iterator[Lab]:
-    with the_lab(folder) as running:
-        yield running
-
-
-@pytest.fixture
-def kubeconfig(lab: Lab, folder: Path) -> Path:
-    return folder / "kubeconfig"
 
 
 # ---- doctor
@@ -59,7 +40,7 @@ def diagnosis(policy: Path, kubeconfig: Path, cwd: Path) -> tuple[Result, dict[s
     return result, {each["name"]: each for each in result.document["checks"]}
 
 
-def test_doctor_tells_the_lease_and_warns_when_clusters_state_different_global_limits(
+def test_doctor_shows_the_lease_and_warns_when_clusters_state_different_global_limits(
     lab: Lab, kubeconfig: Path, tmp_path: Path
 ) -> None:
     def policy(cluster: str, limits: dict[str, Any]) -> Path:

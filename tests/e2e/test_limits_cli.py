@@ -1,6 +1,5 @@
-"""What people see and say of limits, windows, lists, levels and pauses: through the command line, in the lab."""
+"""What people see and set of limits, windows, lists, levels and pauses: through the command line, in the lab."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,23 +9,6 @@ import pytest
 from rebalancer.lab import Lab
 from tests.e2e.scenarios import HOT, MOVED, the_lab
 from tests.programs.cli import Result, policy_for, rebalancer, write_policy
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("limits-cli")
-
-
-@pytest.fixture(scope="module")
-def lab(folder: Path) -> Iterator[Lab]:
-    """One cluster for the tests that evict nothing."""
-    with the_lab(folder) as running:
-        yield running
-
-
-@pytest.fixture
-def kubeconfig(lab: Lab, folder: Path) -> Path:
-    return folder / "kubeconfig"
 
 
 def plan(policy: Path, kubeconfig: Path, cwd: Path) -> Result:
@@ -140,7 +122,7 @@ def test_limits_are_counted_shown_and_paused(tmp_path: Path) -> None:
         assert figures("cluster", "test", "5 in 1h") == (2, 3)
 
 
-def test_status_says_what_is_in_flight(tmp_path: Path) -> None:
+def test_status_shows_what_is_in_flight(tmp_path: Path) -> None:
     with the_lab(tmp_path) as lab:
         policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
         assert "No pauses" in rebalancer("status", "-f", policy, cwd=tmp_path, cold=True).out
@@ -151,10 +133,10 @@ def test_status_says_what_is_in_flight(tmp_path: Path) -> None:
             (each["namespace"], each["pod"], each["node"], False) for each in went
         }
         assert went[0]["pod"] in rebalancer("status", "-f", policy, cwd=tmp_path).out
-        # issue 16, A4: one is closed by hand
+        # one is closed by hand
         record = str(document["inFlight"][0]["id"])
-        said = rebalancer("resolve", "eviction", record, "--reason", "given up", "-f", policy, cwd=tmp_path)
-        assert (said.code, document["inFlight"][0]["pod"] in said.out + said.err) == (0, True)
+        resolved = rebalancer("resolve", "eviction", record, "--reason", "given up", "-f", policy, cwd=tmp_path)
+        assert (resolved.code, document["inFlight"][0]["pod"] in resolved.out + resolved.err) == (0, True)
         left = rebalancer("status", "-f", policy, "-o", "json", cwd=tmp_path).document["inFlight"]
         assert record not in [str(each["id"]) for each in left]
         assert len(left) == len(document["inFlight"]) - 1
@@ -273,45 +255,44 @@ def test_a_wrong_window_is_refused_with_file_line_and_field(
 # ---- lists and levels
 
 
-def test_a_deny_list_keeps_a_service(lab: Lab, kubeconfig: Path, tmp_path: Path) -> None:
-    lists = {"deny": [{"services": ["shop/we*"]}]}
-    result = plan(write_policy(tmp_path, policy_for(lab.prometheus_url, lists=lists)), kubeconfig, tmp_path)
-    assert codes(result)["shop/web"] == "DenyListed"
-    assert {each["service"] for each in result.document["evictions"]} == {"shop/api"}
-    assert all("shop/we*" in message for message in messages(result, "DenyListed"))
+LISTS: dict[str, tuple[dict[str, Any], str, set[str]]] = {
+    "a deny list": ({"lists": {"deny": [{"services": ["shop/we*"]}]}}, "DenyListed", {"shop/api"}),
+    "deny wins over allow": (
+        {"lists": {"allow": [{"services": ["shop/web"]}], "deny": [{"nodes": [HOT]}]}},
+        "DenyListed",
+        set(),
+    ),
+    "on no allow list": ({"lists": {"allow": [{"services": ["shop/api"]}]}}, "NotAllowListed", {"shop/api"}),
+    "a level that is never moved": (
+        {
+            "serviceLevels": {
+                "services": {"gold": ["shop/web"]},
+                "default": "usual",
+                "levels": [{"name": "gold", "evict": False}, {"name": "usual"}],
+            }
+        },
+        "LevelForbids",
+        {"shop/api"},
+    ),
+}
 
 
-def test_deny_wins_over_allow(lab: Lab, kubeconfig: Path, tmp_path: Path) -> None:
-    lists = {"allow": [{"services": ["shop/web"]}], "deny": [{"nodes": [HOT]}]}
-    result = plan(write_policy(tmp_path, policy_for(lab.prometheus_url, lists=lists)), kubeconfig, tmp_path)
-    assert result.document["evictions"] == []
-    assert {codes(result)[name] for name in MOVED} == {"DenyListed"}
-
-
-def test_what_is_on_no_allow_list_stays(lab: Lab, kubeconfig: Path, tmp_path: Path) -> None:
-    lists = {"allow": [{"services": ["shop/api"]}]}
-    result = plan(write_policy(tmp_path, policy_for(lab.prometheus_url, lists=lists)), kubeconfig, tmp_path)
-    assert codes(result)["shop/web"] == "NotAllowListed"
-    assert {each["service"] for each in result.document["evictions"]} == {"shop/api"}
-
-
-def test_a_level_that_is_never_moved(lab: Lab, kubeconfig: Path, tmp_path: Path) -> None:
-    levels = {
-        "services": {"gold": ["shop/web"]},
-        "default": "usual",
-        "levels": [{"name": "gold", "evict": False}, {"name": "usual"}],
-    }
-    result = plan(write_policy(tmp_path, policy_for(lab.prometheus_url, serviceLevels=levels)), kubeconfig, tmp_path)
-    assert codes(result)["shop/web"] == "LevelForbids"
-    assert {each["service"] for each in result.document["evictions"]} == {"shop/api"}
+@pytest.mark.parametrize("case", LISTS)
+def test_lists_and_levels_keep_a_service(lab: Lab, kubeconfig: Path, tmp_path: Path, case: str) -> None:
+    sections, code, evicted = LISTS[case]
+    result = plan(write_policy(tmp_path, policy_for(lab.prometheus_url, **sections)), kubeconfig, tmp_path)
+    assert {codes(result)[name] for name in MOVED if name not in evicted} == {code}
+    assert {each["service"] for each in result.document["evictions"]} == evicted
+    if case == "a deny list":
+        assert all("shop/we*" in message for message in messages(result, code))
 
 
 def test_a_level_has_limits_of_its_own(lab: Lab, kubeconfig: Path, tmp_path: Path) -> None:
     levels = {"default": "usual", "levels": [{"name": "usual", "limits": {"inFlight": 1}}]}
     policy = policy_for(lab.prometheus_url, serviceLevels=levels)
-    said = "level usual: 1 of 1 in flight"
+    waits_for = "level usual: 1 of 1 in flight"
     waits = plan(write_policy(tmp_path, policy), kubeconfig, tmp_path)
-    assert [each["waitsFor"] for each in waits.document["evictions"]] == [None, said]
+    assert [each["waitsFor"] for each in waits.document["evictions"]] == [None, waits_for]
     result = plan(write_policy(tmp_path, {**policy, "planner": {"patience": "0s"}}), kubeconfig, tmp_path)
     assert len(result.document["evictions"]) == 1
-    assert any(said in message for message in messages(result, "LimitLevel"))
+    assert any(waits_for in message for message in messages(result, "LimitLevel"))

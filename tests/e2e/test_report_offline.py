@@ -1,4 +1,4 @@
-"""The HTML report as somebody opens it who has nothing but the file: a real browser, and no network."""
+"""The HTML report opened from the file alone: a real browser, and no network."""
 
 import re
 import shutil

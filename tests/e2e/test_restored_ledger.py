@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.servers import DaemonProcess, alert_policy, daemon, evicted, until, warm_lab
+from tests.e2e.servers import DaemonProcess, alert_policy, daemon, evicted, leading, until, warm_lab
 from tests.programs.cli import rebalancer, write_policy
 
 TWO_AN_HOUR = {"cluster": {"evictions": [{"max": 2, "per": "1h"}]}}
@@ -58,61 +58,55 @@ def accept(folder: Path, policy: dict[str, Any], config: Path, database: Path) -
 def test_evictions_that_a_restored_ledger_lacks_are_counted_again_from_their_events(tmp_path: Path) -> None:
     database, backup = tmp_path / "rebalancer.db", tmp_path / "backup.db"
     with warm_lab(warm=3) as lab:
-        config = lab.write_kubeconfig(tmp_path / "config")
         policy = alert_policy(lab.prometheus_url, limits=TWO_AN_HOUR)
-        with daemon(tmp_path, policy, config) as running:
-            until(running.leads, running.tell)
+        with leading(tmp_path, lab, policy) as running:
             running.alert("warm-1")
-            until(lambda: running.said("eviction"), running.tell)
+            until(lambda: running.events("eviction"), running.tail)
             stopped(running)
         shutil.copy(database, backup)
-        with daemon(tmp_path, policy, config) as running:
-            until(running.leads, running.tell)
+        with leading(tmp_path, lab, policy) as running:
             running.alert("warm-2")
-            until(lambda: running.said("eviction"), running.tell)
+            until(lambda: running.events("eviction"), running.tail)
             stopped(running)
         before = evictions_of(database)
         whole = counted(database)
         assert [each[0] for each in before] == ["warm-1", "warm-2"]
 
         restore(backup, database)
-        said = accept(tmp_path, policy, config, database)
-        assert "1 are missing, 1 of them are counted again" in said
-        assert "Paused" not in said
+        output = accept(tmp_path, policy, tmp_path / "config", database)
+        assert "1 are missing, 1 of them are counted again" in output
+        assert "Paused" not in output
         (known, again) = evictions_of(database)
         assert known == before[0]
         assert again[:3] == ("warm-2", before[1][1], "restore")
         assert again[3] == f"counted again after a restore, from its Event: {before[1][3]}"
         assert counted(database) == whole
-        with daemon(tmp_path, policy, config) as running:
-            until(running.leads, running.tell)
+        with leading(tmp_path, lab, policy) as running:
             running.alert("warm-3")
             # the first cycle may be of the alerts that are still open in the backup
-            until(lambda: "LimitCluster" in refusals_of(database), running.tell)
+            until(lambda: "LimitCluster" in refusals_of(database), running.tail)
             stopped(running)
         assert len(evicted(lab)) == 2
 
 
 def test_a_cluster_that_got_another_name_says_so(tmp_path: Path) -> None:
     with warm_lab(warm=2) as lab:
-        config = lab.write_kubeconfig(tmp_path / "config")
         policy = alert_policy(lab.prometheus_url)
-        with daemon(tmp_path, policy, config) as running:
-            until(running.leads, running.tell)
+        with leading(tmp_path, lab, policy) as running:
             running.alert("warm-1")
-            until(lambda: running.said("eviction"), running.tell)
+            until(lambda: running.events("eviction"), running.tail)
             stopped(running)
         renamed = {**policy, "cluster": "other"}
-        with daemon(tmp_path, renamed, config) as running:
-            until(lambda: running.said("not leading"), running.tell)
-            (said, *_) = running.said("not leading")
-            assert "`cluster` in the policy is other, and was test" in str(said["error"])
-            assert "restored from a backup" not in str(said["error"])
+        with daemon(tmp_path, renamed, tmp_path / "config") as running:
+            until(lambda: running.events("not leading"), running.tail)
+            (line, *_) = running.events("not leading")
+            assert "`cluster` in the policy is other, and was test" in str(line["error"])
+            assert "restored from a backup" not in str(line["error"])
             assert "[-]lease" in running.get("/readyz?verbose")[1]
             running.alert("warm-2")
-            said_again = accept(tmp_path, renamed, config, tmp_path / "rebalancer.db")
+            output = accept(tmp_path, renamed, tmp_path / "config", tmp_path / "rebalancer.db")
             # the ledger has them under the old name: nothing is doubled
-            assert "1 are missing, 0 of them are counted again. The pause ends in" in said_again
-            until(running.leads, running.tell)
+            assert "1 are missing, 0 of them are counted again. The pause ends in" in output
+            until(running.leads, running.tail)
         assert evicted(lab, "warm-2") == []
         assert len(evictions_of(tmp_path / "rebalancer.db")) == 1

@@ -1,6 +1,6 @@
 """In the demo's lab: a service with three replicas is moved again and again, and never down by more than its limit.
 
-Whatever node its pods land on gets hot again, by a bare pod that nobody may move. What is checked comes from the
+Whatever node its pods land on gets hot again, by a bare pod that may not be moved. What is checked comes from the
 lab's own event log: evictions, and when pods were ready, terminating and deleted.
 """
 
@@ -51,16 +51,16 @@ def the_lab() -> Lab:
 
 def the_policy(lab: Lab) -> RebalancerPolicy:
     """The demo's, with short windows: a node and a service may be moved again soon."""
-    said = demo_policy(lab).model_dump(mode="json", by_alias=True, exclude_unset=True)
-    said["usage"] |= {
+    document = demo_policy(lab).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    document["usage"] |= {
         "rateWindow": f"{RATE_WINDOW:g}s",
         "stabilizationWindow": {"samples": 2, "duration": "15s"},
         "maxSampleAge": "1h",
     }
-    said["limits"] |= {"node": {"evictions": [{"max": 6, "per": "2m"}]}, "service": {"inFlight": LIMIT}}
+    document["limits"] |= {"node": {"evictions": [{"max": 6, "per": "2m"}]}, "service": {"inFlight": LIMIT}}
     none = dict.fromkeys(("node", "service", "serviceNode", "poolAfterScaleUp"), "0s")
-    said["safety"] = {"cooldowns": none | {"backoff": {"initial": "1s", "max": "1s"}}}
-    return RebalancerPolicy.model_validate(said)
+    document["safety"] = {"cooldowns": none | {"backoff": {"initial": "1s", "max": "1s"}}}
+    return RebalancerPolicy.model_validate(document)
 
 
 def heat(lab: Lab, number: int) -> None:
@@ -127,7 +127,7 @@ def test_a_service_of_three_is_moved_often_and_never_down_by_more_than_its_limit
     assert len(moved) >= MOVES
     assert len({each.uid for each in moved}) == len(moved)
     assert fewest_ready(log, first) == REPLICAS - LIMIT
-    # every replacement got Ready, and nobody but us made a pod go
+    # every replacement got Ready, and no pod went but by us
     went = [each for each in of_the_service(log) if each.event == "terminating"]
     came = [each for each in of_the_service(log) if each.event == "ready"]
     assert len(went) == len(came) == len(moved)
