@@ -21,514 +21,432 @@ class Fault:
 NEXT_CYCLE = "next cycle"
 NOTHING = "nothing"
 
+
+def fault(
+    name: str, outcome: str, *tests: str, ends: str = NEXT_CYCLE, seen: str = NOTHING, action: str = NOTHING
+) -> Fault:
+    return Fault(name=name, outcome=outcome, ends=ends, seen=seen, action=action, tests=tests)
+
+
 EVICTIONS = (
-    Fault(
-        name="Any answer to an eviction: refused, throttled, 404, 409, 5xx, a proxy's page, a cut connection",
-        outcome="One call at most. Without an answer of the API server it stays counted until the pod is seen.",
-        ends=NEXT_CYCLE,
+    fault(
+        "Any answer to an eviction: refused, throttled, 404, 409, 5xx, a proxy's page, a cut connection",
+        "One call at most. Without an answer of the API server it stays counted until the pod is seen.",
+        "tests/kube/test_evict.py::test_every_answer_has_its_outcome_and_is_asked_for_once",
+        "tests/kube/test_evict.py::test_no_answer_in_time_is_unknown",
         seen="outcome and code `Server...` in records and metrics",
-        action=NOTHING,
-        tests=(
-            "tests/kube/test_evict.py::test_every_answer_has_its_outcome_and_is_asked_for_once",
-            "tests/kube/test_evict.py::test_no_answer_in_time_is_unknown",
-        ),
     ),
-    Fault(
-        name="The API server throttles evictions: 429 with Retry-After",
-        outcome="No other call starts before; calls under way end. After 3 in a plan, or a Retry-After longer than "
+    fault(
+        "The API server throttles evictions: 429 with Retry-After",
+        "No other call starts before; calls under way end. After 3 in a plan, or a Retry-After longer than "
         "`safety.maxWait`, the plan ends.",
+        "tests/stories/test_calls_in_flight.py::test_retry_after_stops_new_calls_until_it_ends_and_nothing_else",
+        "tests/stories/test_calls_in_flight.py::test_a_server_that_goes_on_throttling_ends_the_plan",
         ends="the Retry-After, or next cycle",
         seen="code `ServerThrottled`",
-        action=NOTHING,
-        tests=(
-            "tests/stories/test_calls_in_flight.py::test_retry_after_stops_new_calls_until_it_ends_and_nothing_else",
-            "tests/stories/test_calls_in_flight.py::test_a_server_that_goes_on_throttling_ends_the_plan",
-        ),
     ),
-    Fault(
-        name="One of several calls in flight is refused, or the database, the lease or the process ends meanwhile",
-        outcome="No other call starts; those under way are awaited and recorded. After a refusal the rest is planned "
+    fault(
+        "One of several calls in flight is refused, or the database, the lease or the process ends meanwhile",
+        "No other call starts; those under way are awaited and recorded. After a refusal the rest is planned "
         "again without that move.",
+        "tests/stories/test_calls_in_flight.py::test_a_refusal_is_undone_although_later_moves_are_under_way",
+        "tests/stories/test_calls_in_flight.py::test_an_error_in_the_middle_leaves_no_call_unrecorded",
+        "tests/stories/test_calls_in_flight.py::test_no_call_starts_once_the_process_stops_or_the_lease_is_lost",
+        "tests/faults/test_together.py::test_calls_that_go_together_under_faults_are_reserved_limited_and_recorded",
         ends="at once, or next cycle",
         seen="outcomes in records and metrics",
-        action=NOTHING,
-        tests=(
-            "tests/stories/test_calls_in_flight.py::test_a_refusal_is_undone_although_later_moves_are_under_way",
-            "tests/stories/test_calls_in_flight.py::test_an_error_in_the_middle_leaves_no_call_unrecorded",
-            "tests/stories/test_calls_in_flight.py::test_no_call_starts_once_the_process_stops_or_the_lease_is_lost",
-            "tests/faults/test_together.py::test_calls_that_go_together_under_faults_are_reserved_limited_and_recorded",
-        ),
     ),
-    Fault(
-        name="The pod is not as planned: gone, another uid, terminating, finished, on another node",
-        outcome="Not evicted.",
-        ends=NEXT_CYCLE,
+    fault(
+        "The pod is not as planned: gone, another uid, terminating, finished, on another node",
+        "Not evicted.",
+        "tests/kube/test_evict.py::test_a_pod_that_is_not_as_planned_is_not_evicted",
         seen="codes `ServerGone`, `ServerUidChanged`, `Terminating`, `Finished`",
-        action=NOTHING,
-        tests=("tests/kube/test_evict.py::test_a_pod_that_is_not_as_planned_is_not_evicted",),
     ),
-    Fault(
-        name="The lease runs out between plan and call",
-        outcome="Not evicted.",
+    fault(
+        "The lease runs out between plan and call",
+        "Not evicted.",
+        "tests/kube/test_evict.py::test_without_the_lease_nothing_is_sent_after_the_reread",
         ends="when the lease is held again",
         seen="code `LeaseLost`",
-        action=NOTHING,
-        tests=(
-            "tests/kube/test_evict.py::test_a_lease_that_ran_out_during_the_reread_stops_the_call",
-            "tests/kube/test_evict.py::test_without_time_left_nothing_is_sent",
-        ),
     ),
-    Fault(
-        name="A minimum spacing bars the next eviction of a plan",
-        outcome="The cycle waits for it, up to `safety.maxWait`, and goes on.",
+    fault(
+        "A minimum spacing bars the next eviction of a plan",
+        "The cycle waits for it, up to `safety.maxWait`, and goes on.",
+        "tests/stories/test_spacing.py::test_a_cycle_waits_for_the_spacing_and_goes_on",
         ends="at once",
-        seen=NOTHING,
-        action=NOTHING,
-        tests=("tests/stories/test_spacing.py::test_a_cycle_waits_for_the_spacing_and_goes_on",),
     ),
-    Fault(
-        name="An admission webhook refuses one service, or can't be called",
-        outcome="That service is left alone with a growing backoff; the cycle goes on with others.",
+    fault(
+        "An admission webhook refuses one service, or can't be called",
+        "That service is left alone with a growing backoff; the cycle goes on with others.",
+        "tests/stories/test_webhooks.py::test_a_webhook_that_refuses_one_service_does_not_end_the_cycle",
         ends="the backoff, a day at most by default",
         seen="codes `ServerWebhook`, `WebhookBackoff`; `rebalancer status`",
         action="ask the owner of the webhook",
-        tests=("tests/stories/test_webhooks.py::test_a_webhook_that_refuses_one_service_does_not_end_the_cycle",),
     ),
 )
 
 PROCESS = (
-    Fault(
-        name="Killed at any step of a cycle (SIGKILL)",
-        outcome="The next process reconciles what was begun; ledger and cluster agree.",
+    fault(
+        "Killed at any step of a cycle (SIGKILL)",
+        "The next process reconciles what was begun; ledger and cluster agree.",
+        "tests/e2e/test_kill_everywhere.py::test_killed_at_every_step_of_a_cycle",
+        "tests/store/test_ledger_crash.py::test_killed_at_any_step_the_ledger_agrees_with_the_cluster",
+        "tests/e2e/test_interruptions.py::test_a_kill_during_the_call_is_visible_and_settled_at_the_next_start",
         ends="start of the next process",
         seen="`reconciled` in the log",
-        action=NOTHING,
-        tests=(
-            "tests/e2e/test_kill_everywhere.py::test_killed_at_every_step_of_a_cycle",
-            "tests/store/test_ledger_crash.py::test_killed_at_any_step_the_ledger_agrees_with_the_cluster",
-            "tests/e2e/test_interruptions.py::test_a_kill_during_the_call_is_visible_and_settled_at_the_next_start",
-        ),
     ),
-    Fault(
-        name="Replicas are paused, killed or cut off while they lead (SIGSTOP, SIGKILL, partition)",
-        outcome="No term evicts once a later one has, but for the calls under way (8 at most), which are counted.",
+    fault(
+        "Replicas are paused, killed or cut off while they lead (SIGSTOP, SIGKILL, partition)",
+        "No term evicts once a later one has, but for the calls under way (8 at most), which are counted.",
+        "tests/e2e/test_daemon_replicas.py::test_no_term_evicts_once_a_later_one_has",
+        "tests/e2e/test_daemon_replicas.py::test_what_was_begun_is_settled_and_counted_if_it_happened",
+        "tests/e2e/test_daemon_replicas.py::test_a_replica_that_has_lost_the_lease_ends_with_an_error",
+        "tests/faults/test_soak.py::test_failovers_never_two_evictors_but_for_the_call_under_way",
+        "tests/store/test_ledger_outcomes.py::test_an_answer_that_comes_after_the_refund_counts_again",
+        "tests/store/test_ledger_reconcile.py::test_a_process_that_was_stopped_while_it_reconciled_overwrites_nothing",
+        "tests/store/test_ledger_reconcile.py::"
+        "test_a_pod_that_was_alive_before_the_grace_period_ended_proves_nothing_after_it",
         ends="15 s: the lease's duration",
         seen="`rebalancer_lease_term`, log `lease lost`",
-        action=NOTHING,
-        tests=(
-            "tests/e2e/test_daemon_replicas.py::test_no_term_evicts_once_a_later_one_has",
-            "tests/e2e/test_daemon_replicas.py::test_what_was_begun_is_settled_and_counted_if_it_happened",
-            "tests/e2e/test_daemon_replicas.py::test_whoever_has_lost_the_lease_ends_and_says_so",
-            "tests/faults/test_soak.py::test_failovers_never_two_evictors_but_for_the_call_under_way",
-            "tests/store/test_ledger_outcomes.py::test_an_answer_that_comes_after_the_refund_counts_again",
-            "tests/store/test_ledger_reconcile.py::"
-            "test_a_process_that_was_stopped_while_it_reconciled_overwrites_nothing",
-            "tests/store/test_ledger_reconcile.py::"
-            "test_a_pod_that_was_alive_before_the_grace_period_ended_proves_nothing_after_it",
-        ),
     ),
-    Fault(
-        name="One random fault after another, in several clusters that share a database",
-        outcome="Ledger and clusters agree on every eviction; no limit is passed.",
-        ends=NEXT_CYCLE,
+    fault(
+        "One random fault after another, in several clusters that share a database",
+        "Ledger and clusters agree on every eviction; no limit is passed.",
+        "tests/faults/test_soak.py::test_soak_ledger_and_clusters_agree_after_ten_minutes_of_faults",
         seen="as for each fault",
-        action=NOTHING,
-        tests=("tests/faults/test_soak.py::test_soak_ledger_and_clusters_agree_after_ten_minutes_of_faults",),
     ),
-    Fault(
-        name="A thread of the daemon dies",
-        outcome="The process exits; the kubelet restarts it.",
+    fault(
+        "A thread of the daemon dies",
+        "The process exits; the kubelet restarts it.",
+        "tests/e2e/test_daemon_stopping.py::test_a_thread_that_dies_takes_the_process_with_it",
         ends="restart",
         seen="log `thread died`",
         action="report it",
-        tests=("tests/e2e/test_daemon_stopping.py::test_a_thread_that_dies_takes_the_process_with_it",),
     ),
-    Fault(
-        name="A plugin strategy hangs",
-        outcome="It is stopped after 10 s and skipped; the others find.",
+    fault(
+        "A plugin strategy hangs",
+        "It is stopped after 10 s and skipped; the others find.",
+        "tests/cycle/test_plugin_limit.py::test_a_plugin_that_hangs_is_stopped",
+        "tests/strategies/test_plugins.py::test_a_plugin_that_hangs_is_skipped_and_the_others_find",
         ends="when its call has ended",
         seen="note of the cycle",
         action="fix the plugin",
-        tests=(
-            "tests/cycle/test_plugin_limit.py::test_a_plugin_that_hangs_is_stopped",
-            "tests/strategies/test_plugins.py::test_a_plugin_that_hangs_is_skipped_and_the_others_find",
-        ),
     ),
-    Fault(
-        name="The clock is set back",
-        outcome="Intervals and waits use the monotonic clock; limits allow no more than before.",
+    fault(
+        "The clock is set back",
+        "Intervals and waits use the monotonic clock; limits allow no more than before.",
+        "tests/daemon/test_triggers.py::test_a_clock_that_was_set_back_does_not_stop_the_timer",
+        "tests/daemon/test_triggers.py::test_a_wait_of_a_cycle_is_as_long_as_it_was_meant_when_the_clock_is_set_back",
+        "tests/store/test_ledger_locks.py::test_a_clock_that_is_set_back_opens_nothing",
         ends="5 s",
         seen="a periodic cycle",
-        action=NOTHING,
-        tests=(
-            "tests/daemon/test_triggers.py::test_a_clock_that_was_set_back_does_not_stop_the_timer",
-            "tests/daemon/test_triggers.py::"
-            "test_a_wait_of_a_cycle_is_as_long_as_it_was_meant_when_the_clock_is_set_back",
-            "tests/store/test_ledger_locks.py::test_a_clock_that_is_set_back_opens_nothing",
-        ),
     ),
 )
 
 RESOURCES = (
-    Fault(
-        name="An answer of the API server arrives byte by byte",
-        outcome="It ends with the request's timeout: 30 s, for an eviction what is left of the lease.",
-        ends=NEXT_CYCLE,
+    fault(
+        "An answer of the API server arrives byte by byte",
+        "It ends with the request's timeout: 30 s, for an eviction what is left of the lease.",
+        "tests/kube/test_client.py::test_an_answer_that_arrives_byte_by_byte_ends_with_the_timeout",
         seen="log `cycle failed`, code `ServerUnknown`: `no answer within`",
         action="fix the network",
-        tests=("tests/kube/test_client.py::test_an_answer_that_arrives_byte_by_byte_ends_with_the_timeout",),
     ),
-    Fault(
-        name="The disk of the database is full",
-        outcome="Nothing is reserved, so nothing is evicted. Webhooks answer 503, and Alertmanager sends again.",
+    fault(
+        "The disk of the database is full",
+        "Nothing is reserved, so nothing is evicted. Webhooks answer 503, and Alertmanager sends again.",
+        "tests/e2e/test_daemon_resources.py::test_a_full_disk_of_the_database_evicts_nothing_until_there_is_room",
+        "tests/store/test_store_engine.py::test_the_last_write_that_failed_is_known_until_one_works",
+        "tests/store/test_store_engine.py::test_a_server_that_takes_no_writes_is_a_failed_write",
         ends="10 s",
         seen="log `cycle failed`: `database or disk is full`; `[-]database`: `the last write failed`",
         action="make room",
-        tests=(
-            "tests/e2e/test_daemon_resources.py::test_a_full_disk_of_the_database_evicts_nothing_until_there_is_room",
-            "tests/store/test_store_engine.py::test_the_last_write_that_failed_is_known_until_one_works",
-            "tests/store/test_store_engine.py::test_a_server_that_takes_no_writes_is_a_failed_write",
-        ),
     ),
-    Fault(
-        name="The disk of the history is full",
-        outcome="Evictions go on without new forecasts; what was written of a day is removed.",
+    fault(
+        "The disk of the history is full",
+        "Evictions go on without new forecasts; what was written of a day is removed.",
+        "tests/store/test_blocks.py::test_a_day_that_found_no_room_is_one_line_and_leaves_nothing_behind",
         ends="10 s",
         seen="log `forecast run failed`: `No space left on device`",
         action="make room",
-        tests=("tests/store/test_blocks.py::test_a_day_that_found_no_room_is_one_line_and_leaves_nothing_behind",),
     ),
-    Fault(
-        name="The log can't be written: its disk is full",
-        outcome="Everything goes on; lines are lost. Records, metrics and Events are complete.",
+    fault(
+        "The log can't be written: its disk is full",
+        "Everything goes on; lines are lost. Records, metrics and Events are complete.",
+        "tests/e2e/test_daemon_resources.py::test_a_log_that_can_not_be_written_stops_nothing",
         ends="at once",
         seen="lines that are missing",
         action="make room",
-        tests=("tests/e2e/test_daemon_resources.py::test_a_log_that_can_not_be_written_stops_nothing",),
     ),
-    Fault(
-        name="No file descriptor is free",
-        outcome="What can't be read fails its cycle. Each listener has one in reserve: connections are accepted one "
+    fault(
+        "No file descriptor is free",
+        "What can't be read fails its cycle. Each listener has one in reserve: connections are accepted one "
         "after the other, so `/livez` answers.",
+        "tests/e2e/test_daemon_resources.py::"
+        "test_without_file_descriptors_the_daemon_says_so_once_a_minute_and_recovers",
+        "tests/e2e/test_daemon_resources.py::test_livez_answers_without_a_free_file_descriptor",
+        "tests/web/test_listening.py::test_without_a_free_descriptor_connections_are_accepted_one_after_the_other",
         ends="10 s",
         seen="log `connections can't be accepted` every minute, `Too many open files`",
         action="raise the limit; report it",
-        tests=(
-            "tests/e2e/test_daemon_resources.py::"
-            "test_without_file_descriptors_the_daemon_says_so_once_a_minute_and_recovers",
-            "tests/e2e/test_daemon_resources.py::test_livez_answers_without_a_free_file_descriptor",
-            "tests/web/test_listening.py::test_without_a_free_descriptor_connections_are_accepted_one_after_the_other",
-        ),
     ),
-    Fault(
-        name="No memory is left, no thread can start",
-        outcome="The process exits once a thread fails, or the kernel kills it; the kubelet restarts it.",
+    fault(
+        "No memory is left, no thread can start",
+        "The process exits once a thread fails, or the kernel kills it; the kubelet restarts it.",
+        "tests/e2e/test_daemon_resources.py::test_without_memory_the_daemon_says_so_without_a_traceback",
         ends="restart",
         seen="log `out of memory`",
         action="raise the pod's memory limit",
-        tests=("tests/e2e/test_daemon_resources.py::test_without_memory_the_daemon_says_so_without_a_traceback",),
     ),
-    Fault(
-        name="DNS fails",
-        outcome="Nothing leads, nothing is evicted.",
+    fault(
+        "DNS fails",
+        "Nothing leads, nothing is evicted.",
+        "tests/e2e/test_daemon_resources.py::test_without_names_nothing_leads_and_the_daemon_recovers",
         ends="10 s",
         seen="log `not leading`: `its name does not resolve`, `[-]lease`, `[-]cache`",
         action="fix DNS",
-        tests=("tests/e2e/test_daemon_resources.py::test_without_names_nothing_leads_and_the_daemon_recovers",),
     ),
 )
 
 LEASE = (
-    Fault(
-        name="The Lease belongs to another ledger",
-        outcome="The replica doesn't lead.",
+    fault(
+        "The Lease belongs to another ledger",
+        "The replica doesn't lead.",
+        "tests/kube/test_lease.py::test_a_lease_of_another_ledger_is_refused",
+        "tests/kube/test_lease.py::test_a_changed_ledger_ends_the_lease",
+        "tests/kube/test_leadership.py::test_what_keeps_a_replica_from_leading_is_logged_and_following_is_not",
         ends="when people have removed the annotation or the second database",
         seen="log `not leading` every minute, `[-]lease`, `rebalancer_lease_prevented`",
         action="use one database",
-        tests=(
-            "tests/kube/test_lease.py::test_a_lease_of_another_ledger_is_refused",
-            "tests/kube/test_lease.py::test_a_changed_ledger_ends_the_lease",
-            "tests/kube/test_leadership.py::test_what_keeps_a_replica_from_leading_is_logged_and_following_is_not",
-        ),
     ),
-    Fault(
-        name="The database was restored from a backup, or a standby without the last commits took over",
-        outcome="Nothing is evicted; `rebalancer db accept-restore` counts missing evictions again where Events or "
+    fault(
+        "The database was restored from a backup, or a standby without the last commits took over",
+        "Nothing is evicted; `rebalancer db accept-restore` counts missing evictions again where Events or "
         "replacements show them, and pauses the cluster for the longest window while others are missing.",
+        "tests/kube/test_lease.py::test_a_ledger_that_lacks_reservations_does_not_lead",
+        "tests/kube/test_lease.py::test_no_call_is_sent_while_the_number_can_not_be_written",
+        "tests/store/test_ledger.py::test_a_database_that_lost_reservations_makes_none_until_it_is_accepted",
+        "tests/stories/test_restored_database.py::test_a_restored_database_evicts_nothing_until_it_is_accepted",
+        "tests/e2e/test_daemon_databases.py::"
+        "test_a_standby_without_the_last_commit_evicts_nothing_until_people_accept_it",
+        "tests/e2e/test_restored_ledger.py::"
+        "test_evictions_that_a_restored_ledger_lacks_are_counted_again_from_their_events",
+        "tests/stories/test_restored_database.py::"
+        "test_evictions_that_a_restored_ledger_lacks_are_counted_again_by_their_replacements",
+        "tests/stories/test_restored_database.py::test_of_more_new_pods_than_missing_evictions_none_is_counted",
         ends="when it is accepted",
         seen="log `not leading` every minute, `[-]lease`, `rebalancer_lease_prevented`",
         action="[accept it](upgrade.md#restore)",
-        tests=(
-            "tests/kube/test_lease.py::test_a_ledger_that_lacks_reservations_does_not_lead",
-            "tests/kube/test_lease.py::test_no_call_is_sent_while_the_number_can_not_be_written",
-            "tests/store/test_ledger.py::test_a_database_that_lost_reservations_makes_none_until_it_is_accepted",
-            "tests/stories/test_restored_database.py::test_a_restored_database_evicts_nothing_until_it_is_accepted",
-            "tests/e2e/test_daemon_databases.py::"
-            "test_a_standby_without_the_last_commit_evicts_nothing_until_people_accept_it",
-            "tests/e2e/test_restored_ledger.py::"
-            "test_evictions_that_a_restored_ledger_lacks_are_counted_again_from_their_events",
-            "tests/stories/test_restored_database.py::"
-            "test_evictions_that_a_restored_ledger_lacks_are_counted_again_by_their_replacements",
-            "tests/stories/test_restored_database.py::test_of_more_new_pods_than_missing_evictions_none_is_counted",
-        ),
     ),
-    Fault(
-        name="`cluster` in the policy was changed",
-        outcome="Nothing is evicted: no limit of the new name counts the evictions under the old one.",
+    fault(
+        "`cluster` in the policy was changed",
+        "Nothing is evicted: no limit of the new name counts the evictions under the old one.",
+        "tests/e2e/test_restored_ledger.py::test_a_cluster_that_got_another_name_says_so",
         ends="when the old name is back, or the new one is accepted",
         seen="log `not leading` every minute with both names, `[-]lease`, `rebalancer_lease_prevented`",
         action="[change it back, or accept it](upgrade.md#restore)",
-        tests=("tests/e2e/test_restored_ledger.py::test_a_cluster_that_got_another_name_says_so",),
     ),
-    Fault(
-        name="Two clusters with one database have the same name in `cluster`",
-        outcome="The second doesn't lead: the ledger knows the UID of the first one's namespace `kube-system`.",
+    fault(
+        "Two clusters with one database have the same name in `cluster`",
+        "The second doesn't lead: the ledger knows the UID of the first one's namespace `kube-system`.",
+        "tests/e2e/test_daemon_databases.py::"
+        "test_of_two_clusters_with_one_name_the_second_evicts_nothing_until_people_say_so",
+        "tests/store/test_ledger_outcomes.py::test_a_ledger_belongs_to_one_kubernetes_cluster_of_its_name",
         ends="when each has a name of its own, or a rebuilt cluster is accepted",
         seen="log `not leading` every minute, `[-]lease`, `rebalancer_lease_prevented`",
         action="rename one; [accept](upgrade.md#restore) a rebuilt one",
-        tests=(
-            "tests/e2e/test_daemon_databases.py::"
-            "test_of_two_clusters_with_one_name_the_second_evicts_nothing_until_people_say_so",
-            "tests/store/test_ledger_outcomes.py::test_a_ledger_belongs_to_one_kubernetes_cluster_of_its_name",
-        ),
     ),
-    Fault(
-        name="The Lease is stolen, deleted, or its renewals fail or lose their answers",
-        outcome="The lease ends 10 s after the last renewal, for good; a lost answer is read again.",
+    fault(
+        "The Lease is stolen, deleted, or its renewals fail or lose their answers",
+        "The lease ends 10 s after the last renewal, for good; a lost answer is read again.",
+        "tests/kube/test_lease.py::test_a_lease_that_ran_out_is_lost_for_good",
+        "tests/kube/test_lease.py::test_a_failed_renewal_keeps_the_old_deadline",
+        "tests/kube/test_lease.py::test_a_renewal_whose_answer_was_lost_goes_on",
+        "tests/kube/test_lease.py::test_a_stolen_lease_is_lost_at_the_next_renewal",
+        "tests/kube/test_lease.py::test_the_same_holder_in_a_later_term_is_not_us",
+        "tests/kube/test_lease.py::test_a_creation_whose_answer_was_lost_is_ours",
+        "tests/kube/test_lease.py::test_a_lease_that_only_looks_expired_is_not_taken",
+        "tests/kube/test_lease.py::test_a_document_that_is_no_lease_ends_nothing_and_is_not_believed",
         ends="15 s",
         seen="log `lease lost`, exit code 3",
-        action=NOTHING,
-        tests=(
-            "tests/kube/test_lease.py::test_a_lease_that_ran_out_is_lost_for_good",
-            "tests/kube/test_lease.py::test_a_failed_renewal_keeps_the_old_deadline",
-            "tests/kube/test_lease.py::test_a_renewal_whose_answer_was_lost_goes_on",
-            "tests/kube/test_lease.py::test_a_stolen_lease_is_lost_at_the_next_renewal",
-            "tests/kube/test_lease.py::test_the_same_holder_in_a_later_term_is_not_us",
-            "tests/kube/test_lease.py::test_a_creation_whose_answer_was_lost_is_ours",
-            "tests/kube/test_lease.py::test_a_lease_that_only_looks_expired_is_not_taken",
-            "tests/kube/test_lease.py::test_a_document_that_is_no_lease_ends_nothing_and_is_not_believed",
-        ),
     ),
 )
 
 SOURCES = (
-    Fault(
-        name="An answer of the API server or Prometheus is JSON nested 100,000 deep",
-        outcome="One error, as for any answer that can't be read.",
-        ends=NEXT_CYCLE,
+    fault(
+        "An answer of the API server or Prometheus is JSON nested 100,000 deep",
+        "One error, as for any answer that can't be read.",
+        "tests/prometheus/test_nested_answers.py::test_an_answer_nested_100000_deep_is_one_clear_error",
+        "tests/prometheus/test_nested_answers.py::test_a_version_nested_100000_deep_is_one_clear_error",
+        "tests/kube/test_lists.py::test_a_page_nested_100000_deep_is_one_clear_error",
         seen="log `cycle failed`",
         action="fix the source",
-        tests=(
-            "tests/prometheus/test_nested_answers.py::test_an_answer_nested_100000_deep_is_one_clear_error",
-            "tests/prometheus/test_nested_answers.py::test_a_version_nested_100000_deep_is_one_clear_error",
-            "tests/kube/test_lists.py::test_a_page_nested_100000_deep_is_one_clear_error",
-        ),
     ),
-    Fault(
-        name="API server or Prometheus fails, is down or slow, or sends invalid, stale, missing, NaN or partial usage",
-        outcome="No eviction while it lasts.",
-        ends=NEXT_CYCLE,
+    fault(
+        "API server or Prometheus fails, is down or slow, or sends invalid, stale, missing, NaN or partial usage",
+        "No eviction while it lasts.",
+        "tests/stories/test_refusals_end.py::test_a_doubt_about_the_whole_picture_ends_with_its_cause",
+        "tests/e2e/test_daemon_faults.py::"
+        "test_nothing_moves_while_it_is_ill_and_everything_does_again_without_a_restart",
+        "tests/e2e/test_interruptions.py::test_a_stale_prometheus_moves_nothing",
+        "tests/e2e/test_interruptions.py::test_errors_of_the_api_server_are_retried_for_reads_and_never_for_evictions",
+        "tests/e2e/test_daemon_stopping.py::test_an_api_server_that_throttles_everything_at_the_start_is_waited_for",
         seen="log `cycle failed`, codes `CoverageTooLow`, `PartialUsage`",
         action="fix the source",
-        tests=(
-            "tests/stories/test_refusals_end.py::test_a_doubt_about_the_whole_picture_ends_with_its_cause",
-            "tests/e2e/test_daemon_faults.py::"
-            "test_nothing_moves_while_it_is_ill_and_everything_does_again_without_a_restart",
-            "tests/e2e/test_interruptions.py::test_a_stale_prometheus_moves_nothing",
-            "tests/e2e/test_interruptions.py::"
-            "test_errors_of_the_api_server_are_retried_for_reads_and_never_for_evictions",
-            "tests/e2e/test_daemon_stopping.py::test_an_api_server_that_throttles_everything_at_the_start_is_waited_for",
-        ),
     ),
-    Fault(
-        name="A watch breaks: cut, silent, expired, unreadable event, endless line, Retry-After of an hour",
-        outcome="It goes on from where it was, or lists again; never older than the cache's age limit.",
+    fault(
+        "A watch breaks: cut, silent, expired, unreadable event, endless line, Retry-After of an hour",
+        "It goes on from where it was, or lists again; never older than the cache's age limit.",
+        "tests/kube/test_watch.py::test_a_watch_that_breaks_goes_on_from_where_it_was",
+        "tests/kube/test_watch.py::test_an_expired_version_is_listed_anew_at_once",
+        "tests/kube/test_watch.py::test_an_event_that_can_never_be_read_is_stepped_over_by_a_list",
+        "tests/kube/test_watch.py::test_a_line_without_end_is_refused",
+        "tests/kube/test_watch.py::test_a_silent_watch_is_opened_again_and_then_listed",
+        "tests/kube/test_watch.py::test_no_wait_of_a_watch_is_longer_than_20_seconds",
         ends="20 s",
         seen="`rebalancer_watch_restarts_total`, `[-]cache` with the reason",
-        action=NOTHING,
-        tests=(
-            "tests/kube/test_watch.py::test_a_watch_that_breaks_goes_on_from_where_it_was",
-            "tests/kube/test_watch.py::test_an_expired_version_is_listed_anew_at_once",
-            "tests/kube/test_watch.py::test_an_event_that_can_never_be_read_is_stepped_over_by_a_list",
-            "tests/kube/test_watch.py::test_a_line_without_end_is_refused",
-            "tests/kube/test_watch.py::test_a_silent_watch_is_opened_again_and_then_listed",
-            "tests/kube/test_watch.py::test_no_wait_of_a_watch_is_longer_than_20_seconds",
-        ),
     ),
-    Fault(
-        name="A list breaks between two pages, or its pages are of different moments",
-        outcome="It is read again as a whole; never mixed.",
+    fault(
+        "A list breaks between two pages, or its pages are of different moments",
+        "It is read again as a whole; never mixed.",
+        "tests/kube/test_lists.py::test_a_list_that_breaks_half_way_is_read_again_and_never_mixed",
+        "tests/kube/test_lists.py::test_a_page_of_another_moment_breaks_the_list",
+        "tests/kube/test_lists.py::test_a_list_that_always_breaks_is_unsafe",
         ends="at once",
         seen="`rebalancer_watch_relists_total`",
-        action=NOTHING,
-        tests=(
-            "tests/kube/test_lists.py::test_a_list_that_breaks_half_way_is_read_again_and_never_mixed",
-            "tests/kube/test_lists.py::test_a_page_of_another_moment_breaks_the_list",
-            "tests/kube/test_lists.py::test_a_list_that_always_breaks_is_unsafe",
-        ),
     ),
-    Fault(
-        name="A server or credential plugin echoes a secret",
-        outcome="It is taken out of messages, records and logs.",
+    fault(
+        "A server or credential plugin echoes a secret",
+        "It is taken out of messages, records and logs.",
+        "tests/e2e/test_secrets.py::test_a_token_that_is_echoed_is_not_printed",
+        "tests/e2e/test_secrets.py::test_what_a_credential_plugin_prints_is_not_printed",
         ends="never",
         seen="`***`",
-        action=NOTHING,
-        tests=(
-            "tests/e2e/test_secrets.py::test_a_token_that_is_echoed_is_not_printed",
-            "tests/e2e/test_secrets.py::test_what_a_credential_plugin_prints_is_not_printed",
-        ),
     ),
 )
 
 DATABASE = (
-    Fault(
-        name="The database is locked, read-only, unreachable, or loses a connection half-way",
-        outcome="Nothing is reserved, so nothing is evicted.",
-        ends=NEXT_CYCLE,
+    fault(
+        "The database is locked, read-only, unreachable, or loses a connection half-way",
+        "Nothing is reserved, so nothing is evicted.",
+        "tests/store/test_ledger_locks.py::test_a_ledger_that_cannot_be_read_reserves_nothing",
+        "tests/store/test_ledger_locks.py::test_a_locked_sqlite_file_reserves_nothing",
+        "tests/store/test_store_engine.py::test_a_read_only_database_is_named",
+        "tests/store/test_store_engine.py::test_a_connection_lost_half_way_is_not_tried_again",
+        "tests/store/test_store_engine.py::test_a_server_that_never_answers_is_given_up",
         seen="`[-]database` with the reason",
         action="fix the database",
-        tests=(
-            "tests/store/test_ledger_locks.py::test_a_ledger_that_cannot_be_asked_reserves_nothing",
-            "tests/store/test_ledger_locks.py::test_a_locked_sqlite_file_reserves_nothing",
-            "tests/store/test_store_engine.py::test_a_read_only_database_is_named",
-            "tests/store/test_store_engine.py::test_a_connection_lost_half_way_is_not_tried_again",
-            "tests/store/test_store_engine.py::test_a_server_that_never_answers_is_given_up",
-        ),
     ),
-    Fault(
-        name="A PostgreSQL that vanishes without closing its connections",
-        outcome="Its connections end; nothing is reserved meanwhile.",
+    fault(
+        "A PostgreSQL that vanishes without closing its connections",
+        "Its connections end; nothing is reserved meanwhile.",
+        "tests/store/test_store_engine.py::test_a_server_that_vanishes_is_given_up_after_fifteen_seconds",
         ends="15 s",
         seen="`[-]database` with the reason",
         action="fix the database",
-        tests=("tests/store/test_store_engine.py::test_a_server_that_vanishes_is_given_up_after_fifteen_seconds",),
     ),
-    Fault(
-        name="PgBouncer in transaction mode stands in between",
-        outcome="Evictions and records as without it.",
+    fault(
+        "PgBouncer in transaction mode stands in between",
+        "Evictions and records as without it.",
+        "tests/e2e/test_daemon_databases.py::test_pgbouncer_in_transaction_mode_is_a_database_like_any_other",
         ends="never",
-        seen=NOTHING,
         action="[set timeouts for the role](many-clusters.md#connections)",
-        tests=("tests/e2e/test_daemon_databases.py::test_pgbouncer_in_transaction_mode_is_a_database_like_any_other",),
     ),
-    Fault(
-        name="Deadlocks and serialization failures",
-        outcome="The transaction is tried again, a few times; no limit is passed.",
+    fault(
+        "Deadlocks and serialization failures",
+        "The transaction is tried again, a few times; no limit is passed.",
+        "tests/store/test_store_engine.py::test_a_deadlock_is_tried_again_until_both_are_through",
+        "tests/store/test_store_engine.py::test_a_serialization_failure_is_tried_a_few_times_and_then_an_error",
+        "tests/store/test_ledger_locks.py::test_threads_of_two_clusters_never_pass_a_limit_together",
+        "tests/store/test_ledger_locks.py::test_a_server_that_is_stricter_by_default_counts_right_too",
         ends="at once",
-        seen=NOTHING,
-        action=NOTHING,
-        tests=(
-            "tests/store/test_store_engine.py::test_a_deadlock_is_tried_again_until_both_are_through",
-            "tests/store/test_store_engine.py::test_a_serialization_failure_is_tried_a_few_times_and_then_told",
-            "tests/store/test_ledger_locks.py::test_threads_of_two_clusters_never_pass_a_limit_together",
-            "tests/store/test_ledger_locks.py::test_a_server_that_is_stricter_by_default_counts_right_too",
-        ),
     ),
 )
 
 FRONT_DOOR = (
-    Fault(
-        name="Bodies that are no deliveries: too long, chunked, slow, fuzzed, other JSON",
-        outcome="A 4xx with one line; no eviction.",
+    fault(
+        "Bodies that are no deliveries: too long, chunked, slow, fuzzed, other JSON",
+        "A 4xx with one line; no eviction.",
+        "tests/web/test_alerts.py::test_what_is_no_payload_is_refused_in_one_line",
+        "tests/web/test_fuzz.py::test_no_body_breaks_the_webhook",
+        "tests/web/test_server.py::test_a_body_that_is_too_long_is_answered_413",
+        "tests/web/test_server.py::test_a_body_that_does_not_come_is_answered_408_and_hung_up",
+        "tests/web/test_server.py::test_a_connection_that_dawdles_is_closed",
+        "tests/web/test_server.py::test_a_byte_now_and_then_buys_no_time",
+        "tests/web/test_server.py::test_a_head_that_is_too_long_or_none_is_refused",
+        "tests/web/test_alert_times.py::test_a_time_at_the_year_10000_is_answered_400_in_one_line",
+        "tests/web/test_alert_times.py::test_a_body_nested_100000_deep_is_answered_400_in_one_line",
         ends="at once",
         seen="status code",
-        action=NOTHING,
-        tests=(
-            "tests/web/test_alerts.py::test_what_is_no_payload_is_refused_in_one_line",
-            "tests/web/test_fuzz.py::test_no_body_breaks_the_webhook",
-            "tests/web/test_server.py::test_a_body_that_is_too_long_is_answered_413",
-            "tests/web/test_server.py::test_a_body_that_does_not_come_is_answered_408_and_hung_up",
-            "tests/web/test_server.py::test_a_connection_that_dawdles_is_closed",
-            "tests/web/test_server.py::test_a_byte_now_and_then_buys_no_time",
-            "tests/web/test_server.py::test_a_head_that_is_too_long_or_none_is_refused",
-            "tests/web/test_alert_times.py::test_a_time_at_the_year_10000_is_answered_400_in_one_line",
-            "tests/web/test_alert_times.py::test_a_body_nested_100000_deep_is_answered_400_in_one_line",
-        ),
     ),
-    Fault(
-        name="Hundreds of idle connections, of one client or many; a client that keeps all of its connections busy",
-        outcome="The longest idle one makes room; where all are busy, 503. Probes have a listener of their own.",
+    fault(
+        "Hundreds of idle connections, of one client or many; a client that keeps all of its connections busy",
+        "The longest idle one makes room; where all are busy, 503. Probes have a listener of their own.",
+        "tests/web/test_front_door.py::test_idle_connections_of_one_client_keep_nobody_out",
+        "tests/web/test_front_door.py::test_idle_connections_of_many_clients_keep_nobody_out",
+        "tests/web/test_front_door.py::test_probes_have_a_listener_and_a_thread_of_their_own",
+        "tests/web/test_front_door.py::test_a_client_that_keeps_all_its_connections_busy_is_refused_alone",
+        "tests/web/test_server.py::test_more_busy_connections_than_it_takes_are_turned_away_and_later_served",
         ends="at once",
         seen="`rebalancer_http_requests_total` goes on",
         action="a NetworkPolicy",
-        tests=(
-            "tests/web/test_front_door.py::test_idle_connections_of_one_client_keep_nobody_out",
-            "tests/web/test_front_door.py::test_idle_connections_of_many_clients_keep_nobody_out",
-            "tests/web/test_front_door.py::test_probes_have_a_listener_and_a_thread_of_their_own",
-            "tests/web/test_front_door.py::test_a_client_that_keeps_all_its_connections_busy_is_refused_alone",
-            "tests/web/test_server.py::test_more_busy_connections_than_it_takes_are_turned_away_and_later_served",
-        ),
     ),
-    Fault(
-        name="A client that doesn't read its answer",
-        outcome="Its connection is closed after 30 s.",
+    fault(
+        "A client that doesn't read its answer",
+        "Its connection is closed after 30 s.",
+        "tests/web/test_front_door.py::test_a_client_that_does_not_read_is_hung_up",
         ends="30 s",
-        seen=NOTHING,
-        action=NOTHING,
-        tests=("tests/web/test_front_door.py::test_a_client_that_does_not_read_is_hung_up",),
     ),
-    Fault(
-        name="A file with a token, password or certificate hangs (dead NFS, a pipe); checks of `/readyz` hang",
-        outcome="The web API answers 503, the old certificate stays; `/livez` answers, `/readyz` says not ready.",
+    fault(
+        "A file with a token, password or certificate hangs (dead NFS, a pipe); checks of `/readyz` hang",
+        "The web API answers 503, the old certificate stays; `/livez` answers, `/readyz` says not ready.",
+        "tests/web/test_front_door.py::test_a_token_that_is_a_pipe_takes_no_probe_away",
+        "tests/web/test_front_door.py::test_a_token_that_hangs_takes_no_probe_away",
+        "tests/web/test_front_door.py::test_a_certificate_that_hangs_takes_no_probe_away",
+        "tests/web/test_front_door.py::test_checks_that_hang_are_not_ready_and_take_livez_not_away",
         ends="10 s",
         seen="log `can't be read: no answer within 2 s`",
         action="fix the volume",
-        tests=(
-            "tests/web/test_front_door.py::test_a_token_that_is_a_pipe_takes_no_probe_away",
-            "tests/web/test_front_door.py::test_a_token_that_hangs_takes_no_probe_away",
-            "tests/web/test_front_door.py::test_a_certificate_that_hangs_takes_no_probe_away",
-            "tests/web/test_front_door.py::test_checks_that_hang_are_not_ready_and_take_livez_not_away",
-        ),
     ),
-    Fault(
-        name="A page of another origin, a form, or a foreign name in Host, with a browser's credentials",
-        outcome="403 or 415; nothing changes.",
+    fault(
+        "A page of another origin, a form, or a foreign name in Host, with a browser's credentials",
+        "403 or 415; nothing changes.",
+        "tests/web/test_foreign_requests.py::test_a_type_that_a_form_can_send_is_refused",
+        "tests/web/test_foreign_requests.py::test_a_page_of_another_origin_changes_nothing",
+        "tests/web/test_foreign_requests.py::test_a_foreign_host_changes_nothing",
+        "tests/web/test_foreign_requests.py::test_without_credentials_the_host_is_always_checked",
+        "tests/e2e/test_front_door.py::test_a_public_address_without_authentication_ends_the_start",
         ends="at once",
         seen="status code, log line",
-        action=NOTHING,
-        tests=(
-            "tests/web/test_foreign_requests.py::test_a_type_that_a_form_can_send_is_refused",
-            "tests/web/test_foreign_requests.py::test_a_page_of_another_origin_changes_nothing",
-            "tests/web/test_foreign_requests.py::test_a_foreign_host_changes_nothing",
-            "tests/web/test_foreign_requests.py::test_without_credentials_the_host_is_always_checked",
-            "tests/e2e/test_front_door.py::test_a_public_address_without_authentication_ends_the_start",
-        ),
     ),
-    Fault(
-        name="10,000 alerts in one delivery, or more",
-        outcome="Written in parts for at most 8 s; 503 with `deferred` for the rest, and each repetition gets further.",
+    fault(
+        "10,000 alerts in one delivery, or more",
+        "Written in parts for at most 8 s; 503 with `deferred` for the rest, and each repetition gets further.",
+        "tests/web/test_large_deliveries.py::test_ten_thousand_alerts_are_taken_without_a_statement_for_each",
+        "tests/web/test_large_deliveries.py::test_a_delivery_that_takes_too_long_is_partly_accepted_and_says_so",
+        "tests/web/test_large_deliveries.py::test_more_alerts_than_a_delivery_may_have_are_ignored_and_counted",
         ends="the next deliveries",
         seen="answer, log line, `rebalancer_alerts_ignored_total`",
         action="group by more labels",
-        tests=(
-            "tests/web/test_large_deliveries.py::test_ten_thousand_alerts_are_taken_without_a_statement_for_each",
-            "tests/web/test_large_deliveries.py::test_a_delivery_that_takes_too_long_is_partly_accepted_and_says_so",
-            "tests/web/test_large_deliveries.py::test_more_alerts_than_a_delivery_may_have_are_ignored_and_counted",
-        ),
     ),
-    Fault(
-        name="An alert with a target of 1%, the lowest `high`, or an end that has passed",
-        outcome="Refused, bounded by `alerts.maxExcess`, or resolved.",
+    fault(
+        "An alert with a target of 1%, the lowest `high`, or an end that has passed",
+        "Refused, bounded by `alerts.maxExcess`, or resolved.",
+        "tests/daemon/test_alert_power.py::test_a_target_of_1_is_refused",
+        "tests/daemon/test_alert_power.py::test_no_alert_takes_more_than_the_bounded_excess_off_a_node",
+        "tests/daemon/test_alert_power.py::test_an_alert_whose_end_has_passed_does_not_count",
         ends="at once",
         seen="log `alerts rejected`; reason of findings and evictions",
         action="fix the alerting rule",
-        tests=(
-            "tests/daemon/test_alert_power.py::test_a_target_of_1_is_refused",
-            "tests/daemon/test_alert_power.py::test_no_alert_takes_more_than_the_bounded_excess_off_a_node",
-            "tests/daemon/test_alert_power.py::test_an_alert_whose_end_has_passed_does_not_count",
-        ),
     ),
-    Fault(
-        name="Missing, wrong or duplicate credentials; a secret file that is empty or gone",
-        outcome="401, or 503 while our own file can't be read; nothing changes.",
+    fault(
+        "Missing, wrong or duplicate credentials; a secret file that is empty or gone",
+        "401, or 503 while our own file can't be read; nothing changes.",
+        "tests/web/test_auth.py::test_only_the_right_credentials_pass",
+        "tests/web/test_auth.py::test_a_file_that_empties_or_vanishes_closes_the_door_until_it_is_back",
+        "tests/web/test_auth.py::test_a_password_file_without_a_user_closes_the_door",
         ends="at once; a new file within seconds",
         seen="log line about the file",
         action="fix the file",
-        tests=(
-            "tests/web/test_auth.py::test_only_the_right_credentials_pass",
-            "tests/web/test_auth.py::test_a_file_that_empties_or_vanishes_closes_the_door_until_it_is_back",
-            "tests/web/test_auth.py::test_a_password_file_without_a_user_closes_the_door",
-        ),
     ),
 )
 
