@@ -69,6 +69,17 @@ def start() -> Iterator[Callable[..., Lab]]:
         yield begin
 
 
+@pytest.fixture
+def lab(start: Callable[..., Lab]) -> Lab:
+    """With the three nodes."""
+    return start()
+
+
+@pytest.fixture
+def client(lab: Lab) -> Client:
+    return Client(lab.url)
+
+
 def three_nodes(*workloads: Any, **fields: Any) -> Scenario:
     """Three machines of 8 cores; `a` runs four pods of `web`, one and a half cores each."""
     web = workload(

@@ -58,7 +58,7 @@ def test_bursts_of_several_come_at_different_times(start: Start) -> None:
     assert node_pressure(lab) == pytest.approx(1 - 0.75**2)
 
 
-def test_bursts_that_the_node_can_hold_hurt_nobody(start: Start) -> None:
+def test_bursts_that_the_node_can_hold_hurt_no_pod(start: Start) -> None:
     small = {"base": 4.0, "burst_cores": 4.0, "burst_share": 0.5}
     lab = start(one_node(workload("noisy", place={"a": 1}, cpu=small)), stepped=True)
     assert node_pressure(lab) == 0.0

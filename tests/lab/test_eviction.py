@@ -79,10 +79,9 @@ def test_a_stale_uid_is_409_and_has_spent_the_room_all_the_same(start: Start) ->
     assert lab.cluster.pods(workload="api")[0]["metadata"].get("deletionTimestamp") is None
 
 
-def test_a_pod_that_is_gone_is_404(start: Start) -> None:
-    lab = start()
-    pod = {"metadata": {"name": "nobody", "namespace": "shop", "uid": "x"}}
-    assert Client(lab.url).evict(pod).code == 404
+def test_a_pod_that_is_gone_is_404(lab: Lab, client: Client) -> None:
+    pod = {"metadata": {"name": "gone", "namespace": "shop", "uid": "x"}}
+    assert client.evict(pod).code == 404
 
 
 def test_a_dry_run_answers_201_and_does_nothing(start: Start) -> None:
@@ -106,10 +105,11 @@ def test_a_pending_pod_ignores_budgets(start: Start) -> None:
     assert client.evict(pending).code == 201
 
 
-def test_the_replacement_is_made_at_once_and_lands_by_requests_while_the_old_one_still_counts(start: Start) -> None:
-    lab = start()
+def test_the_replacement_is_made_at_once_and_lands_by_requests_while_the_old_one_still_counts(
+    lab: Lab, client: Client
+) -> None:
     victim = lab.cluster.pods(workload="web")[0]
-    Client(lab.url).evict(victim)
+    client.evict(victim)
     lab.cluster.wait_until(lambda: len(lab.log.entries("ready")) == 1 and len(lab.log.entries("deleted")) == 1)
     (created,), (bound,), (deleted,) = (lab.log.entries(event) for event in ("created", "bound", "deleted"))
     assert created.at <= bound.at <= deleted.at
@@ -170,10 +170,9 @@ def test_nothing_fits_and_the_pod_says_why(start: Start) -> None:
     )
 
 
-def test_an_answer_that_comes_too_late_was_an_eviction_all_the_same(start: Start) -> None:
-    lab = start()
+def test_an_answer_that_comes_too_late_was_an_eviction_all_the_same(lab: Lab, client: Client) -> None:
     lab.faults.set(eviction_delay_seconds=0.5)
     victim = lab.cluster.pods()[0]
-    assert Client(lab.url).evict(victim).code == 201
+    assert client.evict(victim).code == 201
     (eviction,), (request,) = lab.log.evictions(code=201), lab.log.requests()
     assert request.real_at - eviction.real_at >= 0.5

@@ -64,5 +64,5 @@ def test_an_image_of_unknown_size_is_not_reported_and_takes_no_time(start: Start
 
 
 def test_a_node_reports_its_largest_images_only() -> None:
-    told = reported_images([image_entry(f"image-{size}:1", size) for size in range(MOST_REPORTED + 5)])
-    assert [image["sizeBytes"] for image in told] == list(range(MOST_REPORTED + 4, 4, -1))
+    reported = reported_images([image_entry(f"image-{size}:1", size) for size in range(MOST_REPORTED + 5)])
+    assert [image["sizeBytes"] for image in reported] == list(range(MOST_REPORTED + 4, 4, -1))

@@ -84,10 +84,10 @@ def test_nodes_pods_and_budgets_are_listed(lab_and_kubectl: tuple[Lab, Kubectl])
 def test_drain_cordons_evicts_and_is_refused_by_a_budget(lab_and_kubectl: tuple[Lab, Kubectl]) -> None:
     lab, kubectl = lab_and_kubectl
     drained = kubectl("drain", "a", "--ignore-daemonsets", "--timeout=4s")
-    said = drained.stdout + drained.stderr
+    output = drained.stdout + drained.stderr
     assert drained.returncode != 0
-    assert "Cannot evict pod as it would violate the pod's disruption budget" in said
-    assert said.count("evicting pod shop/web") == 2
+    assert "Cannot evict pod as it would violate the pod's disruption budget" in output
+    assert output.count("evicting pod shop/web") == 2
     assert len(lab.log.evictions(code=201)) == 2
     assert len(lab.log.evictions(code=429)) >= 2
     assert "kubectl" in lab.log.evictions()[0].user_agent

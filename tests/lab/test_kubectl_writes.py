@@ -69,8 +69,8 @@ def test_a_created_deployment_runs_and_its_namespace_can_be_deleted(kubectl: Kub
     assert kubectl("create", "deployment", "site", "--image=nginx", "--replicas=2", "-n", "mine").returncode == 0
     assert "successfully rolled out" in kubectl("rollout", "status", "deployment/site", "-n", "mine").stdout
     assert "containers started" in kubectl("logs", "deployment/site", "-n", "mine").stdout
-    said = kubectl("exec", "-n", "mine", "deployment/site", "--", "ls").stderr
-    assert "the practice cluster runs no containers" in said
+    output = kubectl("exec", "-n", "mine", "deployment/site", "--", "ls").stderr
+    assert "the practice cluster runs no containers" in output
     assert kubectl("delete", "namespace", "mine").returncode == 0
     assert kubectl("get", "deployments", "-n", "mine", "-o", "name").stdout == ""
 
@@ -181,8 +181,7 @@ def test_a_protobuf_body_that_is_broken_is_400(body: bytes) -> None:
     assert refused.value.code == 400
 
 
-def test_formats_that_the_lab_has_not_are_406_and_415(start: Start) -> None:
-    client = Client(start().url)
+def test_formats_that_the_lab_has_not_are_406_and_415(client: Client) -> None:
     assert client("/api/v1/pods", headers={"Accept": "application/vnd.kubernetes.protobuf"}).code == 406
     assert (
         client("/api/v1/pods", headers={"Accept": "application/vnd.kubernetes.protobuf,application/json"}).code == 200

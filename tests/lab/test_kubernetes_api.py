@@ -31,9 +31,7 @@ def watch(lab: Lab, path: str, *, events: int, headers: dict[str, str] | None = 
         connection.close()
 
 
-def test_pages_together_are_the_list_of_one_moment(start: Start) -> None:
-    lab = start()
-    client = Client(lab.url)
+def test_pages_together_are_the_list_of_one_moment(lab: Lab, client: Client) -> None:
     first = client("/api/v1/pods?limit=3").body
     lab.cluster.add_workload(workload("late", place={"b": 2}))
     rest = client(f"/api/v1/pods?limit=3&continue={first['metadata']['continue']}").body
@@ -44,17 +42,15 @@ def test_pages_together_are_the_list_of_one_moment(start: Start) -> None:
     assert "continue" not in rest["metadata"]
 
 
-def test_an_expired_continue_token_is_410(start: Start) -> None:
-    lab = start()
-    client = Client(lab.url)
+def test_an_expired_continue_token_is_410(lab: Lab, client: Client) -> None:
     token = client("/api/v1/pods?limit=1").body["metadata"]["continue"]
     lab.faults.set(expire_continue=True)
     answer = client(f"/api/v1/pods?limit=1&continue={token}")
     assert (answer.code, answer.body["reason"]) == (410, "Expired")
 
 
-def test_items_of_a_list_do_not_say_what_they_are(start: Start) -> None:
-    items = Client(start().url)("/api/v1/nodes").body["items"]
+def test_items_of_a_list_do_not_say_what_they_are(client: Client) -> None:
+    items = client("/api/v1/nodes").body["items"]
     assert len(items) == 3
     assert all("kind" not in item for item in items)
 
@@ -70,19 +66,16 @@ def test_items_of_a_list_do_not_say_what_they_are(start: Start) -> None:
         ("labelSelector=!missing,app.kubernetes.io/name", 4),
     ],
 )
-def test_selectors_choose_what_a_list_shows(start: Start, query: str, count: int) -> None:
-    assert len(Client(start().url)(f"/api/v1/pods?{query}").body["items"]) == count
+def test_selectors_choose_what_a_list_shows(client: Client, query: str, count: int) -> None:
+    assert len(client(f"/api/v1/pods?{query}").body["items"]) == count
 
 
-def test_a_selector_that_cannot_be_read_is_400(start: Start) -> None:
-    client = Client(start().url)
+def test_a_selector_that_cannot_be_read_is_400(client: Client) -> None:
     assert client("/api/v1/pods?labelSelector=a%20b").code == 400
     assert client("/api/v1/pods?fieldSelector=spec.color%3Dred").code == 400
 
 
-def test_a_watch_sees_an_eviction_from_mark_to_end_and_the_replacement(start: Start) -> None:
-    lab = start()
-    client = Client(lab.url)
+def test_a_watch_sees_an_eviction_from_mark_to_end_and_the_replacement(lab: Lab, client: Client) -> None:
     version = client("/api/v1/pods").body["metadata"]["resourceVersion"]
     victim = lab.cluster.pods()[0]
     assert client.evict(victim).code == 201
@@ -94,25 +87,22 @@ def test_a_watch_sees_an_eviction_from_mark_to_end_and_the_replacement(start: St
     assert others == ["ADDED", "MODIFIED", "MODIFIED", "MODIFIED"]  # created, bound, running, ready
 
 
-def test_a_filtered_watch_sees_a_pod_come_into_its_selector(start: Start) -> None:
-    lab = start()
+def test_a_filtered_watch_sees_a_pod_come_into_its_selector(lab: Lab, client: Client) -> None:
     version = lab.cluster.store.version
-    Client(lab.url).evict(lab.cluster.pods()[0])
+    client.evict(lab.cluster.pods()[0])
     path = f"/api/v1/pods?watch=1&resourceVersion={version}&fieldSelector=spec.nodeName!%3Da,spec.nodeName!%3D"
     (event,) = watch(lab, path, events=1)
     assert event["type"] == "ADDED"
     assert event["object"]["spec"]["nodeName"] in ("b", "c")
 
 
-def test_a_watch_from_too_far_back_ends_with_410(start: Start) -> None:
-    lab = start()
+def test_a_watch_from_too_far_back_ends_with_410(lab: Lab) -> None:
     lab.cluster.store.compact()
     (event,) = watch(lab, "/api/v1/pods?watch=1&resourceVersion=1", events=2)
     assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
 
 
-def test_a_watch_says_goodbye_with_a_bookmark(start: Start) -> None:
-    lab = start()
+def test_a_watch_says_goodbye_with_a_bookmark(lab: Lab) -> None:
     version = lab.cluster.store.version
     path = f"/api/v1/nodes?watch=1&resourceVersion={version}&timeoutSeconds=1&allowWatchBookmarks=true"
     (event,) = watch(lab, path, events=5)
@@ -127,8 +117,7 @@ def test_a_streamed_list_marks_its_end(start: Start) -> None:
     assert events[-1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
-def test_a_stale_resource_version_is_a_conflict_for_update_and_for_patch(start: Start) -> None:
-    client = Client(start().url)
+def test_a_stale_resource_version_is_a_conflict_for_update_and_for_patch(client: Client) -> None:
     lease = {"metadata": {"name": "leader"}, "spec": {"holderIdentity": "one"}}
     path = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
     made = client(path, method="POST", body=lease)
@@ -142,8 +131,7 @@ def test_a_stale_resource_version_is_a_conflict_for_update_and_for_patch(start: 
     assert client("/api/v1/nodes/a", method="PATCH", body=stale, headers=merge).code == 409
 
 
-def test_a_json_patch_with_a_failed_test_changes_nothing(start: Start) -> None:
-    client = Client(start().url)
+def test_a_json_patch_with_a_failed_test_changes_nothing(client: Client) -> None:
     content = {"Content-Type": "application/json-patch+json"}
     operations = [
         {"op": "test", "path": "/metadata/labels/pool", "value": "other"},
@@ -154,11 +142,10 @@ def test_a_json_patch_with_a_failed_test_changes_nothing(start: Start) -> None:
     assert client("/api/v1/nodes/a").body["metadata"]["labels"]["pool"] == "x"
 
 
-def test_scaling_by_the_subresource_changes_the_pods(start: Start) -> None:
-    lab = start()
+def test_scaling_by_the_subresource_changes_the_pods(lab: Lab, client: Client) -> None:
     content = {"Content-Type": "application/merge-patch+json"}
     path = "/apis/apps/v1/namespaces/shop/deployments/web"
-    answer = Client(lab.url)(f"{path}/scale", method="PATCH", body={"spec": {"replicas": 1}}, headers=content)
+    answer = client(f"{path}/scale", method="PATCH", body={"spec": {"replicas": 1}}, headers=content)
     assert answer.body["spec"]["replicas"] == 1
     lab.cluster.wait_until(lambda: len(lab.cluster.pods(workload="web")) == 1)
 
@@ -175,14 +162,12 @@ def test_scaling_by_the_subresource_changes_the_pods(start: Start) -> None:
         ("/apis/nothing/v1/things", {}, 404),
     ],
 )
-def test_an_object_that_cannot_work_is_refused(start: Start, path: str, body: Any, code: int) -> None:
-    answer = Client(start().url)(path, method="POST", body=body)
+def test_an_object_that_cannot_work_is_refused(client: Client, path: str, body: Any, code: int) -> None:
+    answer = client(path, method="POST", body=body)
     assert (answer.code, answer.body["status"]) == (code, "Failure")
 
 
-def test_a_node_and_a_deployment_made_through_the_api_come_to_life(start: Start) -> None:
-    lab = start()
-    client = Client(lab.url)
+def test_a_node_and_a_deployment_made_through_the_api_come_to_life(lab: Lab, client: Client) -> None:
     assert client("/api/v1/nodes", method="POST", body={"metadata": {"name": "bare"}}).code == 201
     behaviour = {"lab.rebalancer.dev/behaviour": '{"cpu":{"base":2.0}}'}
     template = {
@@ -204,9 +189,9 @@ def test_a_wrong_token_is_401(start: Start) -> None:
     assert client("/api/v1/nodes", headers={"Authorization": "Bearer right"}).code == 200
 
 
-def test_a_table_has_the_columns_of_kubectl(start: Start) -> None:
+def test_a_table_has_the_columns_of_kubectl(client: Client) -> None:
     accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
-    body = Client(start().url)("/api/v1/namespaces/shop/pods", headers=accept).body
+    body = client("/api/v1/namespaces/shop/pods", headers=accept).body
     assert body["kind"] == "Table"
     narrow = [column["name"] for column in body["columnDefinitions"] if column["priority"] == 0]
     assert narrow == ["Name", "Ready", "Status", "Restarts", "Age"]
@@ -214,8 +199,7 @@ def test_a_table_has_the_columns_of_kubectl(start: Start) -> None:
     assert body["rows"][0]["cells"][6] == "a"
 
 
-def test_every_mutating_request_is_in_the_log_with_agent_and_answer(start: Start) -> None:
-    lab = start()
+def test_every_mutating_request_is_in_the_log_with_agent_and_answer(lab: Lab) -> None:
     Client(lab.url, agent="rebalancer/1.0 term=3")("/api/v1/namespaces/shop/pods/none", method="DELETE")
     (entry,) = lab.log.requests()
     assert (entry.verb, entry.code, entry.user_agent) == ("DELETE", 404, "rebalancer/1.0 term=3")

@@ -27,19 +27,16 @@ def may(client: Client, verb: str, resource: str, subresource: str = "") -> bool
 
 
 @pytest.mark.parametrize("kind", ["merge", "strategic-merge"])
-def test_a_patch_of_taints_replaces_the_whole_list(start: Start, kind: str) -> None:
-    lab = start()
-    lab.cluster.taint("a", "somebody", value="else")
-    answer = patch(Client(lab.url), kind, {"spec": {"taints": [STEER]}})
+def test_a_patch_of_taints_replaces_the_whole_list(lab: Lab, client: Client, kind: str) -> None:
+    lab.cluster.taint("a", "other", value="x")
+    answer = patch(client, kind, {"spec": {"taints": [STEER]}})
     assert (answer.code, answer.body["spec"]["taints"]) == (200, [STEER])
 
 
 @pytest.mark.parametrize("kind", ["merge", "strategic-merge"])
-def test_a_patch_with_a_stale_resource_version_is_409_and_changes_nothing(start: Start, kind: str) -> None:
-    lab = start()
-    client = Client(lab.url)
+def test_a_patch_with_a_stale_resource_version_is_409_and_changes_nothing(lab: Lab, client: Client, kind: str) -> None:
     seen = client("/api/v1/nodes/a").body["metadata"]["resourceVersion"]
-    lab.cluster.taint("a", "somebody", value="else")
+    lab.cluster.taint("a", "other", value="x")
     body = {"metadata": {"resourceVersion": seen}, "spec": {"taints": [STEER]}}
     answer = patch(client, kind, body)
     assert (answer.code, answer.body["reason"]) == (409, "Conflict")
@@ -48,9 +45,7 @@ def test_a_patch_with_a_stale_resource_version_is_409_and_changes_nothing(start:
     assert client("/api/v1/nodes/a").body["spec"]["taints"] == [STEER]
 
 
-def test_a_json_patch_that_tests_the_resource_version_is_refused_when_it_is_stale(start: Start) -> None:
-    lab = start()
-    client = Client(lab.url)
+def test_a_json_patch_that_tests_the_resource_version_is_refused_when_it_is_stale(client: Client) -> None:
     seen = client("/api/v1/nodes/a").body["metadata"]["resourceVersion"]
     operations = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": seen},
@@ -61,31 +56,29 @@ def test_a_json_patch_that_tests_the_resource_version_is_refused_when_it_is_stal
 
 
 @pytest.mark.parametrize(
-    ("taints", "said"),
+    ("taints", "error"),
     [
         ([{"key": "k", "effect": "Sometimes"}], "Unsupported value"),
         ([{"effect": "NoSchedule"}], "Required value"),
         ([STEER, {**STEER, "value": "other"}], "unique by key and effect"),
     ],
 )
-def test_taints_that_the_api_server_refuses_are_422(start: Start, taints: list[Any], said: str) -> None:
-    answer = patch(Client(start().url), "merge", {"spec": {"taints": taints}})
+def test_taints_that_the_api_server_refuses_are_422(client: Client, taints: list[Any], error: str) -> None:
+    answer = patch(client, "merge", {"spec": {"taints": taints}})
     assert answer.code == 422
-    assert said in answer.body["message"]
+    assert error in answer.body["message"]
 
 
-def test_a_cordoned_node_keeps_its_taint_when_others_are_patched(start: Start) -> None:
-    lab = start()
+def test_a_cordoned_node_keeps_its_taint_when_others_are_patched(lab: Lab, client: Client) -> None:
     lab.cluster.cordon("a")
-    answer = patch(Client(lab.url), "merge", {"spec": {"taints": [STEER]}})
+    answer = patch(client, "merge", {"spec": {"taints": [STEER]}})
     assert {taint["key"] for taint in answer.body["spec"]["taints"]} == {
         STEER["key"],
         "node.kubernetes.io/unschedulable",
     }
 
 
-def test_every_change_of_a_taint_is_in_the_log_with_who_did_it(start: Start) -> None:
-    lab = start()
+def test_every_change_of_a_taint_is_in_the_log_with_who_did_it(lab: Lab) -> None:
     client = Client(lab.url, agent="rebalancer/1.0 term=3")
     patch(client, "merge", {"spec": {"taints": [STEER]}})
     patch(client, "merge", {"spec": {"taints": [{**STEER, "value": "no-room"}]}})
@@ -104,9 +97,7 @@ def test_every_change_of_a_taint_is_in_the_log_with_who_did_it(start: Start) -> 
     assert scaler == [(each, "ToBeDeletedByClusterAutoscaler", "") for each in ("tainted", "untainted")]
 
 
-def test_what_is_denied_is_403_and_the_access_review_says_so(start: Start) -> None:
-    lab = start()
-    client = Client(lab.url)
+def test_what_is_denied_is_403_and_the_access_review_says_so(lab: Lab, client: Client) -> None:
     assert may(client, "patch", "nodes")
     lab.faults.set(denied=(("patch", "nodes"), ("create", "pods/eviction")))
     assert not may(client, "patch", "nodes")
@@ -122,8 +113,7 @@ def test_what_is_denied_is_403_and_the_access_review_says_so(start: Start) -> No
     assert patch(client, "merge", {"spec": {"taints": [STEER]}}).code == 200
 
 
-def test_what_is_denied_can_be_set_from_outside(start: Start) -> None:
-    client = Client(start().url)
+def test_what_is_denied_can_be_set_from_outside(client: Client) -> None:
     assert client("/lab/faults", method="PUT", body={"denied": [["list", "nodes"]]}).code == 200
     assert client("/api/v1/nodes").code == 403
     assert client("/api/v1/nodes/a").code == 200

@@ -46,8 +46,8 @@ def test_truth_agrees_with_what_prometheus_says_now_and_in_the_past(start: Start
     for back in (0.0, 3600.0, 5 * 86400.0):
         at = lab.clock.now() - back
         truth = lab.truth.node_cpu_share(at)
-        said = values(query(lab, CORES, at), "node")
-        assert said == pytest.approx({name: share * 8 for name, share in truth.items()})
+        shown = values(query(lab, CORES, at), "node")
+        assert shown == pytest.approx({name: share * 8 for name, share in truth.items()})
         pods: dict[str, float] = {}
         for row in query(lab, PODS, at):
             pods[row["metric"]["pod"]] = pods.get(row["metric"]["pod"], 0.0) + float(row["value"][1])
@@ -138,8 +138,7 @@ def test_too_many_points_are_refused(start: Start) -> None:
     assert "exceeded maximum resolution" in answer.body["error"]
 
 
-def test_posted_queries_series_and_names_are_answered(start: Start) -> None:
-    lab = start()
+def test_posted_queries_series_and_names_are_answered(lab: Lab) -> None:
     client = Client(lab.prometheus_url)
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     request = urllib.request.Request(f"{lab.prometheus_url}/api/v1/query", data=b"query=up", headers=form)

@@ -92,7 +92,7 @@ def test_a_service_that_one_machine_can_take_comes_back_to_it(start: Start) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("nodes: [{name: a, cpus: 4}]", "unknown field `cpus`"),
         ("nodes: [{cpu: 4}]", "missing required field `name`"),
@@ -101,8 +101,8 @@ def test_a_service_that_one_machine_can_take_comes_back_to_it(start: Start) -> N
         ("3", "expected a mapping"),
     ],
 )
-def test_a_wrong_scenario_is_one_clear_line(text: str, said: str) -> None:
-    with pytest.raises(ScenarioError, match=said) as caught:
+def test_a_wrong_scenario_is_one_clear_line(text: str, error: str) -> None:
+    with pytest.raises(ScenarioError, match=error) as caught:
         parse(text.encode(), "mine.yaml")
     assert "\n" not in str(caught.value)
 

@@ -94,7 +94,7 @@ def test_the_image_that_a_placed_pod_brought_draws_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("holder", ["newcomer", "incumbent"])
-def test_anti_affinity_keeps_pods_apart_whoever_of_the_two_asks_for_it(holder: str) -> None:
+def test_anti_affinity_of_either_pod_keeps_both_apart(holder: str) -> None:
     def apart(other: str) -> dict[str, Any]:
         term = {
             "labelSelector": {"matchLabels": {"app.kubernetes.io/name": other}},
@@ -121,7 +121,7 @@ def test_of_two_pods_that_wait_the_more_important_one_is_placed() -> None:
 
 def test_gated_pods_and_pods_of_another_scheduler_wait_until_they_are_ours(start: Start) -> None:
     gated = workload("gated", replicas=1, gates=("example.com/wait",))
-    foreign = workload("foreign", replicas=1, scheduler_name="somebody-else")
+    foreign = workload("foreign", replicas=1, scheduler_name="another")
     lab = start(three_nodes(gated, foreign))
     (pod,) = lab.cluster.pods(workload="gated")
     assert pod["status"]["conditions"][0]["reason"] == "SchedulingGated"
@@ -166,8 +166,8 @@ def test_a_pod_that_fits_nowhere_says_why_in_the_schedulers_words() -> None:
         *nodes("e", pool="other"),
     ]
     big = workload("big", replicas=1, cpu_request="2", memory_request="2Gi", node_selector={"pool": "x"})
-    said = message(placed(scenario(nodes=machines, workloads=[big])), "big")
-    assert said == (
+    text = message(placed(scenario(nodes=machines, workloads=[big])), "big")
+    assert text == (
         "0/5 nodes are available: 1 Insufficient memory, 1 node(s) didn't match Pod's node affinity/selector, "
         "1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 2 Insufficient cpu."
     )

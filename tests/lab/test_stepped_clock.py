@@ -1,4 +1,4 @@
-"""A lab whose time passes only while somebody sleeps by its clock."""
+"""A lab whose time passes only during a sleep by its clock."""
 
 from rebalancer.lab import Lab, node, scenario, workload
 from tests.lab.conftest import Client
@@ -15,7 +15,7 @@ def events(lab: Lab, *names: str) -> list[tuple[str, float]]:
     return [(each.event, each.at - START) for each in lab.log.entries() if each.event in names]
 
 
-def test_time_stands_still_until_somebody_sleeps() -> None:
+def test_time_stands_still_until_a_sleep() -> None:
     with start() as lab:
         assert lab.clock.now() == START
         lab.clock.sleep(12.5)

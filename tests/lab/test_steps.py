@@ -75,7 +75,7 @@ def test_steps_are_taken_each_at_its_time_whatever_their_order_in_the_file(start
     assert [pod["status"]["phase"] for pod in lab.cluster.pods(workload="web")] == ["Running"] * 2
 
 
-def test_a_step_that_nobody_knows_is_an_error_in_one_line() -> None:
+def test_an_unknown_step_is_an_error_in_one_line() -> None:
     with pytest.raises(ScenarioError, match="explode") as raised:
         parse(b"steps: [{at_seconds: 1, do: explode, node: a}]", "bad")
     assert "\n" not in str(raised.value)

@@ -147,8 +147,7 @@ def test_effective_requests_follow_the_rules_for_init_containers_and_sidecars(
     assert effective(ODD[number], defaults={"cpu": 0.1})["cpu"] == pytest.approx(scored)
 
 
-def test_what_was_parsed_once_is_kept_until_the_pod_changes(start: Start) -> None:
-    lab = start()
+def test_what_was_parsed_once_is_kept_until_the_pod_changes(lab: Lab) -> None:
     view = SchedulerView()
     before = view_of(lab, view)
     pod = lab.cluster.pods()[0]
@@ -168,8 +167,7 @@ def test_pods_of_a_daemonset_are_one_template_once_they_are_bound(start: Start) 
     assert len(set(found.pods.template.tolist())) == 1
 
 
-def test_volumes_tie_their_claims_to_nodes(start: Start) -> None:
-    lab = start()
+def test_volumes_tie_their_claims_to_nodes(lab: Lab) -> None:
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["b"]}]}
     claim = {"namespace": "shop", "name": "data"}
     volume = {"claimRef": claim, "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
