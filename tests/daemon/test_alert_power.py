@@ -180,20 +180,18 @@ def test_no_alert_takes_more_than_the_bounded_excess_off_a_node(tmp_path: Path) 
         assert all(f"alert {ALERT} set high 50% instead of 90%" in each for each in reasons)
 
 
-def test_an_alert_whose_end_has_passed_does_not_count(tmp_path: Path) -> None:
-    with around(tmp_path) as it:
-        now = it.lab.clock.now()
-        alert(it, high=60.0, target=50.0, starts_at=now - 300, ends_at=now - 60)
-        assert it.worker.work(None) is None
-        assert it.evicted() == []
+def test_an_alert_whose_end_has_passed_does_not_count(it: Around) -> None:
+    now = it.lab.clock.now()
+    alert(it, high=60.0, target=50.0, starts_at=now - 300, ends_at=now - 60)
+    assert it.worker.work(None) is None
+    assert it.evicted() == []
 
 
-def test_an_open_alert_whose_end_has_passed_is_resolved(tmp_path: Path) -> None:
+def test_an_open_alert_whose_end_has_passed_is_resolved(it: Around, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'db'}"
-    with around(tmp_path) as it:
-        now = it.lab.clock.now()
-        alert(it, high=60.0, target=50.0, starts_at=now - 300)
-        alert(it, high=60.0, target=50.0, starts_at=now - 300, ends_at=now - 60)
-        assert it.worker.work(None) is None
-        with open_records(url=url, cluster="test", clock=it.lab.clock) as records:
-            assert records.inbox(clock=it.lab.clock).open_count() == 0
+    now = it.lab.clock.now()
+    alert(it, high=60.0, target=50.0, starts_at=now - 300)
+    alert(it, high=60.0, target=50.0, starts_at=now - 300, ends_at=now - 60)
+    assert it.worker.work(None) is None
+    with open_records(url=url, cluster="test", clock=it.lab.clock) as records:
+        assert records.inbox(clock=it.lab.clock).open_count() == 0

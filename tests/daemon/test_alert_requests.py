@@ -134,7 +134,7 @@ def test_what_time_may_change_stays_open_and_the_rest_is_closed() -> None:
     assert [(reason, at > NOW) for _, reason, at in inbox.tried_] == [("not yet", True)]
 
 
-def told(report: CycleReport) -> tuple[str, float]:
+def result_of(report: CycleReport) -> tuple[str, float]:
     inbox = Notes()
     marks = ThresholdOverride(node="n1", strategy="LowNodeUtilization", high=0.6, target=0.5, source="alert NodeHot")
     record_results(inbox, [ActionableEpisode(episode=episode(), override=marks)], report, now=NOW)
@@ -152,16 +152,16 @@ def refused(code: Reason, next_at: float | None = None, name: str = "p") -> PodR
 
 def test_where_measurement_and_alert_disagree_that_is_written_down() -> None:
     line = NodeLine(name="n1", pool="general", cpu_before=0.55, cpu_planned=0.55)
-    assert told(report(nodes=[line])) == ("measured 55%, not above the alert's 60%: nothing is evicted", 60.0)
+    assert result_of(report(nodes=[line])) == ("measured 55%, not above the alert's 60%: nothing is evicted", 60.0)
 
 
 def test_a_cycle_that_could_not_decide_is_tried_again() -> None:
     stopped = Refusal.of(Reason.COVERAGE_TOO_LOW)
-    assert told(report(stopped=stopped))[0] == stopped.message
+    assert result_of(report(stopped=stopped))[0] == stopped.message
 
 
 def test_a_node_that_was_not_judged_says_why() -> None:
-    assert told(report(refusals=[refused(Reason.SETTLING, name="")]))[0] == "m"
+    assert result_of(report(refusals=[refused(Reason.SETTLING, name="")]))[0] == "m"
 
 
 def test_what_a_limit_refuses_is_tried_again_at_the_next_possible_time() -> None:
@@ -173,7 +173,7 @@ def test_what_a_limit_refuses_is_tried_again_at_the_next_possible_time() -> None
             refused(Reason.BARE_POD),
         ],
     )
-    reason, after = told(hot)
+    reason, after = result_of(hot)
     assert after == 90.0
     assert "BarePod 1, LimitService 1, WindowClosed 1" in reason
 
@@ -181,4 +181,4 @@ def test_what_a_limit_refuses_is_tried_again_at_the_next_possible_time() -> None
 @pytest.mark.parametrize(("next_at", "after"), [(None, 60.0), (NOW - 5, 60.0), (NOW + 0.1, 1.0), (NOW + 9000, 900.0)])
 def test_it_looks_again_neither_at_once_nor_in_hours(next_at: float | None, after: float) -> None:
     hot = report(findings=[(build_finding(), "n1")], refusals=[refused(Reason.WINDOW_CLOSED, next_at)])
-    assert told(hot)[1] == after
+    assert result_of(hot)[1] == after

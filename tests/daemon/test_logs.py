@@ -39,7 +39,7 @@ def test_the_log_level_is_the_lowest_that_is_logged_and_libraries_log_no_request
         getattr(logging.getLogger("rebalancer.daemon"), each)("ours %s", each)
         for library in ("kubernetes.client.rest", "urllib3.connectionpool"):
             getattr(logging.getLogger(library), each)("library %s", each)
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     words = ("debug", "info", "warning", "error")
-    assert [each for each in words if f"ours {each}" in said] == ours
-    assert [each for each in words if f"library {each}" in said] == of_a_library
+    assert [each for each in words if f"ours {each}" in output] == ours
+    assert [each for each in words if f"library {each}" in output] == of_a_library

@@ -67,14 +67,14 @@ def test_the_first_end_is_the_one_that_counts(supervisor: Supervisor) -> None:
     assert ending.thread == "first"
 
 
-def test_whoever_ends_because_we_stop_is_not_to_blame(supervisor: Supervisor) -> None:
+def test_a_part_that_ends_because_we_stop_is_no_failure(supervisor: Supervisor) -> None:
     supervisor.start("idle", lambda: idle(supervisor))
     supervisor.stop()
     assert supervisor.wait() is None
     assert supervisor.stopping.is_set()
 
 
-def test_everybody_is_told_to_stop_when_one_has_ended(supervisor: Supervisor) -> None:
+def test_all_parts_stop_when_one_has_ended(supervisor: Supervisor) -> None:
     supervisor.start("idle", lambda: idle(supervisor))
     supervisor.start("broken", lambda: None)
     supervisor.wait()

@@ -14,7 +14,7 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def told(metrics: Metrics) -> EffectTelemetry:
+def telemetry(metrics: Metrics) -> EffectTelemetry:
     return EffectTelemetry(metrics)
 
 
@@ -32,9 +32,9 @@ def a_day(**changes: object) -> DayRow:
     return a_row(**{"hot": 4, "discovered": 3, "evicted_from": 2, "assessed": 2, "cooled": 1} | changes)
 
 
-def test_rates_are_those_of_each_pool(metrics: Metrics, told: EffectTelemetry) -> None:
+def test_rates_are_those_of_each_pool(metrics: Metrics, telemetry: EffectTelemetry) -> None:
     missed = a_row(strategy="", trigger="", hot=4, reasons={"discovery/stabilizationWindow": 4})
-    told.update([a_day(), a_day(day=DAY - 1), missed, a_day(pool="batch", cooled=2)])
+    telemetry.update([a_day(), a_day(day=DAY - 1), missed, a_day(pool="batch", cooled=2)])
     assert rates(metrics) == {
         'discovery_rate{pool="general"}': 0.5,
         'eviction_rate{pool="general"}': pytest.approx(2 / 3),
@@ -45,28 +45,30 @@ def test_rates_are_those_of_each_pool(metrics: Metrics, told: EffectTelemetry) -
     }
 
 
-def test_a_rate_of_nothing_is_absent_and_goes_when_its_days_are_over(metrics: Metrics, told: EffectTelemetry) -> None:
+def test_a_rate_of_nothing_is_absent_and_goes_when_its_days_are_over(
+    metrics: Metrics, telemetry: EffectTelemetry
+) -> None:
     assert rates(metrics) == {}
-    told.update([a_day(discovered=0, evicted_from=0, assessed=0, cooled=0)])
+    telemetry.update([a_day(discovered=0, evicted_from=0, assessed=0, cooled=0)])
     assert rates(metrics) == {'discovery_rate{pool="general"}': 0.0}
-    told.update([a_day(), a_day(pool="batch")])
+    telemetry.update([a_day(), a_day(pool="batch")])
     assert len(rates(metrics)) == 6
-    told.update([a_day(pool="batch")])
+    telemetry.update([a_day(pool="batch")])
     assert all('pool="batch"' in series for series in rates(metrics))
-    told.reset()
+    telemetry.reset()
     assert rates(metrics) == {}
 
 
-def test_what_is_new_is_counted_once(metrics: Metrics, told: EffectTelemetry) -> None:
+def test_what_is_new_is_counted_once(metrics: Metrics, telemetry: EffectTelemetry) -> None:
     before = a_day(reasons={"effect/cooled": 1, "eviction/limits": 1}, prevented=1)
-    told.update([before])  # of an earlier process
+    telemetry.update([before])  # of an earlier process
     assert 'rebalancer_hot_episodes_total{result="discovered"} 0.0' in page(metrics)
     later = a_day(
         discovered=5, reasons={"effect/cooled": 2, "effect/remainingPodsGrew": 1, "eviction/limits": 9}, prevented=3
     )
     missed = a_row(strategy="", trigger="", reasons={"discovery/stabilizationWindow": 2}, false_alarms=1)
     for _ in range(2):
-        told.update([later, missed])
+        telemetry.update([later, missed])
     for line in (
         'rebalancer_hot_episodes_total{result="discovered"} 2.0',
         'rebalancer_hot_episodes_total{result="stabilizationWindow"} 2.0',
@@ -80,32 +82,32 @@ def test_what_is_new_is_counted_once(metrics: Metrics, told: EffectTelemetry) ->
         assert line in page(metrics)
 
 
-def test_counters_never_go_back(metrics: Metrics, told: EffectTelemetry) -> None:
+def test_counters_never_go_back(metrics: Metrics, telemetry: EffectTelemetry) -> None:
     """A missed node may turn out to be found; and days leave at the other end."""
-    told.update([])
-    told.update([a_row(strategy="", trigger="", reasons={"discovery/stabilizationWindow": 1}), a_day(day=DAY - 6)])
-    told.update([a_row(strategy="", trigger="", reasons={}), a_row(discovered=1)])
+    telemetry.update([])
+    telemetry.update([a_row(strategy="", trigger="", reasons={"discovery/stabilizationWindow": 1}), a_day(day=DAY - 6)])
+    telemetry.update([a_row(strategy="", trigger="", reasons={}), a_row(discovered=1)])
     assert 'rebalancer_hot_episodes_total{result="stabilizationWindow"} 1.0' in page(metrics)
     assert 'rebalancer_hot_episodes_total{result="discovered"} 4.0' in page(metrics)
 
 
-def test_what_another_leader_counted_is_not_counted_again(metrics: Metrics, told: EffectTelemetry) -> None:
-    told.update([])
-    told.reset()
-    told.update([a_day(reasons={"effect/cooled": 7})])
+def test_what_another_leader_counted_is_not_counted_again(metrics: Metrics, telemetry: EffectTelemetry) -> None:
+    telemetry.update([])
+    telemetry.reset()
+    telemetry.update([a_day(reasons={"effect/cooled": 7})])
     assert 'rebalancer_assessments_total{outcome="cooled",resource="cpu"} 0.0' in page(metrics)
-    told.update([a_day(reasons={"effect/cooled": 8})])
+    telemetry.update([a_day(reasons={"effect/cooled": 8})])
     assert 'rebalancer_assessments_total{outcome="cooled",resource="cpu"} 1.0' in page(metrics)
 
 
-def test_assessments_are_counted_by_resource(metrics: Metrics, told: EffectTelemetry) -> None:
-    told.update([])
-    told.update([a_row(reasons={"effect/cooled": 1, "effect/cooled/memory": 2})])
+def test_assessments_are_counted_by_resource(metrics: Metrics, telemetry: EffectTelemetry) -> None:
+    telemetry.update([])
+    telemetry.update([a_row(reasons={"effect/cooled": 1, "effect/cooled/memory": 2})])
     assert 'rebalancer_assessments_total{outcome="cooled",resource="memory"} 2.0' in page(metrics)
     assert 'rebalancer_assessments_total{outcome="cooled",resource="cpu"} 1.0' in page(metrics)
 
 
-def test_a_reason_of_another_version_is_no_error(metrics: Metrics, told: EffectTelemetry) -> None:
-    told.update([])
-    told.update([a_row(reasons={"effect/whatever": 1, "colour/red": 2})])
+def test_a_reason_of_another_version_is_no_error(metrics: Metrics, telemetry: EffectTelemetry) -> None:
+    telemetry.update([])
+    telemetry.update([a_row(reasons={"effect/whatever": 1, "colour/red": 2})])
     assert 'rebalancer_assessments_total{outcome="whatever",resource="cpu"} 1.0' in page(metrics)

@@ -56,7 +56,7 @@ def test_the_most_urgent_trigger_names_the_merged_cycle_whatever_the_order() -> 
         assert a.merged(b).trigger is b.merged(a).trigger is more
 
 
-def test_what_comes_while_nobody_takes_is_one_request() -> None:
+def test_what_comes_before_the_next_take_is_one_request() -> None:
     queue = TriggerQueue()
     queue.put(request(RequestScope(nodes=frozenset({"n1"}))))
     queue.put(request(RequestScope(nodes=frozenset({"n3"}))))

@@ -61,6 +61,12 @@ class Around:
         )
         self.inbox.receive([alert], max_age_seconds=3600)
 
+    def work(self, request: CycleRequest | None = None) -> CycleReport:
+        """What a cycle that there is a reason for does."""
+        report = self.worker.work(request)
+        assert report is not None
+        return report
+
     def evicted(self) -> list[str]:
         return [each.node for each in self.lab.log.evictions(code=201)]
 
@@ -128,82 +134,69 @@ def for_node(name: str, trigger: Trigger = Trigger.MANUAL) -> CycleRequest:
     return CycleRequest(trigger=trigger, scopes=frozenset({RequestScope(nodes=frozenset({name}))}))
 
 
-def test_nothing_is_done_when_nobody_asks(tmp_path: Path) -> None:
-    with around(tmp_path) as it:
-        assert it.worker.work(None) is None
-        assert (it.reports, it.failures) == ([], [])
+def test_nothing_is_done_without_a_request(it: Around) -> None:
+    assert it.worker.work(None) is None
+    assert (it.reports, it.failures) == ([], [])
 
 
-def test_an_alert_moves_a_pod_off_its_node_and_off_no_other(tmp_path: Path) -> None:
-    with around(tmp_path) as it:
-        it.alert("warm-2")
-        report = it.worker.work(None)
-        assert report is not None
-        assert report.trigger is Trigger.ALERT
-        assert it.evicted() == ["warm-2"]
-        assert [name for _, name in report.findings] == ["warm-2"]
+def test_an_alert_moves_a_pod_off_its_node_and_off_no_other(it: Around) -> None:
+    it.alert("warm-2")
+    report = it.work()
+    assert report.trigger is Trigger.ALERT
+    assert it.evicted() == ["warm-2"]
+    assert [name for _, name in report.findings] == ["warm-2"]
 
 
-def test_a_request_and_the_alerts_that_are_due_are_one_cycle(tmp_path: Path) -> None:
-    with around(tmp_path) as it:
-        it.alert("warm-1")
-        report = it.worker.work(CycleRequest(trigger=Trigger.FORECAST))
-        assert report is not None
-        assert report.trigger is Trigger.ALERT
-        assert it.evicted() == ["warm-1"]  # by the pool's own high the others are not hot
-        assert len(it.reports) == 1
+def test_a_request_and_the_alerts_that_are_due_are_one_cycle(it: Around) -> None:
+    it.alert("warm-1")
+    report = it.work(CycleRequest(trigger=Trigger.FORECAST))
+    assert report.trigger is Trigger.ALERT
+    assert it.evicted() == ["warm-1"]  # by the pool's own high the others are not hot
+    assert len(it.reports) == 1
 
 
-def test_an_alert_goes_past_a_periodic_request_once(tmp_path: Path) -> None:
+def test_an_alert_goes_past_a_periodic_request_once(it: Around) -> None:
     periodic = CycleRequest(trigger=Trigger.PERIODIC)
-    with around(tmp_path) as it:
-        it.alert("warm-1")
-        first = it.worker.work(periodic)
-        assert first is not None
-        assert (first.trigger, it.evicted()) == (Trigger.ALERT, ["warm-1"])
-        assert [name for _, name in first.findings] == ["warm-1"]
-        assert it.waiting() == periodic
-        # the next alert shares the cycle, so that periodic work is never put off for good
-        it.alert("warm-2")
-        second = it.worker.work(periodic)
-        assert second is not None
-        assert it.evicted() == ["warm-1", "warm-2"]
-        assert it.waiting() is None
+    it.alert("warm-1")
+    first = it.work(periodic)
+    assert (first.trigger, it.evicted()) == (Trigger.ALERT, ["warm-1"])
+    assert [name for _, name in first.findings] == ["warm-1"]
+    assert it.waiting() == periodic
+    # the next alert shares the cycle, so that periodic work is never put off for good
+    it.alert("warm-2")
+    it.work(periodic)
+    assert it.evicted() == ["warm-1", "warm-2"]
+    assert it.waiting() is None
 
 
-def test_an_alert_that_was_looked_at_is_not_looked_at_again_at_once(tmp_path: Path) -> None:
-    with around(tmp_path) as it:
-        it.alert("warm-1")
-        assert it.worker.work(None) is not None
-        assert it.worker.work(None) is None
+def test_an_alert_that_was_looked_at_is_not_looked_at_again_at_once(it: Around) -> None:
+    it.alert("warm-1")
+    assert it.worker.work(None) is not None
+    assert it.worker.work(None) is None
 
 
-def test_what_came_of_an_alert_stands_in_its_episode(tmp_path: Path) -> None:
-    with around(tmp_path) as it:
-        it.alert("warm-1")
-        it.alert("warm-2", high=70.0)
-        it.alert("cold-9")
-        it.worker.work(None)
-        assert it.state("warm-1") == ("open", "1 evicted")
-        assert it.state("warm-2") == ("open", "measured 65.6%, not above the alert's 70%: nothing is evicted")
-        assert it.state("cold-9") == ("open", "no node of this cluster is cold-9")
-        assert it.evicted() == ["warm-1"]
+def test_what_came_of_an_alert_stands_in_its_episode(it: Around) -> None:
+    it.alert("warm-1")
+    it.alert("warm-2", high=70.0)
+    it.alert("cold-9")
+    it.worker.work(None)
+    assert it.state("warm-1") == ("open", "1 evicted")
+    assert it.state("warm-2") == ("open", "measured 65.6%, not above the alert's 70%: nothing is evicted")
+    assert it.state("cold-9") == ("open", "no node of this cluster is cold-9")
+    assert it.evicted() == ["warm-1"]
 
 
-def test_an_alert_that_says_too_little_is_closed_and_sets_off_nothing(tmp_path: Path) -> None:
-    with around(tmp_path) as it:
-        it.alert("warm-1", high=40.0)  # below alerts.minHigh
-        assert it.worker.work(None) is None
-        assert it.state("warm-1")[0] == "over"
+def test_an_alert_that_says_too_little_is_closed_and_sets_off_nothing(it: Around) -> None:
+    it.alert("warm-1", high=40.0)  # below alerts.minHigh
+    assert it.worker.work(None) is None
+    assert it.state("warm-1")[0] == "over"
 
 
-def test_of_two_alerts_for_one_node_the_one_that_calls_it_hot_earlier_counts(tmp_path: Path) -> None:
-    with around(tmp_path) as it:
-        it.alert("warm-1", high=80.0)
-        it.alert("warm-1", high=60.0)
-        report = it.worker.work(None)
-        assert report is not None
-        assert [(finding.high, finding.target) for finding, _ in report.findings] == [(0.6, 0.5)]
+def test_of_two_alerts_for_one_node_the_one_that_calls_it_hot_earlier_counts(it: Around) -> None:
+    it.alert("warm-1", high=80.0)
+    it.alert("warm-1", high=60.0)
+    report = it.work()
+    assert [(finding.high, finding.target) for finding, _ in report.findings] == [(0.6, 0.5)]
 
 
 def test_without_alerts_the_request_stays_as_it_is() -> None:
@@ -236,27 +229,24 @@ def an_alert(number: int) -> Alert:
 def test_a_dry_run_evicts_nothing_and_says_what_it_would_do(tmp_path: Path) -> None:
     with around(tmp_path, dry_run=True) as it:
         it.alert("warm-1")
-        report = it.worker.work(None)
-        assert report is not None
+        report = it.work()
         assert [each.outcome for each in report.evictions] == [Outcome.PLANNED]
         assert it.evicted() == []
         assert it.state("warm-1") == ("open", "1 would be evicted (dry run)")
 
 
-def test_a_request_is_asked_for_again_when_nothing_could_be_observed(tmp_path: Path) -> None:
-    with around(tmp_path) as it:
-        it.alert("warm-1")
-        it.lab.faults.set(prometheus_down="error")
-        with pytest.raises(ConnectError):
-            it.worker.work(for_node("warm-2"))
-        assert it.evicted() == []
-        again = it.waiting()
-        assert again == for_node("warm-2")  # the alert is in the inbox: it needs nobody to remember it
-        it.lab.faults.clear()
-        report = it.worker.work(again)
-        assert report is not None
-        assert it.evicted() == ["warm-1"]
-        assert [each.finished_at is None for each in it.reports] == [True, False]
+def test_a_request_is_asked_for_again_when_nothing_could_be_observed(it: Around) -> None:
+    it.alert("warm-1")
+    it.lab.faults.set(prometheus_down="error")
+    with pytest.raises(ConnectError):
+        it.worker.work(for_node("warm-2"))
+    assert it.evicted() == []
+    again = it.waiting()
+    assert again == for_node("warm-2")  # the alert is in the inbox: it needs no second record
+    it.lab.faults.clear()
+    it.work(again)
+    assert it.evicted() == ["warm-1"]
+    assert [each.finished_at is None for each in it.reports] == [True, False]
 
 
 class Away:
@@ -306,32 +296,30 @@ class FailsAtTheEnd:
         raise ConnectError("the database is away")
 
 
-def test_evictions_of_a_cycle_that_ends_in_an_error_are_told_all_the_same(tmp_path: Path) -> None:
+def test_evictions_of_a_cycle_that_ends_in_an_error_are_reported_all_the_same(tmp_path: Path) -> None:
     with around(tmp_path, wrap_records=FailsAtTheEnd) as it:
         it.alert("warm-1")
         with pytest.raises(ConnectError):
             it.worker.work(None)
         assert [(each.node, each.outcome) for each in it.reports[0].evictions] == [("warm-1", Outcome.EVICTED)]
-        assert it.failures == []  # told once
+        assert it.failures == []  # reported once
 
 
-def test_a_request_that_is_taken_when_we_lead_no_more_is_not_lost(tmp_path: Path) -> None:
-    with around(tmp_path) as it:
-        it.queue.put(for_node("warm-1"))
-        it.leads[:] = [True, False]
-        it.stopping[:] = [False, True]
-        it.worker.run()
-        assert it.waiting() == for_node("warm-1")
-        assert it.reports == []
+def test_a_request_that_is_taken_when_we_lead_no_more_is_not_lost(it: Around) -> None:
+    it.queue.put(for_node("warm-1"))
+    it.leads[:] = [True, False]
+    it.stopping[:] = [False, True]
+    it.worker.run()
+    assert it.waiting() == for_node("warm-1")
+    assert it.reports == []
 
 
-def test_nothing_is_begun_once_we_stop(tmp_path: Path) -> None:
-    with around(tmp_path) as it:
-        it.alert("warm-1")
-        it.stopping[:] = [True]
-        assert it.worker.work(for_node("warm-1")) is None
-        it.worker.run()
-        assert it.evicted() == []
+def test_nothing_is_begun_once_we_stop(it: Around) -> None:
+    it.alert("warm-1")
+    it.stopping[:] = [True]
+    assert it.worker.work(for_node("warm-1")) is None
+    it.worker.run()
+    assert it.evicted() == []
 
 
 class Patience(TriggerQueue):
@@ -346,12 +334,11 @@ class Patience(TriggerQueue):
         return None
 
 
-def test_a_database_whose_clock_is_behind_is_not_asked_without_a_pause(tmp_path: Path) -> None:
+def test_a_database_whose_clock_is_behind_is_not_asked_without_a_pause(it: Around) -> None:
     # due by our clock and not by the database's: the inbox gives nothing, and must not be asked as fast as it can
-    with around(tmp_path) as it:
-        it.alert("warm-1")
-        patience = Patience()
-        it.worker.queue = patience
-        it.stopping[:] = [False, True]
-        it.worker.run()
-        assert patience.waits == [SHORTEST_NAP_SECONDS]
+    it.alert("warm-1")
+    patience = Patience()
+    it.worker.queue = patience
+    it.stopping[:] = [False, True]
+    it.worker.run()
+    assert patience.waits == [SHORTEST_NAP_SECONDS]
