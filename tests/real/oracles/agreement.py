@@ -121,10 +121,10 @@ def _compare(engine: Engine, config: SchedulerConfig, step: Step, pod: int, resu
         result.same_feasible += 1
     else:
         for name in sorted(theirs ^ feasible):
-            said = verdict.filtered[row_of[name]]
-            differ(f"feasible {name}", name in theirs, said or "feasible")
+            why = verdict.filtered[row_of[name]]
+            differ(f"feasible {name}", name in theirs, why or "feasible")
     if step.node is None:
-        _compare_reasons(step, len(names), Counter(said[0] for said in verdict.filtered if said), result, differ)
+        _compare_reasons(step, len(names), Counter(why[0] for why in verdict.filtered if why), result, differ)
         return
     result.placed += 1
     scores, parts = engine.scores(kind), verdict.weighted
@@ -141,17 +141,17 @@ def _compare(engine: Engine, config: SchedulerConfig, step: Step, pod: int, resu
     totals = dict.fromkeys(theirs, 0.0)
     for plugin in sorted(step.scores.keys() | parts.keys()):
         # a plugin that is skipped adds nothing
-        told, held = step.scores.get(plugin, {}), parts.get(plugin, np.zeros(len(names)))
+        reported, held = step.scores.get(plugin, {}), parts.get(plugin, np.zeros(len(names)))
         for name in sorted(theirs):
             ours = float(held[row_of[name]])
             totals[name] += ours
             if step.scores:
                 result.scores += 1
-                result.plugins[plugin] += bool(told)
-                if ours == told.get(name, 0):
+                result.plugins[plugin] += bool(reported)
+                if ours == reported.get(name, 0):
                     result.same_scores += 1
                 else:
-                    differ(f"{plugin} {name}", told.get(name), ours)
+                    differ(f"{plugin} {name}", reported.get(name), ours)
     best = {name for name, total in totals.items() if total == max(totals.values())}
     if step.node in best:
         result.chosen_is_best += 1
@@ -168,11 +168,11 @@ def _compare_reasons(
 ) -> None:
     """How many nodes each filter refused. A node is refused by one filter, of which only NodeResourcesFit may give
     several reasons."""
-    told = step.message.split(". ")[0].split(": ", 1)[1]
-    if NARROWED in told:
+    reasons = step.message.split(". ")[0].split(": ", 1)[1]
+    if NARROWED in reasons:
         return
     theirs: Counter[str] = Counter()
-    for part in told.split(", "):
+    for part in reasons.split(", "):
         count, words = part.split(" ", 1)
         plugin = REASONS.get(words, "NodeResourcesFit" if words.startswith("Insufficient ") else words)
         theirs[plugin] += int(count)

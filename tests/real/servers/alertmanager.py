@@ -20,7 +20,7 @@ class AlertmanagerServer:
     """A running server."""
 
     address: str
-    """host:port, as Prometheus is told it."""
+    """host:port, as Prometheus gets it."""
 
 
 @contextmanager

@@ -161,7 +161,7 @@ def _apiserver(assets: Path, folder: Path, etcd: int, port: int, flags: Sequence
             f"--service-account-signing-key-file={folder / 'sa.key'}",
             "--service-cluster-ip-range=10.0.0.0/24",
             "--authorization-mode=RBAC",
-            # nobody here makes service accounts, or takes the not-ready taint off a node
+            # nothing here makes service accounts, or takes the not-ready taint off a node
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             "--endpoint-reconciler-type=none",
             *flags,

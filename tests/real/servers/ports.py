@@ -1,4 +1,4 @@
-"""Starts a server of somebody else's on a loopback port, and waits until it answers."""
+"""Starts a server that is not ours on a loopback port, and waits until it answers."""
 
 import socket
 import subprocess

@@ -86,7 +86,7 @@ def _binaries() -> Path | None:
 
 
 def _unprivileged(folder: Path) -> dict[str, object]:
-    """Arguments for subprocess that make it somebody other than root."""
+    """Arguments for subprocess that make it another user than root."""
     if os.geteuid() != 0:
         return {}
     try:

@@ -1,6 +1,6 @@
 """A real Prometheus for tests: history back-filled by promtool, on loopback, gone afterwards.
 
-It scrapes nothing unless told to. Its series have the shape that kube-prometheus-stack gives them: node_exporter knows
+It scrapes nothing by default. Its series have the shape that kube-prometheus-stack gives them: node_exporter knows
 an address but no node name, cAdvisor counts every container and once more the whole pod, kube-state-metrics joins them.
 """
 
@@ -75,7 +75,7 @@ def node_exporter(
     """One node's counters, with `busy_cores` used of `cpus`; NaN writes counters that are not a number. A quarter of
     its 16 GiB of memory is in use.
 
-    Waiting for disks and stolen time come on top of it, as nobody's use.
+    Waiting for disks and stolen time come on top of it, as the use of no pod.
     """
     labels = {"instance": instance, "job": job, "service": f"kps-{job}", "namespace": "monitoring", **(extra or {})}
     out = []

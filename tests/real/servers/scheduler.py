@@ -1,7 +1,7 @@
 """A real kube-scheduler beside a real API server, for tests, and what it says of its decisions.
 
 The scores stand in its log: `pkg/scheduler/schedule_one.go` writes one line for each plugin and node at verbosity 10.
-A plugin that has nothing to say of a pod (its PreScore said Skip) writes none, and with a single feasible node nothing
+A plugin without a score for a pod (its PreScore was Skip) writes none, and with a single feasible node nothing
 is scored.
 """
 
@@ -131,8 +131,8 @@ def assets_with_scheduler() -> Path:
 
 def scheduler_version(assets: Path) -> str:
     """As it calls itself: v1.36.3."""
-    told = subprocess.run([assets / "kube-scheduler", "--version"], capture_output=True, text=True, check=True)
-    return told.stdout.split()[-1]
+    version = subprocess.run([assets / "kube-scheduler", "--version"], capture_output=True, text=True, check=True)
+    return version.stdout.split()[-1]
 
 
 @contextmanager
