@@ -13,7 +13,8 @@ from rebalancer.kube.snapshot.snapshot import NAMESPACES, KubeCluster
 from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.kube.watch.stores import Records
 from rebalancer.kube.watch.watch import Reflector
-from rebalancer.model.cluster.snapshot import Owner, PodStatus
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pods import PodStatus
 from rebalancer.model.decisions.eviction import Outcome
 from tests.builders import an_eviction
 from tests.kube.builders import Json

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.cluster.snapshot import FAILED, PENDING, RUNNING, ClusterSnapshot, Owner
+from rebalancer.model.cluster.owners import Owner
+from rebalancer.model.cluster.pods import FAILED, PENDING, RUNNING
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from tests.kube.builders import Cluster, Json, a_node, a_pod, a_workload, meta, owned_by, read, reading
 from tests.kube.fakes.api import Reply

@@ -14,7 +14,7 @@ from rebalancer.bootstrap.wiring.history import history_keepers
 from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.triggers.request import CycleRequest
-from rebalancer.daemon.journaling import JournalWriter
+from rebalancer.daemon.threads.journaling import JournalWriter
 from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.lab import Lab, NodeSpec, Scenario, node, workload
 from rebalancer.model.decisions.alerts import AlertEpisode
