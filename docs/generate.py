@@ -20,7 +20,7 @@ from chart import CHART, chart_page
 from rebalancer.cli.main import app
 from rebalancer.cli.output.replay import replay_schema
 from rebalancer.cli.output.report_document import report_schema
-from rebalancer.model.reason import LIFTED_BY, Reason
+from rebalancer.model.reason import Reason
 from rebalancer.policy.schema.policy import policy_schema
 from rebalancer.policy.schema.types import DURATION_PATTERN
 from rebalancer.web.metrics import described
@@ -130,7 +130,7 @@ def reasons_page() -> str:
         "| code | meaning | lifted by |\n|---|---|---|\n"
     )
     return out + "".join(
-        f'| <a id="{code.lower()}"></a>`{code}` | {code.sentence} | {LIFTED_BY[code]} |\n' for code in Reason
+        f'| <a id="{code.lower()}"></a>`{code}` | {code.sentence} | {code.lifted_by} |\n' for code in Reason
     )
 
 

@@ -6,16 +6,33 @@ from pathlib import Path
 import pytest
 
 import rebalancer
-from rebalancer.model.reason import LIFTED_BY, Reason
+from rebalancer.model.reason import Reason
+from rebalancer.model.reason.groups import Row
 
-BY_TIME = [code for code, text in LIFTED_BY.items() if text.startswith("time:")]
+BY_TIME = [code for code in Reason if code.lifted_by.startswith("time:")]
 WITHOUT_START = 1
 """A pod without a start time is too young for a time that isn't known."""
 
 
 def test_every_code_says_what_lifts_it() -> None:
-    assert set(LIFTED_BY) == set(Reason)
-    assert all(LIFTED_BY.values())
+    assert [code for code in Reason if not code.lifted_by.strip()] == []
+
+
+def test_a_code_without_what_lifts_it_fails_at_import() -> None:
+    with pytest.raises(TypeError, match="lifted_by"):
+        Row(None, "New", "a new reason")  # type: ignore[call-arg]
+
+
+def test_the_setting_is_the_key_in_braces_or_the_row_s_own() -> None:
+    assert (Reason.TOO_YOUNG.lifted_by, Reason.TOO_YOUNG.setting) == (
+        "time: guards.minAge after its start",
+        "guards.minAge",
+    )
+    assert (Reason.POOL_FULL.lifted_by, Reason.POOL_FULL.setting) == (
+        "a node under its low, or a higher low",
+        "pools.thresholds.low",
+    )
+    assert Reason.OURSELVES.setting == ""
 
 
 def refusals_of(code: Reason) -> list[ast.Call]:

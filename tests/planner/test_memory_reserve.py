@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rebalancer.model.measured.usage import MEMORY, ResourceUsage
-from rebalancer.model.reason import LIFTED_BY, Reason
+from rebalancer.model.reason import Reason
 from rebalancer.policy.schema.guards import Guards
 from rebalancer.strategies.interface.resources import expected_amounts, expected_on_nodes, memory_reserve
 from tests.builders import GIB, NOW, APod, Outcome, a_node, a_policy, cluster, plan_all, replicas, usage_of
@@ -99,7 +99,7 @@ def test_a_landing_that_is_not_certain_names_the_node_without_memory() -> None:
 
 def test_both_reasons_name_the_setting_that_lifts_them() -> None:
     for reason in (Reason.NO_NODE_WITH_MEMORY, Reason.TARGET_NODE_WITHOUT_MEMORY):
-        assert "guards.minMemoryAvailable" in LIFTED_BY[reason]
+        assert "guards.minMemoryAvailable" in reason.lifted_by
 
 
 # ---- what a pod uses elsewhere

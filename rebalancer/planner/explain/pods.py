@@ -20,7 +20,7 @@ from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, PodRefusal
 from rebalancer.model.measured.usage import Usage
 from rebalancer.model.notation.figures import counted, millicores
-from rebalancer.model.reason import LIFTED_BY, BlockedReason, Code, Reason, Refusal
+from rebalancer.model.reason import BlockedReason, Code, Reason, Refusal
 from rebalancer.placement.draws.sampling import winners
 from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.placement.landing.pending import ENOUGH
@@ -109,7 +109,7 @@ class Check:
     @property
     def lifted_by(self) -> str:
         """What would lift it; empty where it holds."""
-        return "" if self.code is None else LIFTED_BY[self.code]
+        return "" if self.code is None else self.code.lifted_by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,47 +1,10 @@
 """Nodes that stay hot after a plan: what keeps the load there, and which setting would help most."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rebalancer.model.decisions.plan import PodRefusal, RemainingHotNode
 from rebalancer.model.reason import Reason
-
-SETTINGS: Mapping[Reason, str] = {
-    Reason.TOO_YOUNG: "guards.minAge",
-    Reason.MIN_REPLICAS: "guards.minReplicas",
-    Reason.AUTOSCALING: "guards.minScaleAge",
-    Reason.HOST_PATH: "guards.hostPath",
-    Reason.LOCAL_STORAGE: "guards.diskEmptyDir",
-    Reason.PERSISTENT_VOLUME: "guards.persistentVolumes",
-    Reason.JOB_POD: "guards.jobPods",
-    Reason.UNKNOWN_OWNER_KIND: "guards.ownerKinds",
-    Reason.NAMESPACE_EXCLUDED: "guards.namespaces",
-    Reason.PRIORITY_THRESHOLD: "guards.priorityBelow",
-    Reason.NOT_OPTED_IN: "guards.requireOptIn",
-    Reason.DENY_LISTED: "lists.deny",
-    Reason.NOT_ALLOW_LISTED: "lists.allow",
-    Reason.LEVEL_FORBIDS: "serviceLevels",
-    Reason.WINDOW_CLOSED: "windows",
-    Reason.COOLDOWN_NODE: "safety.cooldowns.node",
-    Reason.COOLDOWN_SERVICE: "safety.cooldowns.service",
-    Reason.COOLDOWN_SERVICE_NODE: "safety.cooldowns.serviceNode",
-    Reason.COOLDOWN_POOL: "safety.cooldowns.poolAfterScaleUp",
-    Reason.LIMIT_CYCLE: "limits.perCycle",
-    Reason.LIMIT_GLOBAL: "limits.global",
-    Reason.LIMIT_CLUSTER: "limits.cluster",
-    Reason.LIMIT_POOL: "limits.pool",
-    Reason.LIMIT_NODE: "limits.node",
-    Reason.LIMIT_NAMESPACE: "limits.namespace",
-    Reason.LIMIT_LEVEL: "serviceLevels",
-    Reason.LIMIT_SERVICE: "limits.service",
-    Reason.LIMIT_REPLACEMENTS: "limits.replacements",
-    Reason.LIMIT_IMAGE_PULLS: "limits.replacements.pullBytesPerPool",
-    Reason.NO_NODE_WITH_MEMORY: "guards.minMemoryAvailable",
-    Reason.TARGET_NODE_WITHOUT_MEMORY: "guards.minMemoryAvailable",
-    Reason.POOL_FULL: "pools.thresholds.low",
-    Reason.HIGH_UNREACHABLE: "strategies.args.bestEffort",
-}
-"""Code -> the policy key that holds its refusals; codes without one are held by the cluster."""
 
 NOT_THE_CAUSE = (Reason.GOAL_REACHED, Reason.NO_RELIEF, Reason.DAEMONSET_POD, Reason.STATIC_POD, Reason.TERMINATING)
 """Codes that explain a node only where nothing else does."""
@@ -64,7 +27,7 @@ def remaining_of(
 def _remaining(name: str, pool: str, share: float, refusals: Sequence[PodRefusal]) -> RemainingHotNode:
     found = [each for each in refusals if each.code not in NOT_THE_CAUSE] or list(refusals)
     # pods that no setting would free explain a node only where there are no others
-    found = [each for each in found if each.setting or each.code in SETTINGS] or found
+    found = [each for each in found if each.setting or each.code.setting] or found
     weight: dict[Reason, float] = {}
     for each in found:
         weight[each.code] = weight.get(each.code, 0.0) + (each.cpu_millicores or 0.0)
@@ -82,6 +45,6 @@ def _remaining(name: str, pool: str, share: float, refusals: Sequence[PodRefusal
         share_planned=share,
         code=code,
         message=f"{largest.namespace}/{largest.name}: {largest.message}",
-        setting=largest.setting or SETTINGS.get(code, ""),
+        setting=largest.setting or code.setting,
         value=largest.value,
     )

@@ -1,0 +1,71 @@
+"""The groups of reasons in rates and reports: why a hot episode was missed, why a hot node was not relieved."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+
+class Code(StrEnum):
+    """A stable identifier with its sentence for people."""
+
+    sentence: str
+
+    def __new__(cls, code: str, sentence: str = "") -> Self:
+        """Members are written `NAME = code, sentence`; looked up by their code alone."""
+        out = str.__new__(cls, code)
+        out._value_, out.sentence = code, sentence
+        return out
+
+
+class MissReason(Code):
+    """Why a hot episode was not discovered; `sentence` says it in words."""
+
+    DAEMON_DOWN = "daemonDown", "no cycle ran while it was hot"
+    """No cycle ran in the episode, or none for most of it."""
+    NOT_COVERED = "notCovered", "it is in no pool of a strategy for hot nodes"
+    NO_METRICS = "noMetrics", "its usage was missing or not plausible"
+    """Also where the whole cycle was stopped for that."""
+    STABILIZATION_WINDOW = "stabilizationWindow", "it was not hot for long enough, or an eviction from it was settling"
+    BELOW_THRESHOLD = "belowThreshold", "the measured share stayed at or under the pool's high"
+    """Alert or thresholds are less sensitive than the hot-node SLO, or computed otherwise."""
+    NOT_EVALUATED = "notEvaluated", "cycles ran, but none evaluated it while it was hot"
+    """Its alert never came, or the strategy's interval is longer than the episode."""
+    NOT_READY = "notReady", "the node was not Ready"
+    NODE_LEAVING = "nodeLeaving", "an autoscaler was removing the node"
+
+
+class BlockedReason(Code):
+    """Why nothing was evicted from a discovered node: the group of its refusals' codes."""
+
+    GUARDS = "guards", "guards protect its pods"
+    LISTS = "lists", "allow and deny lists keep its pods"
+    LEVELS = "levels", "its pods' service levels forbid evictions"
+    WINDOWS = "windows", "outside the change windows of its pods"
+    LIMITS = "limits", "limits were used up"
+    COOLDOWNS = "cooldowns", "cooldown, backoff, circuit breaker or a late replacement"
+    """Also a recent move of the service in another cluster."""
+    PAUSED = "paused", "evictions were paused"
+    BUDGETS = "disruptionBudgets", "PodDisruptionBudgets had no room"
+    NO_TARGET_NODE = "noTargetNode", "no suitable target node for the replacements"
+    POOL_FULL = "poolFull", "no target node was under its low"
+    SERVER = "serverRefused", "the API server refused"
+    POOR_SELECTION = "poorSelection", "only the planner's own selection kept the candidates there"
+    """Candidates that no rule kept might have cooled it: planning time used up, each too small alone but enough
+    together, or left for others that did not go in the end."""
+    INTERRUPTED = "interrupted", "the plan was broken off: the lease was lost, or the program was stopped"
+    NO_CANDIDATES = "noCandidates", "no pod on it could be evaluated, or would have helped"
+    DRY_RUN = "dryRun", "a dry run: nothing is evicted"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The facts of one reason. `lifted_by` has no default, so no reason can be without it.
+
+    `setting` is for a policy key that `lifted_by` does not name in braces.
+    """
+
+    group: BlockedReason | MissReason | None
+    code: str
+    sentence: str
+    lifted_by: str
+    setting: str = ""

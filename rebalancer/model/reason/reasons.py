@@ -1,0 +1,439 @@
+"""The codes for what was not done: why a pod stays, a node is not evaluated, or a whole cycle is stopped.
+
+The CLI, the database, the metrics and the documentation all use them; `docs/reference/reasons.md` is made from them.
+"""
+
+from functools import partial
+from typing import Self
+
+from rebalancer.model.reason.groups import BlockedReason, Code, MissReason, Row
+
+_guard = partial(Row, BlockedReason.GUARDS)
+_cooldown = partial(Row, BlockedReason.COOLDOWNS)
+_budget = partial(Row, BlockedReason.BUDGETS)
+_no_target = partial(Row, BlockedReason.NO_TARGET_NODE)
+_limit = partial(Row, BlockedReason.LIMITS)
+_server = partial(Row, BlockedReason.SERVER)
+_lists = partial(Row, BlockedReason.LISTS)
+_level = partial(Row, BlockedReason.LEVELS)
+_window = partial(Row, BlockedReason.WINDOWS)
+_selection = partial(Row, BlockedReason.POOR_SELECTION)
+_no_metrics = partial(Row, MissReason.NO_METRICS)
+_other = partial(Row, None)
+
+_BY_WINDOW = "time: the sliding window of the limit; in flight: a Ready replacement"
+
+
+class Reason(Code):
+    """The code.
+
+    `group` is the blocked reason that refusals of a hot node's candidates count as, or the miss reason that the codes
+    of nodes and cycles count as. None: the code is of other goals (removing pods, draining nodes), and explains nothing
+    of a node that stayed hot.
+
+    `lifted_by` is what lifts the refusal. "time: ..." says which time; it stands in `Refusal.next_at`. Refusals are
+    judged in every cycle by the cluster, the policy and the ledger as they are then. They end in the first cycle after
+    what lifts them.
+
+    `setting` is the policy key that holds the refusals: the one in braces in `lifted_by`, or the row's own. Empty: the
+    cluster holds them.
+    """
+
+    group: BlockedReason | MissReason | None
+    lifted_by: str
+    setting: str
+
+    def __new__(cls, row: Row | str) -> Self:
+        """Members are written as rows; a code alone only looks a member up."""
+        if not isinstance(row, Row):
+            raise TypeError(f"{row} is written without what lifts it")
+        out = str.__new__(cls, row.code)
+        out._value_, out.sentence, out.group = row.code, row.sentence, row.group
+        before, _, rest = row.lifted_by.partition("{")
+        key, _, after = rest.partition("}")
+        out.lifted_by, out.setting = before + key + after, row.setting or key
+        return out
+
+    # Guards: what protects a pod.
+    MIRROR_POD = _guard(
+        "MirrorPod",
+        "a mirror pod: the kubelet runs it from a file, evicting it changes nothing",
+        "nothing: its file on the node is changed there",
+    )
+    STATIC_POD = _guard(
+        "StaticPod", "a static pod: its owner is the node", "nothing: its file on the node is changed there"
+    )
+    DAEMONSET_POD = _guard(
+        "DaemonSetPod", "a DaemonSet pod would come back to the same node", "nothing while a DaemonSet owns it"
+    )
+    TERMINATING = _guard("Terminating", "already terminating", "its end: it is gone after its grace period")
+    FINISHED = _guard("Finished", "already finished", "nothing: it uses no CPU")
+    NOT_READY = _guard("NotReady", "not Ready: moving it could hide why", "its Ready condition")
+    BARE_POD = _guard("BarePod", "no controlling owner would recreate it", "a controlling owner")
+    UNKNOWN_OWNER_KIND = _guard(
+        "UnknownOwnerKind",
+        "its owner's kind is not known to recreate pods (name it under guards.ownerKinds)",
+        "the owner's kind under {guards.ownerKinds}",
+    )
+    JOB_POD = _guard(
+        "JobPod",
+        "a Job pod: its eviction counts as a failure (or Job pods are not allowed by guards.jobPods)",
+        "{guards.jobPods}, or the end of its Job",
+    )
+    OURSELVES = _guard("Ourselves", "this is rebalancer itself", "nothing")
+    OUR_PROMETHEUS = _guard("OurPrometheus", "the Prometheus that usage is read from", "guards.ours")
+    OUR_DATABASE = _guard("OurDatabase", "rebalancer's own database", "guards.ours")
+    SYSTEM_CRITICAL = _guard("SystemCritical", "system-critical priority", "another priority class of the pod")
+    PRIORITY_THRESHOLD = _guard(
+        "PriorityThreshold",
+        "its priority is at or above the threshold",
+        "{guards.priorityBelow}, or a lower priority of the pod",
+    )
+    HOST_PATH = _guard("HostPath", "uses a hostPath volume", "{guards.hostPath}")
+    LOCAL_STORAGE = _guard("LocalStorage", "keeps data in an emptyDir on the node's disk", "{guards.diskEmptyDir}")
+    LOCAL_VOLUME = _guard("LocalVolume", "uses a local volume that stays on the node", "another volume")
+    VOLUME_IN_USE = _guard(
+        "VolumeInUse",
+        "another pod on its node uses its ReadWriteOnce volume, which stays attached there until that pod is gone",
+        "the end of the other pod",
+    )
+    PERSISTENT_VOLUME = _guard(
+        "PersistentVolume", "uses a PersistentVolumeClaim (guards.persistentVolumes)", "{guards.persistentVolumes}"
+    )
+    TOO_YOUNG = _guard("TooYoung", "younger than the minimum age", "time: {guards.minAge} after its start")
+    MIN_REPLICAS = _guard(
+        "MinReplicas",
+        "its service has fewer replicas than the minimum",
+        "more desired replicas, or {guards.minReplicas}",
+    )
+    ROLLOUT_IN_PROGRESS = _guard("RolloutInProgress", "its owner is rolling out", "the end of the rollout")
+    OWNER_NOT_HEALTHY = _guard(
+        "OwnerNotHealthy", "its owner has fewer ready pods than desired", "as many Ready pods as are desired"
+    )
+    AUTOSCALING = _cooldown(
+        "Autoscaling",
+        "an autoscaler is changing its service, or did so less than guards.minScaleAge ago",
+        "the end of the change, and {guards.minScaleAge} after it",
+    )
+    BUDGET_EXHAUSTED = _budget(
+        "BudgetExhausted",
+        "its PodDisruptionBudget has no room",
+        "an allowed disruption: another of its pods is Ready, or the budget is changed",
+    )
+    BUDGET_OUTDATED = _budget(
+        "BudgetOutdated",
+        "its PodDisruptionBudget was changed and its figures are not up to date yet",
+        "the status of the budget, which its controller writes within seconds",
+    )
+    SEVERAL_BUDGETS = _budget(
+        "SeveralBudgets",
+        "several PodDisruptionBudgets select it: the API server refuses to evict it",
+        "only one budget that selects it",
+    )
+    POD_GROUP = _guard(
+        "PodGroup",
+        "one of a group of pods that restart together (guards.groupLabels)",
+        "guards.groupLabels, or a pod without such a label",
+    )
+    EVICTION_IN_PROGRESS = _cooldown(
+        "EvictionInProgress",
+        "its eviction is in progress in the background",
+        "its end: the pod has left, or after 10 minutes",
+    )
+    ANNOTATION_VETO = _guard("AnnotationVeto", "an annotation forbids it", "the annotation's removal")
+    OPTED_OUT = _guard("OptedOut", "opted out of evictions", "the label's or annotation's removal")
+    NOT_OPTED_IN = _guard(
+        "NotOptedIn",
+        "the policy requires an opt-in that it doesn't have",
+        "an opt-in of the pod or its namespace, or {guards.requireOptIn}",
+    )
+    NAMESPACE_EXCLUDED = _guard("NamespaceExcluded", "its namespace is excluded by the policy", "{guards.namespaces}")
+    LABEL_EXCLUDED = _guard(
+        "LabelExcluded", "its labels are excluded by the policy", "guards.labels, or other labels of the pod"
+    )
+
+    # Lists, levels, windows, clusters.
+    DENY_LISTED = _lists("DenyListed", "on a deny list", "the entry's removal from {lists.deny}")
+    NOT_ALLOW_LISTED = _lists("NotAllowListed", "on no allow list", "an entry in {lists.allow}")
+    UNKNOWN_LEVEL = _level(
+        "UnknownLevel",
+        "it names a service level that the policy doesn't have",
+        "the level under serviceLevels, or another level of the pod",
+    )
+    LEVEL_FORBIDS = _level(
+        "LevelForbids", "its service level forbids evictions", "{serviceLevels}, or another level of the pod"
+    )
+    WINDOW_CLOSED = _window("WindowClosed", "outside its change window", "time: the window's opening", "windows")
+    WINDOW_INVALID = _window(
+        "WindowInvalid", "its change window can't be parsed, so it counts as closed", "a window that can be parsed"
+    )
+    CROSS_CLUSTER = _guard(
+        "CrossCluster", "placed by a multi-cluster controller (crossCluster)", "safety.crossCluster.mode"
+    )
+    MOVED_IN_OTHER_CLUSTER = _cooldown(
+        "MovedInOtherCluster",
+        "its service was moved in another cluster recently",
+        "time: safety.crossCluster.separation after that eviction",
+    )
+    READY_SHARE_TOO_LOW = _limit(
+        "ReadyShareTooLow",
+        "its service would keep too few ready replicas over all clusters",
+        "more Ready replicas in any cluster",
+    )
+
+    # Cooldowns, backoff, pauses.
+    COOLDOWN_NODE = _cooldown(
+        "CooldownNode", "its node was relieved recently", "time: {safety.cooldowns.node} after the node's last eviction"
+    )
+    COOLDOWN_SERVICE = _cooldown(
+        "CooldownService",
+        "its service was moved recently",
+        "time: {safety.cooldowns.service} after the service's last eviction",
+    )
+    COOLDOWN_SERVICE_NODE = _cooldown(
+        "CooldownServiceNode",
+        "its service was moved off this node recently",
+        "time: {safety.cooldowns.serviceNode} after the service's last eviction from the node",
+    )
+    COOLDOWN_POOL = _cooldown(
+        "CooldownPool",
+        "its pool is being scaled up",
+        "time: {safety.cooldowns.poolAfterScaleUp} after the scale-up, or no unschedulable pods",
+    )
+    EVICTION_BACKOFF = _cooldown(
+        "EvictionBackoff",
+        "backoff: evicting it did not help before",
+        "time: safety.cooldowns.backoff, longer each time and a week at most by default",
+    )
+    REPEATED_EVICTION = _other(
+        "RepeatedEviction",
+        "the same strategy evicted its predecessor for the same reason",
+        "time: safety.cooldowns.backoff, longer each time and a week at most by default",
+    )
+    WEBHOOK_BACKOFF = _server(
+        "WebhookBackoff",
+        "backoff: an admission webhook refused the eviction of a pod of its service",
+        "time: safety.cooldowns.webhookBackoff, longer each time and a day at most by default",
+    )
+    PAUSED = Row(BlockedReason.PAUSED, "Paused", "paused", "time: the pause's end, or `rebalancer resume`")
+    CIRCUIT_BREAKER_OPEN = _cooldown(
+        "CircuitBreakerOpen",
+        "the circuit breaker is open: replacements are late, or evictions there do not help",
+        "Ready replacements, or safety.inFlight.maxLate after their deadline; "
+        "where evictions did not help, time: an hour after the newest assessment",
+    )
+    REPLACEMENT_LATE = _cooldown(
+        "ReplacementLate",
+        "an earlier replacement of its service is still not Ready",
+        "the Ready replacement, safety.inFlight.maxLate after its deadline, or `rebalancer resolve eviction`",
+    )
+
+    # Placement: where the replacement would go.
+    NO_TARGET_NODE = _no_target(
+        "NoTargetNode",
+        "no node would take the replacement",
+        "room by requests, or placement rules of the pod that admit more nodes",
+    )
+    NO_NODE_WITH_HEADROOM = _no_target(
+        "NoNodeWithHeadroom",
+        "every node that would take the replacement would go over its target",
+        "less real load on those nodes, or more nodes",
+    )
+    NO_NODE_WITH_MEMORY = _no_target(
+        "NoNodeWithMemory",
+        "too little real memory would stay available on every node that would take the replacement",
+        "less real memory in use on those nodes, more nodes, or {guards.minMemoryAvailable}",
+    )
+    WOULD_RETURN_TO_NODE = _no_target(
+        "WouldReturnToNode",
+        "kube-scheduler would put the replacement back on the same node",
+        "other placement rules or requests, or room on other nodes",
+    )
+    TARGET_NODE_WITHOUT_HEADROOM = _no_target(
+        "TargetNodeWithoutHeadroom",
+        "kube-scheduler would put the replacement on a node without headroom",
+        "less real load on that node, or a larger softTaint.maxNodes",
+    )
+    TARGET_NODE_WITHOUT_MEMORY = _no_target(
+        "TargetNodeWithoutMemory",
+        "kube-scheduler would put the replacement on a node where too little real memory would stay available",
+        "less real memory in use on that node, a larger softTaint.maxNodes, or {guards.minMemoryAvailable}",
+    )
+    PLACEMENT_NOT_MODELLED = _no_target(
+        "PlacementNotModelled",
+        "its placement rules are not modelled, so its target node isn't known",
+        "placement rules, volumes or claims that are modelled",
+    )
+    TARGET_NODE_UNAVAILABLE = _no_target(
+        "TargetNodeUnavailable",
+        "kube-scheduler may put the replacement on a node that is leaving or has just joined",
+        "the node is gone, or safety.cooldowns.newNode after it joined",
+    )
+    QUOTA_EXCEEDED = _no_target(
+        "QuotaExceeded", "a ResourceQuota of its namespace would refuse the replacement", "room in the quota"
+    )
+    NEEDS_PREEMPTION = _no_target(
+        "NeedsPreemption",
+        "its replacement would find room only by preempting other pods",
+        "room on a node without preemption",
+    )
+    PENDING_TAKES_ROOM = _no_target(
+        "PendingTakesRoom", "a pending pod would take the room that it leaves", "a node for the pending pod, or its end"
+    )
+    POOL_FULL = Row(
+        BlockedReason.POOL_FULL,
+        "PoolFull",
+        "no target node is under its low",
+        "a node under its low, or a higher low",
+        "pools.thresholds.low",
+    )
+    TARGET_NODE_NOT_BETTER = _no_target(
+        "TargetNodeNotBetter",
+        "kube-scheduler may put the replacement where it is no better",
+        "room on a node where it is better",
+    )
+    NO_BETTER_NODE = _no_target(
+        "NoBetterNode",
+        "no node on which it would be better has room for the replacement",
+        "room on a node where it is better",
+    )
+
+    # Planning.
+    NO_RELIEF = _selection("NoRelief", "its eviction would relieve the node too little", "more real load of the pod")
+    HIGH_UNREACHABLE = Row(
+        BlockedReason.NO_CANDIDATES,
+        "HighUnreachable",
+        "the node would stay over its high without all pods that may go",
+        "less load that stays, more pods that may go, or args.bestEffort of the strategy",
+        "strategies.args.bestEffort",
+    )
+    GOAL_REACHED = _selection(
+        "GoalReached", "not needed: the node reaches its target without it", "more real load on the node"
+    )
+    ENOUGH_EVICTED = _other(
+        "EnoughEvicted", "not needed: enough other pods are evicted", "the next cycle, where more is to be evicted"
+    )
+    ALREADY_BALANCED = _other(
+        "AlreadyBalanced", "not needed: its pods are spread evenly enough without it", "a less even spread"
+    )
+    NODE_NOT_DRAINABLE = _other(
+        "NodeNotDrainable", "the node can't be drained", "what lifts the refusal of the pods that it names"
+    )
+    DRAIN_QUEUED = _other("DrainQueued", "other nodes are drained first", "the end of the drains before it")
+    NOT_CORDONED = _other(
+        "NotCordoned", "its node is drained only once it is cordoned", "the cordon, which the plan's own cycle sets"
+    )
+    NO_POD_USAGE = Row(BlockedReason.NO_CANDIDATES, "NoPodUsage", "its usage isn't known", "samples of the pod's usage")
+    PLANNING_TIMEOUT = _selection("PlanningTimeout", "the cycle's planning time was used up", "the next cycle")
+
+    # Admission.
+    LIMIT_CYCLE = _limit("LimitCycle", "the cycle's limit is reached", "the next cycle, or {limits.perCycle}")
+    LIMIT_GLOBAL = _limit("LimitGlobal", "the limit over all clusters is reached", _BY_WINDOW, "limits.global")
+    LIMIT_CLUSTER = _limit("LimitCluster", "the cluster's limit is reached", _BY_WINDOW, "limits.cluster")
+    LIMIT_POOL = _limit("LimitPool", "the pool's limit is reached", _BY_WINDOW, "limits.pool")
+    LIMIT_NODE = _limit("LimitNode", "the node's limit is reached", _BY_WINDOW, "limits.node")
+    LIMIT_NAMESPACE = _limit("LimitNamespace", "the namespace's limit is reached", _BY_WINDOW, "limits.namespace")
+    LIMIT_LEVEL = _limit("LimitLevel", "the service level's limit is reached", _BY_WINDOW, "serviceLevels")
+    LIMIT_SERVICE = _limit("LimitService", "the service's limit is reached", _BY_WINDOW, "limits.service")
+    LIMIT_REPLACEMENTS = _limit(
+        "LimitReplacements",
+        "too many replacements are in flight to its target node",
+        "a Ready replacement on that node",
+        "limits.replacements",
+    )
+    LIMIT_IMAGE_PULLS = _limit(
+        "LimitImagePulls",
+        "too many bytes of images are being pulled in the target node's pool",
+        "Ready replacements in that pool",
+        "limits.replacements.pullBytesPerPool",
+    )
+
+    # Nodes that are not evaluated.
+    NO_SAMPLE = _no_metrics("NoSample", "no usage sample", "a sample")
+    STALE_SAMPLE = _no_metrics("StaleSample", "the usage sample is too old", "a new sample")
+    NOT_FINITE = _no_metrics("NotFinite", "the usage is not a finite, plausible number", "a plausible sample")
+    AMBIGUOUS_NODE = _no_metrics("AmbiguousNode", "two usage series have this node's name", "one series for each node")
+    NODE_NOT_READY = Row(MissReason.NOT_READY, "NodeNotReady", "the node is not Ready", "its Ready condition")
+    NODE_LEAVING = Row(
+        MissReason.NODE_LEAVING,
+        "NodeLeaving",
+        "an autoscaler is removing the node",
+        "the node's end, or the removal of the autoscaler's taint",
+    )
+    NODE_KEPT = _other("NodeKept", "low, but not to be drained", "what its message names")
+    STABILIZATION_WINDOW = Row(
+        MissReason.STABILIZATION_WINDOW,
+        "StabilizationWindow",
+        "not hot for long enough",
+        "hot readings over usage.stabilizationWindow",
+    )
+    SETTLING = Row(
+        MissReason.STABILIZATION_WINDOW,
+        "Settling",
+        "relieved recently: a whole rate window must pass first",
+        "time: usage.rateWindow after the last eviction from it",
+    )
+    EMPTIED_IN_VAIN = _other(
+        "EmptiedInVain",
+        "low, but after an earlier drain it was not removed",
+        "time: safety.cooldowns.backoff after it was uncordoned, longer each time; its removal",
+    )
+    NO_CONTENTION = _other("NoContention", "CPU contention is not measured there", "metrics of PSI or CFS throttling")
+    NO_NOISY_NEIGHBOUR = _other(
+        "NoNoisyNeighbour",
+        "its tasks wait for CPU, but no evictable pod uses far more than it requests",
+        "an evictable pod that uses far more than it requests",
+    )
+
+    # The whole cycle.
+    COVERAGE_TOO_LOW = _no_metrics(
+        "CoverageTooLow",
+        "too few nodes have fresh usage: this is an outage, not an idle cluster",
+        "fresh usage of usage.minCoverage of the Ready nodes",
+    )
+    PARTIAL_USAGE = _no_metrics("PartialUsage", "the usage source reports a partial answer", "a complete answer")
+    CLOCK_SKEW = _no_metrics("ClockSkew", "the usage source's clock and ours disagree", "clocks that agree")
+    LEASE_LOST = Row(BlockedReason.INTERRUPTED, "LeaseLost", "the cluster's lease is lost or near its end", "the lease")
+    STOPPING = Row(BlockedReason.INTERRUPTED, "Stopping", "the program is stopping", "the next process")
+
+    # The API server's answer.
+    SERVER_BUDGET = _budget(
+        "ServerBudget",
+        "refused by the API server: a PodDisruptionBudget has no room",
+        "an allowed disruption; asked again in the next cycle",
+    )
+    SERVER_THROTTLED = _server(
+        "ServerThrottled",
+        "refused by the API server: throttled",
+        "the end of the throttling; asked again after its Retry-After, or in the next cycle",
+    )
+    SERVER_SEVERAL_BUDGETS = _budget(
+        "ServerSeveralBudgets",
+        "refused by the API server: several PodDisruptionBudgets",
+        "only one budget that selects it",
+    )
+    SERVER_GONE = _server("ServerGone", "the pod is gone", "nothing: the pod is gone")
+    SERVER_UID_CHANGED = _server("ServerUidChanged", "another pod has its name now", "nothing: the pod is gone")
+    SERVER_FORBIDDEN = _server(
+        "ServerForbidden", "refused by the API server: not allowed (RBAC)", "the right to create pods/eviction there"
+    )
+    SERVER_WEBHOOK = _server(
+        "ServerWebhook",
+        "refused by the API server: an admission webhook or policy denied it",
+        "the webhook's consent; asked again after safety.cooldowns.webhookBackoff",
+    )
+    SERVER_WEBHOOK_FAILED = _server(
+        "ServerWebhookFailed",
+        "refused by the API server: an admission webhook could not be called",
+        "a webhook that answers; asked again after safety.cooldowns.webhookBackoff",
+    )
+    SERVER_UNKNOWN = _server(
+        "ServerUnknown",
+        "no answer in time: it may or may not have been evicted",
+        "the pod's state: it is seen alive or gone in the next cycles",
+    )
+    SERVER_ERROR = _server(
+        "ServerError",
+        "the API server answered with an error",
+        "an API server without the error; asked again in the next cycle",
+    )
