@@ -8,6 +8,7 @@ import typer
 from rebalancer.cli.common import read_policy
 from rebalancer.cli.invocation import TABLES, Invocation, options
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.measured.usage import CPU
 
 if TYPE_CHECKING:
     from rebalancer.forecast.backtest.backtest import Backtest
@@ -47,7 +48,7 @@ def backtest_command(
     ] = DAYS,
     resource: Annotated[
         str, typer.Option("--resource", help="With --policy: cpu, memory, or another resource with thresholds.")
-    ] = "cpu",
+    ] = CPU,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -69,7 +70,7 @@ def backtest_command(
     if not LEAST_CLOSED_DAYS <= days <= MOST_DAYS:
         raise ConfigError(f"--days {days}: expected {LEAST_CLOSED_DAYS} to {MOST_DAYS}")
     folders, policy = _one_source(command, traces or [], policy)
-    if resource != "cpu" and policy is None:
+    if resource != CPU and policy is None:
         raise ConfigError(f"--resource {resource}: expected with --policy")
     if plot is not None and len(folders) > 1:
         raise ConfigError(f"--plot {plot}: expected one --traces folder, got {len(folders)}")

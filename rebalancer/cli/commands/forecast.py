@@ -8,6 +8,7 @@ import typer
 from rebalancer.cli.common import unknown
 from rebalancer.cli.invocation import CLUSTER, WATCHED, Invocation, SelectorOption, options, selected
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.kinds import plain_name
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _forecasts(invocation: Invocation, node: list[str], selector: str | None, *,
         leaks, notes = isolated(
             "memory leaks are not known", lambda: find_leaks(memory, snapshot, now=context.clock.now())
         )
-    found, forecasts = of.pop("cpu")
+    found, forecasts = of.pop(CPU)
     leaks, forecasts = leaks or (), replace(forecasts, notes=(*forecasts.notes, *notes))
     if node or selector is not None:
         known = [each.forecast.node for each in found]

@@ -253,7 +253,7 @@ def _print_remaining(console: Console, report: CycleReport, *, each: bool) -> No
     for node in shown:
         helps = f"{node.setting}: {node.value}" if node.value else node.setting
         pool, planned = node.pool or UNKNOWN, percent(node.share_planned)
-        planned += "" if node.resource == "cpu" else f" {node.resource}"
+        planned += "" if node.resource == CPU else f" {node.resource}"
         table.add_row(node.name, pool, planned, str(node.code), node.message, helps or UNKNOWN)
     console.print(table)
 
@@ -373,7 +373,7 @@ def cycle_document(report: CycleReport) -> dict[str, Any]:
                 "node": node.name,
                 "pool": node.pool or None,
                 "resource": node.resource,
-                "cpuSharePlanned": node.share_planned if node.resource == "cpu" else None,
+                "cpuSharePlanned": node.share_planned if node.resource == CPU else None,
                 "sharePlanned": node.share_planned,
                 **pick(node, "code", "message"),
                 "setting": node.setting or None,

@@ -19,7 +19,7 @@ from rebalancer.model.decisions.drains import DrainedNode
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import PREDICTED, Loads
 from rebalancer.model.measured.peaks import Peaks, ServiceDayProfiles
-from rebalancer.model.measured.usage import Usage
+from rebalancer.model.measured.usage import CPU, Usage
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
@@ -209,7 +209,7 @@ def _with_measured_relief(loads: Loads, seen: Observation) -> Loads:
         return loads
     of_pool = np.array([*(seen.relief_factor.get(pool.name, 1.0) for pool in seen.node_pools.pools), 1.0])
     of_node = np.append(of_pool[seen.pool_of], 1.0)  # pods on no node come last
-    by_cpu = np.array([name in ("cpu", *PREDICTED) for name in loads.resources])
+    by_cpu = np.array([name in (CPU, *PREDICTED) for name in loads.resources])
     relief = loads.relieved * np.where(by_cpu, of_node[seen.snapshot.pods.node][:, None], 1.0)
     return replace(loads, relief=relief, of_all=loads.relieved_by_all)
 
@@ -225,7 +225,7 @@ def high_thresholds(
             continue
         asked = request.nodes_for(strategy.name, seen.node_pools.by_node)
         looked = np.array([asked is None or name in asked for name in names], dtype=np.bool_)
-        at = findings.loads.resources.index("cpu")
+        at = findings.loads.resources.index(CPU)
         high = findings.loads.high[:, at] / findings.loads.room[:, at]
         lowest = np.fmin(lowest, np.where(looked, high, np.nan))
     return lowest

@@ -9,6 +9,7 @@ from rebalancer.cycle.observe.observation import Observation
 from rebalancer.cycle.plan.simulation import AppliedTaints
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
 from rebalancer.model.decisions.plan import NODE_COLUMNS, CycleReport, NodeLine, PodRefusal, ResourceShare
+from rebalancer.model.measured.usage import CPU
 from rebalancer.planner import Planner
 from rebalancer.planner.explain.remaining import remaining_of
 from rebalancer.strategies import Findings
@@ -50,7 +51,7 @@ def describe(
         (
             names[node],
             seen.node_pools.names[node],
-            resource if resource in resources else "cpu",
+            resource if resource in resources else CPU,
             float(resources[resource][1][node] if resource in resources else planned[node] / room[node]),
         )
         for node, resource in reversed(over.items())

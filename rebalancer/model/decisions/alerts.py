@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rebalancer.model.measured.usage import CPU
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
@@ -89,7 +91,7 @@ class ThresholdOverride:
     strategy: str
     high: float
     target: float
-    resource: str = "cpu"
+    resource: str = CPU
     source: str
     """Origin, such as `alert NodeCPUHigh`."""
     max_excess: float = 1.0

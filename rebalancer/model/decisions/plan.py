@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rebalancer.model.cluster.columns import Floats, Ints
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.measured.usage import CPU
 from rebalancer.model.reason import Reason, Refusal
 
 AT_ITS_PEAK = " at its peak"
@@ -161,7 +162,7 @@ class Finding:
     """COOL: it comes first, and doesn't wait for a better move."""
     high: float = float("nan")
     target: float = float("nan")
-    resource: str = "cpu"
+    resource: str = CPU
     """COOL: the resource of these shares."""
     others: tuple[ResourceExcess, ...] = ()
     """COOL: the other measured resources that are too high."""
@@ -255,7 +256,7 @@ class NodeLine:
 
     def before(self, resource: str) -> float | None:
         """Share of a resource before; None = not known."""
-        if resource == "cpu":
+        if resource == CPU:
             return self.cpu_before
         return next((each.before for each in self.resources if each.resource == resource), None)
 
@@ -279,7 +280,7 @@ class RemainingHotNode:
     """Policy key that would help most; empty = none would."""
     value: str = ""
     """A value of it that would do; empty = not known."""
-    resource: str = "cpu"
+    resource: str = CPU
     """The resource that it stays hot by."""
 
 

@@ -12,7 +12,6 @@ from rebalancer.model.reason import Refusal
 CPU = "cpu"
 """The name of CPU among the resources."""
 
-CPU = "cpu"
 MEMORY = "memory"
 """Besides CPU, the resource that is read without a line in the policy."""
 

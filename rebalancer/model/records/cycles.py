@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.measured.usage import CPU
 from rebalancer.model.reason import Reason
 
 _SENTENCES = {code.value: code.sentence for code in Reason}
@@ -49,7 +50,7 @@ class RecordedFinding:
     high: float | None
     target: float | None
     reason: str
-    resource: str = "cpu"
+    resource: str = CPU
     """Of the three shares."""
 
 

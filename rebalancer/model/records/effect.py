@@ -118,7 +118,7 @@ class Assessment:
     high: float
     capacity: float
     """The whole of a share, in the unit of the resource."""
-    resource: str = "cpu"
+    resource: str = CPU
     """The resource that the node was to be relieved of: all shares and amounts are of it."""
     pods: tuple[PodBefore, ...]
     assessed_at: float | None = None

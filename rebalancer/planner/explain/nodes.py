@@ -7,7 +7,7 @@ import numpy as np
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Loads, is_predicted
-from rebalancer.model.measured.usage import Usage
+from rebalancer.model.measured.usage import CPU, Usage
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.planner.explain.pods import ExplainContext, hot_enough
 from rebalancer.planner.explain.skew import PlacementSkew, placement_skew_of
@@ -109,12 +109,12 @@ def explain_node(scene: ExplainContext, node: int, *, strategies: Sequence[str])
 def _thresholds(loads: Loads, node: int, usage: Usage, snapshot: ClusterSnapshot) -> tuple[ResourceLoad, ...]:
     room = loads.room[node]
     measured = _share(usage.node_cpu_millicores[node], snapshot.nodes.cpu_capacity_millicores[node])
-    real = all(name in ("cpu", *usage.resources) or is_predicted(name) for name in loads.resources)
+    real = all(name in (CPU, *usage.resources) or is_predicted(name) for name in loads.resources)
 
     def measured_in(resource: str) -> float | None:
         used = usage.resources.get(resource)
         if not real or used is None:
-            return measured if real and resource == "cpu" else None
+            return measured if real and resource == CPU else None
         return _share(used.node[node], used.capacity[node])
 
     return tuple(

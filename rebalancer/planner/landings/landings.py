@@ -16,6 +16,7 @@ import numpy as np
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.decisions.plan import PREDICTED, Finding, Loads
+from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import percent, size
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.nodes import Bools, Floats, Rows
@@ -257,13 +258,13 @@ class Landings:
 
     def _resource_over(self, new: Replacement, candidates: Bools) -> str:
         """The resource besides CPU that the node with the least overshoot would go over; empty where it is CPU."""
-        if self._base is None or set(self._base.loads.resources) <= {"cpu", *PREDICTED}:
+        if self._base is None or set(self._base.loads.resources) <= {CPU, *PREDICTED}:
             return ""
         loads, over = self._base.loads, self._base.overshoot(self._base.coming[new.pod.index])
         worst = np.where(candidates & ~self.model.closed, over.max(axis=1), np.inf)
         node = int(np.lexsort((self._rank, worst))[0])
         at = int(np.argmax(over[node]))
-        if loads.resources[at] in ("cpu", *PREDICTED) or not 0 < worst[node] < np.inf:
+        if loads.resources[at] in (CPU, *PREDICTED) or not 0 < worst[node] < np.inf:
             return ""
         target = float(loads.target[node, at] / loads.room[node, at])
         return (

@@ -18,7 +18,7 @@ class AlertRule(Section):
     """Labels that the alert must have."""
     strategy: Literal["LowNodeUtilization"] = "LowNodeUtilization"
     """The strategy it triggers; must be one of the policy."""
-    resource: NonEmpty = "cpu"
+    resource: NonEmpty = CPU
     """The resource that the alert is about: `cpu`, `memory` or a name of `usage.prometheus.resources`. The alert's
     annotation takes precedence. The node's pool must have thresholds of it."""
     high: Percent | None = None

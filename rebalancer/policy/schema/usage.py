@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
+from rebalancer.model.measured.usage import CPU
 from rebalancer.policy.schema.types import (
     AsTuple,
     Duration,
@@ -95,7 +96,7 @@ class ResourceQueries(Section):
     @field_validator("name")
     @classmethod
     def _not_cpu(cls, name: str) -> str:
-        if name in ("cpu", "pods"):
+        if name in (CPU, "pods"):
             raise ValueError(f"expected a resource besides cpu and pods, got {name}: see nodeCPU and podCPU")
         return name
 

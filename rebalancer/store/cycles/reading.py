@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, Select, exists, func, select
 
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
+from rebalancer.model.measured.usage import CPU
 from rebalancer.model.records.cycles import (
     CycleNode,
     CycleRecord,
@@ -266,7 +267,7 @@ def _summary(row: RowMapping, outcomes: Mapping[str, int]) -> CycleSummary:
 
 def _finding(row: RowMapping, *, at: float) -> RecordedFinding:
     same = ("cycle", "node", "strategy", "high", "target", "reason")
-    shares = {"share": row["cpu_share"], "resource": row["resource"] or "cpu"}
+    shares = {"share": row["cpu_share"], "resource": row["resource"] or CPU}
     return RecordedFinding(at=at, **shares, **{name: row[name] for name in same})
 
 

@@ -19,7 +19,7 @@ from rebalancer.model.decisions.alerts import ThresholdOverride
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import AT_ITS_PEAK, WEEK, Loads
 from rebalancer.model.measured.peaks import Peaks
-from rebalancer.model.measured.usage import CPU, Usage
+from rebalancer.model.measured.usage import CPU, MEMORY, Usage
 from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.forecast import Generation
 from rebalancer.policy.schema.policy import Pool
@@ -156,7 +156,7 @@ def cpu_loads(
     override_thresholds(CPU, cpu.node / capacity, high, target, overrides or {})
     room = capacity * speed
     loads = Loads(
-        resources=("cpu",),
+        resources=(CPU,),
         node=(cpu.node * speed)[:, None],
         room=room[:, None],
         high=(high * room)[:, None],
@@ -276,7 +276,7 @@ def requested_resources(pools: Iterable[Pool]) -> tuple[str, ...]:
 def _allocatable(nodes: Nodes, name: str) -> Floats:
     """(nodes,) 0 where a node doesn't have the resource."""
     plain = {
-        "cpu": nodes.cpu_allocatable_millicores,
+        CPU: nodes.cpu_allocatable_millicores,
         "memory": nodes.memory_allocatable_bytes,
         "pods": nodes.pods_allocatable,
     }
@@ -288,8 +288,8 @@ def _allocatable(nodes: Nodes, name: str) -> Floats:
 def _pod_requests(snapshot: ClusterSnapshot, name: str) -> Floats:
     """(pods,)"""
     pods = snapshot.pods
-    if name in ("cpu", "memory"):
-        return pods.cpu_request_millicores if name == "cpu" else pods.memory_request_bytes
+    if name in (CPU, MEMORY):
+        return pods.cpu_request_millicores if name == CPU else pods.memory_request_bytes
     if name == "pods":
         return np.ones(len(pods))
     templates, of_pod = np.unique(pods.template, return_inverse=True)
