@@ -8,7 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from rebalancer.cli.output.cycle import cycle_document, print_cycle
+from rebalancer.cli.output.cycle import print_cycle
+from rebalancer.cli.output.cycle_document import cycle_document
 from rebalancer.cli.output.json import encode
 from rebalancer.model.decisions.eviction import Outcome, PodAmount, TargetNode
 from rebalancer.model.decisions.plan import (

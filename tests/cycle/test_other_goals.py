@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from rebalancer.cli.output.cycle import cycle_document, print_cycle
+from rebalancer.cli.output.cycle import print_cycle
+from rebalancer.cli.output.cycle_document import cycle_document
 from rebalancer.cli.output.json import encode
 from rebalancer.cycle.evict.scheduled_assessments import assessments_of
 from rebalancer.daemon.telemetry import count, publish_events

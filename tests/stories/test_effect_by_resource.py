@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.cli.output.cycle import cycle_document
+from rebalancer.cli.output.cycle_document import cycle_document
 from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.triggers.alert_requests import ActionableEpisode, AlertedNodes, resolve_episode, with_alerts
 from rebalancer.evaluation.assessments import derive_feedback, remember

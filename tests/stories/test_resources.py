@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rebalancer
-from rebalancer.cli.output.cycle import cycle_document
+from rebalancer.cli.output.cycle_document import cycle_document
 from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.loads.amounts import memory, named
 from tests.stories.scenarios.stage import Stage, a_machine, a_scenario, a_stage, burner, codes, messages, service

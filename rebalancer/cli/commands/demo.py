@@ -38,7 +38,7 @@ def demo(
     """Cool the hot nodes of a practice cluster, with the real client over HTTP and a real database. Your own clusters
     are not contacted."""
     from rebalancer.bootstrap.wiring.database import database_shown
-    from rebalancer.cli.output.cycle import merged_document
+    from rebalancer.cli.output.cycle_document import merged_document
     from rebalancer.cli.output.formats import Shown
     from rebalancer.cli.output.tables import Screen
     from rebalancer.lab import Lab
@@ -117,7 +117,8 @@ def _high(policy: "RebalancerPolicy") -> float:
 
 
 def _summary(console: "Console", reports: "list[CycleReport]", hot: list[str], database: str) -> None:
-    from rebalancer.cli.output.cycle import merged_nodes, print_nodes
+    from rebalancer.cli.output.cycle import print_nodes
+    from rebalancer.cli.output.cycle_document import merged_nodes
     from rebalancer.model.decisions.eviction import Outcome
     from rebalancer.model.notation.figures import counted
 

@@ -84,7 +84,8 @@ def show(
     selected: bool = False,
 ) -> None:
     """Print a cycle; `namespace` filters the printed pods, not the plan. `selected`: the report is of some nodes."""
-    from rebalancer.cli.output.cycle import cycle_document, of_namespace, print_cycle
+    from rebalancer.cli.output.cycle import of_namespace, print_cycle
+    from rebalancer.cli.output.cycle_document import cycle_document
     from rebalancer.cli.output.formats import Shown
 
     invocation.show(

@@ -1,30 +1,15 @@
-"""A cycle as the JSON document of `plan`, `run` and `demo`, and as tables.
-
-In the document shares are 0..1; null means unknown (of `cpuShareAfter`: not measured). The shares of a finding are
-those of a node to be cooled (goal `cool`), null for any other goal: `share` of its `resource`, `cpuShare` where that is
-CPU; `resources` has every resource that is too high. `hotBy` of a node names those that it is hot by. The `amounts` of
-a move are what its pod uses of each resource besides CPU, in the resource's unit and as a share of its node.
-`targetNode` is null for a pod that has finished.
-`cordons` are the program's own: the reason before the cycle and the reason while its plan runs, null for none.
-`cpuSharePlanned` is the mean over the draws of the plan's landings, `cpuSharePlannedP99` the 99th percentile over the
-same draws; both are equal where the landings are certain. `waitsFor` of a move is what it waits for, null for nothing,
-and `notBefore` its expected time, null where unknown. `remainingHotNodes` are the hot nodes that the plan leaves over
-their target. `setting` is the policy key that holds a refusal, or that would help such a node most, and `value` one
-that would free it; both are null where unknown.
-"""
+"""A cycle as tables of the terminal."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from rebalancer.cli.output.json import SCHEMA_VERSION, at, pick
 from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph, refusal_text
-from rebalancer.model.decisions.eviction import COLUMNS, DID_NOT_HAPPEN, DOCUMENT_FIELDS, Eviction, Outcome
-from rebalancer.model.decisions.plan import NODE_COLUMNS, CycleReport, Finding, Goal, NodeLine
+from rebalancer.model.decisions.eviction import COLUMNS, DID_NOT_HAPPEN, Eviction, Outcome
+from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, NodeLine
 from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import age, counted, millicores, percent
 from rebalancer.model.reason import Reason, particulars
@@ -336,123 +321,3 @@ def _planned(line: NodeLine) -> str:
 def _changes(line: NodeLine) -> bool:
     shares = [(line.cpu_before, line.cpu_planned), *((each.before, each.planned) for each in line.resources)]
     return any(before is not None and planned is not None and before != planned for before, planned in shares)
-
-
-def cycle_document(report: CycleReport) -> dict[str, Any]:
-    """The document of one cycle."""
-    return {
-        "cycle": {
-            **pick(report, "id", "cluster", "trigger", "dry_run"),
-            "startedAt": at(report.started_at, "milliseconds"),
-            "finishedAt": at(report.finished_at, "milliseconds"),
-            "stopped": pick(report.stopped, "code", "message") if report.stopped else None,
-            "notes": report.notes,
-        },
-        "nodes": [_node(line) for line in report.nodes],
-        "findings": [
-            {
-                "strategy": finding.strategy,
-                "node": node,
-                **pick(finding, "pool", "goal", "resource"),
-                "share": finding.cpu_share,
-                "cpuShare": finding.cpu_share if finding.resource == CPU else None,
-                **pick(finding, "high", "target", "reason"),
-                "resources": [pick(each, "resource", "share", "high", "target") for each in finding.excesses],
-            }
-            for finding, node in report.findings
-        ],
-        "softTaints": [{"node": node, "reason": reason} for node, reason in report.soft_tainted.items()],
-        "cordons": [
-            {"node": node, "before": report.cordons_before.get(node), "now": report.cordons.get(node)}
-            for node in sorted({*report.cordons_before, *report.cordons})
-        ],
-        "nodeMaintenance": report.progress,
-        "evictions": [_move(eviction) for eviction in report.evictions],
-        "remainingHotNodes": [
-            {
-                "node": node.name,
-                "pool": node.pool or None,
-                "resource": node.resource,
-                "cpuSharePlanned": node.share_planned if node.resource == CPU else None,
-                "sharePlanned": node.share_planned,
-                **pick(node, "code", "message"),
-                "setting": node.setting or None,
-                "value": node.value or None,
-            }
-            for node in report.remaining
-        ],
-        "refusals": [
-            {
-                "node": each.node,
-                "namespace": each.namespace,
-                "pod": each.name,
-                **pick(each, "code", "message"),
-                "setting": each.setting or None,
-                "value": each.value or None,
-            }
-            for each in report.refusals
-        ],
-    }
-
-
-def _move(eviction: Eviction) -> dict[str, Any]:
-    return {
-        **pick(eviction, *DOCUMENT_FIELDS),
-        "cpuMillicores": round(eviction.cpu_millicores, 3),
-        "resource": eviction.resource or None,
-        "amounts": [
-            {"resource": name, "amount": each.amount, "nodeShare": each.share}
-            for name, each in eviction.amounts.items()
-        ],
-        "targetNode": eviction.target_node or None,
-        "targetNodes": target_nodes(eviction.target_nodes),
-        "waitsFor": eviction.waits_for or None,
-        "notBefore": at(eviction.not_before),
-    }
-
-
-def _node(line: NodeLine) -> dict[str, Any]:
-    return {
-        "name": line.name,
-        "pool": line.pool or None,
-        "cpuShareBefore": line.cpu_before,
-        "cpuSharePlanned": line.cpu_planned,
-        "cpuSharePlannedP99": line.cpu_planned if line.cpu_planned_p99 is None else line.cpu_planned_p99,
-        "cpuShareAfter": line.cpu_after,
-        "hot": line.hot,
-        "hotBy": list(line.hot_by),
-        "resources": [
-            {"resource": each.resource, "shareBefore": each.before, "sharePlanned": each.planned}
-            for each in line.resources
-        ],
-        **pick(line, *NODE_COLUMNS),
-    }
-
-
-def target_nodes(landings: Iterable[tuple[str, float]]) -> list[dict[str, Any]]:
-    """Target nodes with their probabilities, likeliest first."""
-    return [{"node": node, "probability": probability} for node, probability in landings]
-
-
-def merged_nodes(reports: Sequence[CycleReport]) -> list[NodeLine]:
-    """The nodes of several cycles in a row: before and planned by the first cycle, measured after the last one."""
-    after = {line.name: line.cpu_after for report in reports for line in report.nodes if line.cpu_after is not None}
-    return [replace(line, cpu_after=after.get(line.name)) for line in reports[0].nodes]
-
-
-def merged_document(reports: Sequence[CycleReport]) -> dict[str, Any]:
-    """The document of several cycles in a row, with the findings and evictions of all of them.
-
-    `remainingHotNodes` and `refusals` are the last cycle's; `cycles` holds the document of each cycle.
-    """
-    documents = [cycle_document(report) for report in reports]
-    first, last = documents[0], documents[-1]
-    return {
-        **first,
-        "cycle": {**first["cycle"], "finishedAt": last["cycle"]["finishedAt"]},
-        "nodes": [_node(line) for line in merged_nodes(reports)],
-        "findings": [each for part in documents for each in part["findings"]],
-        "evictions": [each for part in documents for each in part["evictions"]],
-        **{field: last[field] for field in ("remainingHotNodes", "refusals")},
-        "cycles": [{"schemaVersion": SCHEMA_VERSION, **part} for part in documents],
-    }

@@ -5,7 +5,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rebalancer.cli.output.cycle import target_nodes, target_text
+from rebalancer.cli.output.cycle import target_text
+from rebalancer.cli.output.cycle_document import target_nodes
 from rebalancer.cli.output.json import pick
 from rebalancer.cli.output.tables import FIGURES, UNKNOWN, plain_table, print_paragraph, refusal_text
 from rebalancer.model.notation.figures import counted, millicores, percent, size

@@ -57,6 +57,8 @@ def _object(record: Any) -> dict[str, Any]:
             out[camel(each.name)] = at(value)
         elif each.shown.schema == DAY.schema:
             out[camel(each.name)] = date(value)
+        elif each.shown.empty_is_null:
+            out[camel(each.name)] = value or None
         else:
             out[camel(each.name)] = encode(value)
     return out
@@ -81,7 +83,8 @@ def document_fields(record: type) -> tuple[DocumentField, ...]:
     out = []
     for each in fields(record):
         plain, shown = described(hints[each.name])
-        out.append(DocumentField(attribute=each.name, name=shown.name or each.name, type=plain, shown=shown))
+        if not shown.left_out:
+            out.append(DocumentField(attribute=each.name, name=shown.name or each.name, type=plain, shown=shown))
     return tuple(out)
 
 
@@ -95,6 +98,8 @@ def described(hint: Any) -> tuple[Any, Shown]:
         schema={key: value for each in found for key, value in each.schema.items()},
         name="".join(each.name for each in found),
         inline=any(each.inline for each in found),
+        left_out=any(each.left_out for each in found),
+        empty_is_null=any(each.empty_is_null for each in found),
     )
 
 

@@ -35,6 +35,7 @@ def _object(record: type, definitions: dict[str, Any]) -> dict[str, Any]:
             properties |= _object(each.type, definitions)["properties"]
             continue
         schema = _of_type(each.type, definitions) | dict(each.shown.schema)
+        schema = _nullable(schema) if each.shown.empty_is_null else schema
         text = texts.get(each.attribute)
         properties[camel(each.name)] = {**schema, "description": text} if text else schema
     description = " ".join((record.__doc__ or "").split())

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from rebalancer.model.cluster.columns import Floats, Ints
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.document import LEFT_OUT, Shown, TextOrNull
 from rebalancer.model.reason import Reason, Refusal
 
 AT_ITS_PEAK = " at its peak"
@@ -200,15 +202,15 @@ class PodRefusal:
 
     node: str
     namespace: str
-    name: str
+    name: Annotated[str, Shown(name="pod")]
     code: Reason
     message: str
-    next_at: float | None = None
+    next_at: Annotated[float | None, LEFT_OUT] = None
     """As in `Refusal`."""
-    cpu_millicores: float | None = None
+    cpu_millicores: Annotated[float | None, LEFT_OUT] = None
     """CPU that its eviction would have taken off the node; None = not known."""
-    setting: str = ""
-    value: str = ""
+    setting: TextOrNull = ""
+    value: TextOrNull = ""
     """As in `Refusal`."""
 
 
@@ -228,8 +230,8 @@ class ResourceShare:
     """A node's share of a resource besides CPU before and as planned; None = not known."""
 
     resource: str
-    before: float | None
-    planned: float | None
+    before: Annotated[float | None, Shown(name="share_before")]
+    planned: Annotated[float | None, Shown(name="share_planned")]
     """Mean over the draws of the plan's landings."""
 
 
@@ -238,18 +240,19 @@ class NodeLine:
     """A node's CPU share before, as planned, and as measured afterwards."""
 
     name: str
-    pool: str
-    cpu_before: float | None
-    cpu_planned: float | None
+    pool: TextOrNull
+    cpu_before: Annotated[float | None, Shown(name="cpu_share_before")]
+    cpu_planned: Annotated[float | None, Shown(name="cpu_share_planned")]
     """Mean over the draws of the plan's landings."""
-    cpu_planned_p99: float | None = None
+    cpu_planned_p99: Annotated[float | None, Shown(name="cpu_share_planned_p99")] = None
     """99th percentile over the same draws; None = the mean is certain."""
-    cpu_after: float | None = None
+    cpu_after: Annotated[float | None, Shown(name="cpu_share_after")] = None
+    """None = not measured."""
     hot: bool = False
     """In any resource."""
     hot_by: tuple[str, ...] = ()
     """The resources that it is hot by."""
-    high: float | None = None
+    high: Annotated[float | None, LEFT_OUT] = None
     """Share of real CPU over which it is hot; None = it was not evaluated."""
     resources: tuple[ResourceShare, ...] = ()
     """Of the resources besides CPU that pools have thresholds of."""

@@ -15,9 +15,14 @@ class Shown:
     """Name in the document, in snake_case; empty for the field's own."""
     inline: bool = False
     """The fields of the record stand in the outer object."""
+    left_out: bool = False
+    """The field is in no document."""
+    empty_is_null: bool = False
 
 
 INLINE = Shown(inline=True)
+LEFT_OUT = Shown(left_out=True)
+TextOrNull = Annotated[str, Shown(empty_is_null=True)]
 Count = Annotated[int, Shown(schema={"minimum": 0})]
 Amount = Annotated[float, Shown(schema={"minimum": 0})]
 Share = Annotated[float, Shown(schema={"minimum": 0, "maximum": 1})]
