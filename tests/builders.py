@@ -15,7 +15,7 @@ from rebalancer.model.cluster.owners import Owner, Service
 from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.pods import RUNNING, Pods, PodStatus
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget, Pod
-from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.eviction import STAGE_OF, Eviction, eviction_of
 from rebalancer.model.decisions.plan import Loads
 from rebalancer.model.measured.usage import Usage
 from rebalancer.placement.landing.model import PlacementModel, never
@@ -297,6 +297,22 @@ def a_policy(**fields: Any) -> RebalancerPolicy:
     )
 
 
+def set_fields(eviction: Eviction, **values: Any) -> Eviction:
+    """The same eviction, with these fields written, each in its stage."""
+    for name, value in values.items():
+        stage = STAGE_OF.get(name)
+        if stage is None:
+            setattr(eviction, name, value)
+        else:
+            setattr(eviction, stage, replace(getattr(eviction, stage), **{name: value}))
+    return eviction
+
+
+def changed(eviction: Eviction, **values: Any) -> Eviction:
+    """A copy of it with these fields, each in its stage."""
+    return set_fields(replace(eviction), **values)
+
+
 def an_eviction(*, service: str = "shop/web", **fields: Any) -> Eviction:
     """Of a pod named gone, off n1."""
     namespace, _, name = service.partition("/")
@@ -311,7 +327,7 @@ def an_eviction(*, service: str = "shop/web", **fields: Any) -> Eviction:
         "strategy": "LowNodeUtilization",
         "reason": "hot",
     }
-    return Eviction(**{**given, **fields})
+    return eviction_of(**{**given, **fields})
 
 
 def found_in(

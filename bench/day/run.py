@@ -151,7 +151,7 @@ def cycle(lab: Lab, context: CycleContext, policy: RebalancerPolicy) -> Cycle:
     report = run_cycle(context, policy, request=CycleRequest(trigger=Trigger.PERIODIC), dry_run=False).report
     return Cycle(
         at=at,
-        evicted=sum(each.outcome is Outcome.EVICTED for each in report.evictions),
+        evicted=sum(each.answered.outcome is Outcome.EVICTED for each in report.evictions),
         hot=len(hot),
         coolable=len(coolable),
         codes=codes_of(report, coolable),

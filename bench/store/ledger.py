@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from rebalancer.model.cluster.owners import Service
-from rebalancer.model.decisions.eviction import Eviction, TargetNode
+from rebalancer.model.decisions.eviction import Eviction, TargetNode, eviction_of
 from rebalancer.model.decisions.limits import Check, Denied, Scope
 from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.store import SqlLedger, SqlRecords, open_engine, upgrade
@@ -61,7 +61,7 @@ def build(number: int, cluster: str) -> tuple[Eviction, list[Check]]:
     # as many as a policy may say, in a window so short that nothing is ever denied
     checks = [Check(scope=each, kind="rate", at_most=20, per_seconds=0.001) for each in scopes[:6]]
     checks += [Check(scope=each, kind="inFlight", at_most=20) for each in scopes[:6]]
-    eviction = Eviction(
+    eviction = eviction_of(
         namespace="shop",
         pod=f"{service}-{number}",
         uid=f"{number:032x}",

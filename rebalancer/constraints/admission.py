@@ -119,11 +119,11 @@ class EvictionAdmission:
             scale_ups=scale_ups(policy, snapshot, pool_of, now),
             now=now,
         )
-        late = [each for each in ledger_state.open_evictions if each.late]
+        late = [each for each in ledger_state.open_evictions if each.replaced.late]
         self._late = LateEvictions(late, policy.safety.circuit_breaker)
         self._known: KnownStays = {} if known is None else known
         self._quotas = QuotaRoom(snapshot)
-        self._in_progress = {each.uid for each in ledger_state.open_evictions if each.in_background}
+        self._in_progress = {each.uid for each in ledger_state.open_evictions if each.answered.in_background}
         self._taken = 0
         self._traits: dict[int, Traits] = {}
         self._gone: dict[str, int] = {}
@@ -189,7 +189,7 @@ class EvictionAdmission:
 
     def cost_of(self, move: Eviction) -> float:
         """Relative cost of the move by its service level."""
-        return self.traits(self._snapshot.pod(move.pod_index)).cost
+        return self.traits(self._snapshot.pod(move.in_plan.pod_index)).cost
 
     # ---- one move
 
@@ -210,7 +210,7 @@ class EvictionAdmission:
         if self._taken >= self._policy.limits.per_cycle:
             return Refusal.of(Reason.LIMIT_CYCLE, f"{self._taken} of {self._policy.limits.per_cycle}")
         refusal = (
-            self._quotas.refuses(move.pod_index)
+            self._quotas.refuses(move.in_plan.pod_index)
             or self._cooldown_checks.refuses(move)
             or self._late.refuses(pool=move.pool, service=move.service_identity)
             or self._breaker_refusal(move)
@@ -228,7 +228,7 @@ class EvictionAdmission:
         if self._late.refuses(pool=move.pool, service=move.service_identity) is not None:
             return False
         # a pod whose eviction is in progress isn't asked for again, and what this plan has taken of a quota stays taken
-        if move.uid in self._in_progress or self._quotas.refuses(move.pod_index) is not None:
+        if move.uid in self._in_progress or self._quotas.refuses(move.in_plan.pod_index) is not None:
             return False
         for refusal in (self._cooldown_checks.refuses(move), self._cross_cluster_refusal(move)):
             if refusal is None or refusal.code is Reason.READY_SHARE_TOO_LOW:
@@ -244,7 +244,7 @@ class EvictionAdmission:
         """Count moves of this plan as replaced: they are no longer in flight. `now` as seen then."""
         for move in moves:
             self.view.release(move)
-            if self._snapshot.pods.ready[move.pod_index]:
+            if self._snapshot.pods.ready[move.in_plan.pod_index]:
                 self._gone[move.service_identity] -= 1
         self.view.advance(now)
         self._cooldown_checks.advance(now)
@@ -257,7 +257,7 @@ class EvictionAdmission:
     @property
     def open_evictions(self) -> tuple[Eviction, ...]:
         """Evictions of earlier cycles that are in flight and not late."""
-        return tuple(each for each in self._ledger_state.open_evictions if not each.late)
+        return tuple(each for each in self._ledger_state.open_evictions if not each.replaced.late)
 
     def checks(self, move: Eviction) -> list[Check]:
         """Checks that the ledger makes for the move."""
@@ -288,8 +288,8 @@ class EvictionAdmission:
 
     def _count(self, move: Eviction, by: int, *, at: float) -> None:
         self._taken += by
-        self._quotas.count(move.pod_index, by)
-        if self._snapshot.pods.ready[move.pod_index]:
+        self._quotas.count(move.in_plan.pod_index, by)
+        if self._snapshot.pods.ready[move.in_plan.pod_index]:
             self._gone[move.service_identity] = self._gone.get(move.service_identity, 0) + by
         if by > 0:
             self._counted_at[move.uid] = at
@@ -311,9 +311,9 @@ class EvictionAdmission:
         others = (ledger_state.remote_readiness or {}).get(move.service_identity)
         if cross.min_ready_share is None or others is None:
             return None
-        here_desired, here_ready = self._snapshot.replicas(int(self._snapshot.pods.owner[move.pod_index]))
+        here_desired, here_ready = self._snapshot.replicas(int(self._snapshot.pods.owner[move.in_plan.pod_index]))
         desired = here_desired + others.desired
-        loses = int(self._snapshot.pods.ready[move.pod_index])
+        loses = int(self._snapshot.pods.ready[move.in_plan.pod_index])
         left = here_ready + others.ready - self._gone.get(move.service_identity, 0) - loses
         if loses and desired and left * 100 < cross.min_ready_share * desired:
             text = f"{move.service_identity}: {left} of {desired} would stay ready, {cross.min_ready_share:g}% must"

@@ -43,8 +43,8 @@ def count(metrics: Metrics, report: CycleReport, seconds: float) -> None:
         by_resource = Counter(name for line in report.nodes for name in line.hot_by)
         metrics.hot_nodes_by_resource(by_resource)
     for each in report.evictions:
-        code = str(each.code) if each.code else ""
-        metrics.evictions.labels(pool=each.pool, outcome=str(each.outcome), code=code).inc()
+        code = str(each.answered.code) if each.answered.code else ""
+        metrics.evictions.labels(pool=each.pool, outcome=str(each.answered.outcome), code=code).inc()
     for refusal in report.refusals:
         metrics.refusals.labels(code=str(refusal.code)).inc()
 
@@ -161,7 +161,7 @@ def publish_events(events: EventSink, report: CycleReport) -> None:
     cooled = {(finding.strategy, node) for finding, node in report.findings if finding.goal is Goal.COOL}
     by_node: dict[str, list[Eviction]] = {}
     for each in report.evictions:
-        if each.outcome in (Outcome.EVICTED, Outcome.UNKNOWN):
+        if each.answered.outcome in (Outcome.EVICTED, Outcome.UNKNOWN):
             by_node.setdefault(each.node, []).append(each)
             service = each.service
             events.about_service(

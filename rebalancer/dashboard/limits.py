@@ -60,7 +60,7 @@ def open_breaker_reasons(
 ) -> dict[str, str]:
     """Scope (`the cluster`, `pool NAME`) -> why its circuit breaker is open, one sentence each: late replacements, and
     pools with ineffective evictions."""
-    late = LateEvictions([each for each in flying if each.late], policy.safety.circuit_breaker)
+    late = LateEvictions([each for each in flying if each.replaced.late], policy.safety.circuit_breaker)
     found = {scope: refusal.message for scope, refusal in late.open_breakers().items()}
     assessed = effect.assessments(now - BREAKER_LOOKBACK_SECONDS, now + 1, step=Step.SETTLED)
     for pool, each in open_breakers(assessed, policy.safety.circuit_breaker.effect, now=now).items():

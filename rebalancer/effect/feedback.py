@@ -84,7 +84,7 @@ def ineffective_moves(
     """(service, node, resource) where the node did not cool twice in a row within a day, the second time in `new`."""
     services: dict[tuple[str, str], set[str]] = {}
     for one in moved:
-        services.setdefault((one.cycle, one.node), set()).add(one.service_identity)
+        services.setdefault((one.reserved.cycle, one.node), set()).add(one.service_identity)
     just_now = {_key(each) for each in new}
     history: dict[tuple[str, str, str], list[Assessment]] = {}
     for each in sorted(_counted(known), key=lambda one: (one.last_eviction_at, one.cycle)):

@@ -309,7 +309,7 @@ def _services(moved: Sequence[Eviction], settled: Sequence[Assessment]) -> list[
         groups[each.service_identity].append(each)
     rows = []
     for service, members in groups.items():
-        outcomes = Counter(outcomes_of.get((each.cycle, each.node)) for each in members)
+        outcomes = Counter(outcomes_of.get((each.reserved.cycle, each.node)) for each in members)
         known = outcomes.total() - outcomes[None] - outcomes[Outcome.UNKNOWN]
         rows.append(
             ServiceRow(

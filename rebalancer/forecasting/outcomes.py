@@ -117,5 +117,5 @@ def actual_statistic(
     series = [samples.node(node, first, first + SLOTS) for node in outcomes.nodes]
     actual = quantile(np.array(series, dtype=np.float32).reshape(-1, SLOTS), statistic_of(outcomes.resource))
     during = [each for of_node in moved.values() for each in of_node if made_at <= each.at < until]
-    touched = {each.node for each in during} | {each.replacement_node or each.target_node for each in during}
+    touched = {each.node for each in during} | {each.replaced.replacement_node or each.target_node for each in during}
     return np.where([node in touched for node in outcomes.nodes], np.nan, actual)

@@ -23,7 +23,7 @@ def evictions(report: CycleReport) -> list[Notification]:
     """One notification for the evictions of a cycle; none for a dry run or without evictions."""
     made: dict[str, list[Eviction]] = defaultdict(list)
     for each in report.evictions:
-        if each.outcome is Answer.EVICTED:
+        if each.answered.outcome is Answer.EVICTED:
             made[each.node].append(each)
     if report.dry_run or not made:
         return []

@@ -9,7 +9,7 @@ import pytest
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.constraints.moves.windows import CHANGE_WINDOW
 from rebalancer.model.cluster.owners import Service
-from rebalancer.model.decisions.eviction import Eviction, TargetNode
+from rebalancer.model.decisions.eviction import Eviction, TargetNode, eviction_of
 from rebalancer.model.decisions.limits import (
     EVERY_NODE,
     EvictionBackoff,
@@ -20,7 +20,7 @@ from rebalancer.model.decisions.limits import (
     Scope,
 )
 from rebalancer.model.reason import Reason, Refusal
-from tests.builders import NOW, APod, a_door, a_node, a_pod, a_policy, cluster, pods_in, replicas, some_limits
+from tests.builders import NOW, APod, a_door, a_node, a_pod, a_policy, changed, cluster, pods_in, replicas, some_limits
 
 NODES = [a_node("n1"), a_node("n2"), a_node("n3")]
 NO_MEMORY = {"cooldowns": {"node": "0s", "service": "0s", "serviceNode": "0s", "poolAfterScaleUp": "0s"}}
@@ -31,7 +31,7 @@ def a_move(
 ) -> Eviction:
     targets = (TargetNode(landing, 1.0),) if landing else ()
     return SCOPING.scope(
-        Eviction(
+        eviction_of(
             namespace="shop",
             pod=f"{service}-{pod}",
             uid=f"uid-{service}-{pod}",
@@ -152,7 +152,7 @@ def open_eviction(
     *, service: str = "shop/web", late: bool = False, pool: str = "general", record: int = 1, pull: float = 0.0
 ) -> Eviction:
     return SCOPING.scope(
-        Eviction(
+        eviction_of(
             record=record,
             pool=pool,
             node="n1",
@@ -221,14 +221,14 @@ def descent(*uids: str, **moved: float) -> ReplacementLineage:
 def test_a_strategy_does_not_do_the_same_to_a_pods_successor_for_a_while(
     descents: dict[str, ReplacementLineage], wait: float | None
 ) -> None:
-    move = replace(a_move(), strategy="Mine", once=True)
+    move = changed(a_move(), strategy="Mine", once=True)
     refusal = door(lineages=descents).refuses(move)
     if wait is None:
         assert refusal is None
     else:
         assert refusal is not None
         assert (refusal.code, refusal.next_at) == (Reason.REPEATED_EVICTION, NOW + wait)
-    assert door(lineages=descents).refuses(replace(move, once=False)) is None
+    assert door(lineages=descents).refuses(changed(move, once=False)) is None
 
 
 def test_give_up_memory_holds_until_its_time() -> None:

@@ -9,8 +9,8 @@ import pytest
 from rebalancer.constraints.moves.in_flight import CLOCK_SLACK_SECONDS, EvictionProgress, follow, typical_start_up
 from rebalancer.model.cluster.owners import Owner, Service
 from rebalancer.model.cluster.pods import FAILED, PENDING, SUCCEEDED
-from rebalancer.model.decisions.eviction import Eviction, TargetNode
-from tests.builders import NOW, APod, a_node, a_pod, cluster
+from rebalancer.model.decisions.eviction import Eviction, TargetNode, eviction_of
+from tests.builders import NOW, APod, a_node, a_pod, changed, cluster
 
 NODES = [a_node("n1"), a_node("n2"), a_node("n3")]
 EVICTED_AGO = 60.0
@@ -28,7 +28,7 @@ def an_eviction(
 ) -> Eviction:
     """Evicted `ago` seconds before now, off n1, with a target node, when all three replicas were ready; late five
     minutes after that."""
-    return Eviction(
+    return eviction_of(
         **{
             "record": 1,
             "pool": "general",
@@ -316,7 +316,7 @@ def test_a_deployment_and_a_statefulset_of_one_name_are_two_services() -> None:
 
 
 def names_of(found: list[EvictionProgress]) -> list[tuple[int, str | None]]:
-    return [(each.eviction.record, each.replacement.name if each.replacement else None) for each in found]
+    return [(each.eviction.reserved.record, each.replacement.name if each.replacement else None) for each in found]
 
 
 def test_several_evictions_of_one_owner_and_their_pods_pair_up_in_order() -> None:
@@ -451,7 +451,7 @@ def test_a_job_that_has_finished_wants_no_replacement(kind: str) -> None:
     assert (one.landed, one.late) == (True, False)
     runs = [replace(each, finished=False) for each in owners]
     made = cluster(NODES, pods, owners=runs)
-    (one,) = follow(made, [replace(eviction, deadline_at=NOW)], now=NOW, max_late_seconds=MAX_LATE)
+    (one,) = follow(made, [changed(eviction, deadline_at=NOW)], now=NOW, max_late_seconds=MAX_LATE)
     assert one.open
 
 

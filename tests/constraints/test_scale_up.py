@@ -9,7 +9,7 @@ from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.reason import Reason
 from rebalancer.policy.pools import NodePools
-from tests.builders import NOW, ANode, APod, a_door, a_node, a_pod, a_policy, an_eviction, cluster
+from tests.builders import NOW, ANode, APod, a_door, a_node, a_pod, a_policy, an_eviction, cluster, set_fields
 
 YOUNG, YOUNGER = 300.0, 100.0
 """Seconds since a node joined."""
@@ -91,7 +91,7 @@ def test_only_moves_that_cool_wait_for_the_end_of_a_scale_up() -> None:
     door = a_door(cluster(nodes(10, YOUNG, YOUNG), [a_pod("gone", "n1", owner="web")]), policy)
     move = door.scope(an_eviction(pod_index=0, node_index=0))
     assert door.refuses(move) is None
-    move.cools = True
+    set_fields(move, cools=True)
     refusal = door.refuses(move)
     assert refusal is not None
     assert refusal.code is Reason.COOLDOWN_POOL

@@ -37,7 +37,7 @@ def expected(blue, *, service="web", **template):
 def test_the_deadline_is_the_pods_grace_period_and_the_start_up_of_the_policy(blue, clock):
     found, deadline_at = expected(blue, graceSeconds=600.0)
     assert deadline_at == clock.now() + 600 + START_UP + MARGIN
-    assert (found.grace_seconds, found.ready_before, found.desired_before) == (600, 3, 3)
+    assert (found.reserved.grace_seconds, found.reserved.ready_before, found.reserved.desired_before) == (600, 3, 3)
 
 
 def test_the_deadline_is_what_its_service_usually_takes_once_that_was_seen(blue, clock):
@@ -46,7 +46,7 @@ def test_the_deadline_is_what_its_service_usually_takes_once_that_was_seen(blue,
         eviction = blue.reserve(pod=f"web-{number}", grace_seconds=30.0, deadline_at=clock.now() + 600)
         blue.answer(eviction, Outcome.EVICTED)
         clock.sleep(30 + took)
-        blue.ledger.landed(eviction.record, at=clock.now(), uid=f"new-{number}")
+        blue.ledger.landed(eviction.reserved.record, at=clock.now(), uid=f"new-{number}")
     assert expected(blue)[1] == pytest.approx(clock.now() + 30 + 28 + MARGIN)
     # another service's take as long as the policy says
     assert expected(blue, service="db")[1] == clock.now() + 30 + START_UP + MARGIN
@@ -55,9 +55,11 @@ def test_the_deadline_is_what_its_service_usually_takes_once_that_was_seen(blue,
 def test_a_replacement_that_was_seen_before_is_nobody_elses(blue, clock):
     first = blue.answer(blue.reserve(pod="web-8", ready_before=3), Outcome.EVICTED)
     second = blue.answer(blue.reserve(pod="web-9", ready_before=3), Outcome.EVICTED)
-    blue.ledger.landed(first.record, at=clock.now(), uid="uid-shop-web-0")
+    blue.ledger.landed(first.reserved.record, at=clock.now(), uid="uid-shop-web-0")
     load_ledger_state(blue.ledger, policy(), web(3, age=-(clock.now() - 1_800_000_000)), writes=True)
-    (row,) = (each for each in cycle_report(blue.records, blue.report.id)["evictions"] if each["id"] == second.record)
+    (row,) = (
+        each for each in cycle_report(blue.records, blue.report.id)["evictions"] if each["id"] == second.reserved.record
+    )
     assert row["replacement_uid"] == "uid-shop-web-1"
 
 
@@ -75,7 +77,7 @@ def test_a_replacement_is_recorded_as_ready_from_when_it_was_ready_on(blue, cloc
     snapshot = web(3, age=-(clock.now() - 1_800_000_000))
     load_ledger_state(blue.ledger, policy(), snapshot, writes=True, cluster=reader)
     [found] = blue.ledger.replaced(evicted_at)
-    assert (found.record, found.replaced_at) == (eviction.record, evicted_at + recorded)
+    assert (found.reserved.record, found.replaced.replaced_at) == (eviction.reserved.record, evicted_at + recorded)
 
 
 def test_a_service_without_a_pod_is_still_in_flight(blue):
@@ -91,10 +93,12 @@ def test_what_is_late_for_too_long_is_closed_by_a_writing_cycle_and_named(blue, 
     short = web(2, age=365 * 86_400.0 * 3)
     eviction = blue.answer(blue.reserve(pod="web-9", ready_before=3, deadline_at=clock.now() + 60), Outcome.EVICTED)
     clock.sleep(61)
-    assert [each.late for each in load_ledger_state(blue.ledger, policy(), short, writes=True).open_evictions] == [True]
+    assert [
+        each.replaced.late for each in load_ledger_state(blue.ledger, policy(), short, writes=True).open_evictions
+    ] == [True]
     clock.sleep(3600)
     looked = load_ledger_state(blue.ledger, policy(), short, writes=False)
-    assert ([each.record for each in looked.closed], looked.open_evictions) == ([eviction.record], ())
+    assert ([each.reserved.record for each in looked.closed], looked.open_evictions) == ([eviction.reserved.record], ())
     assert len(blue.ledger.open_evictions()) == 1
     state = load_ledger_state(blue.ledger, policy(), short, writes=True)
     assert (len(state.landed), state.open_evictions) == (1, ())
@@ -132,7 +136,7 @@ def test_a_writing_cycle_states_how_far_it_looks_back_and_drops_what_is_older(ur
     long, short = policy(limits=limits), policy()
     assert (longest_window(long), longest_window(short)) == (2 * 86_400, 3600)
     eviction = blue.answer(blue.reserve(), Outcome.EVICTED)
-    blue.ledger.landed(eviction.record, at=clock.now())
+    blue.ledger.landed(eviction.reserved.record, at=clock.now())
     clock.sleep(2.5 * 86_400)
     load_ledger_state(blue.ledger, long, web(3), writes=False)
     load_ledger_state(blue.ledger, long, web(3), writes=True)

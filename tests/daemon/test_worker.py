@@ -230,7 +230,7 @@ def test_a_dry_run_evicts_nothing_and_says_what_it_would_do(tmp_path: Path) -> N
     with around(tmp_path, dry_run=True) as it:
         it.alert("warm-1")
         report = it.work()
-        assert [each.outcome for each in report.evictions] == [Outcome.PLANNED]
+        assert [each.answered.outcome for each in report.evictions] == [Outcome.PLANNED]
         assert it.evicted() == []
         assert it.state("warm-1") == ("open", "1 would be evicted (dry run)")
 
@@ -301,7 +301,7 @@ def test_evictions_of_a_cycle_that_ends_in_an_error_are_reported_all_the_same(tm
         it.alert("warm-1")
         with pytest.raises(ConnectError):
             it.worker.work(None)
-        assert [(each.node, each.outcome) for each in it.reports[0].evictions] == [("warm-1", Outcome.EVICTED)]
+        assert [(each.node, each.answered.outcome) for each in it.reports[0].evictions] == [("warm-1", Outcome.EVICTED)]
         assert it.failures == []  # reported once
 
 

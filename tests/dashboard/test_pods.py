@@ -62,7 +62,7 @@ def test_the_search_finds_a_node_a_pod_and_a_service(it: Shown) -> None:
     assert [each.name for each in whole.nodes] == ["warm-1"]
     assert [(each.name, each.kind, each.pods) for each in whole.services] == [("shop/svc-warm-1", "Deployment", 4)]
     [gone] = whole.evictions
-    assert gone.outcome is Outcome.EVICTED
+    assert gone.answered.outcome is Outcome.EVICTED
     pod = next(each for each in whole.pods if each.node == "warm-1")
     assert it.views.search(pod.full_name.upper()).pods == (pod,)
     assert it.views.search(pod.name).pods[0] == pod

@@ -112,8 +112,8 @@ def test_the_time_until_ready_is_that_of_the_replacement_not_of_the_next_cycle(i
     page = it.views.node("warm-1")
     assert page is not None
     [eviction] = page.evictions
-    [ready] = [each.at for each in it.lab.log.entries("ready") if each.name == eviction.replacement_pod]
-    assert eviction.replaced_at == pytest.approx(ready, abs=1.0)
+    [ready] = [each.at for each in it.lab.log.entries("ready") if each.name == eviction.replaced.replacement_pod]
+    assert eviction.replaced.replaced_at == pytest.approx(ready, abs=1.0)
 
 
 def scraped(metrics: Metrics, name: str) -> float:

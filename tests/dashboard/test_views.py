@@ -184,7 +184,12 @@ def test_a_nodes_page_tells_what_was_evicted_what_stayed_and_why(it: Shown) -> N
     page = it.views.node("warm-2")
     assert page is not None
     [move] = page.evictions
-    assert (move.cycle, move.trigger, move.outcome, move.node) == (report.id, "alert", "evicted", "warm-2")
+    assert (move.reserved.cycle, move.reserved.trigger, move.answered.outcome, move.node) == (
+        report.id,
+        "alert",
+        "evicted",
+        "warm-2",
+    )
     assert str(move.service) == "shop/svc-warm-2"
     assert sum(each.probability for each in move.target_nodes) == pytest.approx(1.0)
     assert [(each.cycle, each.strategy) for each in page.findings] == [(report.id, "LowNodeUtilization")]
@@ -312,7 +317,7 @@ def test_the_page_of_limits_tells_what_is_left_on_its_way_and_cooling_down(tmp_p
         assert [(each.scope, each.open, each.because) for each in page.windows] == [
             ("cluster test", True, "in the allow window day")
         ]
-        assert [(each.node, each.late) for each in page.open_evictions] == [("warm-1", False)]
+        assert [(each.node, each.replaced.late) for each in page.open_evictions] == [("warm-1", False)]
         cooling = {each.scope: each for each in page.cooldowns}
         assert set(cooling) == {"node warm-1", "service shop/svc-warm-1", "serviceNode warm-1/shop/svc-warm-1"}
         node_cooling = cooling["node warm-1"]
@@ -330,7 +335,7 @@ def test_services_and_reports_count_what_was_moved(it: Shown) -> None:
     assert it.views.services(days=1, text="svc-warm-2").services == ()
     one = it.views.service("shop/svc-warm-2")
     assert one is not None
-    assert [each.dry_run for each in one.evictions] == [True]
+    assert [each.reserved.dry_run for each in one.evictions] == [True]
     assert it.views.service("shop/none") is None
     report = it.views.reports(days=7, by="pool").report
     assert [each.service for each in report.services] == ["shop/svc-warm-1"]

@@ -16,6 +16,7 @@ from rebalancer.model.reason import BlockedReason, MissReason
 from rebalancer.model.records.effect import Assessment, ChangeBreakdown, HotEpisode, Outcome, PodBefore, PoolHour
 from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
 from rebalancer.store import SqlForecasts, SqlRecords, open_records
+from tests.builders import set_fields
 from tests.effect.builders import STRATEGY, an_assessment, an_episode, an_hour
 from tests.store.builders import SteppingClock, build_eviction, build_report
 
@@ -143,8 +144,8 @@ def _evict(records: SqlRecords, clock: SteppingClock, cluster: str) -> None:
         records.begin(report)
         for pod in pods:
             eviction = build_eviction(pod=pod, node="n1")
-            eviction.record = records.planned(report, eviction)
-            eviction.outcome = EvictionOutcome.EVICTED
+            set_fields(eviction, record=records.planned(report, eviction))
+            set_fields(eviction, outcome=EvictionOutcome.EVICTED)
             records.outcome(eviction)
 
 

@@ -17,7 +17,7 @@ from rebalancer.effect.feedback import open_breakers, relief_factors
 from rebalancer.evaluation.assessments import AssessmentBatch, derive_feedback, remember, run_due_assessments
 from rebalancer.forecast.series.pod_cpu import MissingReplica
 from rebalancer.model.cluster.owners import Service
-from rebalancer.model.decisions.eviction import Eviction, TargetNode
+from rebalancer.model.decisions.eviction import Eviction, TargetNode, eviction_of
 from rebalancer.model.decisions.eviction import Outcome as Became
 from rebalancer.model.decisions.plan import CycleReport, NodeLine, Trigger
 from rebalancer.model.errors import ConnectError
@@ -26,7 +26,7 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.safety import EffectivenessBreaker
 from rebalancer.store import SqlRecords, open_records
 from rebalancer.strategies import Findings
-from tests.builders import NOW, ANode, APod, a_node, a_pod, a_policy, cluster, found_in, usage_of, view_of
+from tests.builders import NOW, ANode, APod, a_node, a_pod, a_policy, cluster, found_in, set_fields, usage_of, view_of
 from tests.prometheus.fakes import Clock
 
 SETTLE, HOUR, DAY = 900.0, 3600.0, 86_400.0
@@ -63,7 +63,7 @@ def seen_at(
 
 def an_eviction(name: str, outcome: Became = Became.EVICTED, *, node: str = "hot") -> Eviction:
     service = name.partition("-")[0]
-    return Eviction(
+    return eviction_of(
         namespace="shop",
         pod=name,
         uid=f"uid-shop-{name}",
@@ -252,7 +252,7 @@ def test_a_replacement_came_back_only_to_the_node_that_its_own_predecessor_left(
 
 def test_a_node_whose_pods_carry_the_load_of_a_missing_replica_has_not_grown(effect: EffectRecords) -> None:
     gone = replace(an_eviction("web-1"), service=Service(kind="ReplicaSet", namespace="shop", name="web"))
-    gone.planned_at = NOW
+    set_fields(gone, planned_at=NOW)
     missing = [MissingReplica(gone, NOW + SETTLE)]
     # by its record web-1 used 1,000m: web-2 uses that besides its own 1,500m
     (made,) = look(effect, NOW + SETTLE, *afterwards(7_500.0, web_2=2_500.0), missing=missing).made
@@ -410,7 +410,7 @@ def outcomes(records: SqlRecords, *results: Outcome, node: str = "hot") -> list[
         )
         records.begin(report)
         moved = report.evictions[0]
-        moved.record = records.planned(report, moved)
+        set_fields(moved, record=records.planned(report, moved))
         records.outcome(moved)
         due = replace(
             expected_of(an_eviction("web-1"))[0], cycle=report.id, node=node, last_eviction_at=last_eviction_at

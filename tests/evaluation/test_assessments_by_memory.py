@@ -13,7 +13,7 @@ from rebalancer.effect.account import account, outcome_of
 from rebalancer.evaluation.assessments import run_due_assessments
 from rebalancer.model.measured.usage import MEMORY, ResourceUsage
 from rebalancer.model.records.effect import Assessment, Outcome, Step
-from tests.builders import GIB, NOW, APod, a_node, a_pod, a_policy
+from tests.builders import GIB, NOW, APod, a_node, a_pod, a_policy, set_fields
 from tests.evaluation.test_assessments import SETTLE, a_report, an_eviction, found_by, seen_at
 
 NODES = [a_node("hot", cpu=10_000.0, used=2_000.0), a_node("cool", cpu=10_000.0, used=2_000.0)]
@@ -63,7 +63,7 @@ def test_the_planned_share_of_memory_is_without_what_the_node_is_free_of() -> No
     assert settled.planned_share == pytest.approx(55 / 64)
     assert [each.amount / GIB for each in settled.pods] == [3.0, 10.0]
     move = an_eviction("web-1")
-    move.pod_index, move.node_index = 0, before.snapshot.node_index["hot"]
+    set_fields(move, pod_index=0, node_index=before.snapshot.node_index["hot"])
     found = amounts_of(move, before)[MEMORY]
     assert (found.amount / GIB, found.share) == (12.0, pytest.approx(3 / 64))
 

@@ -33,7 +33,7 @@ def evict_some(stage: Stage, effect: EffectRecords) -> list[str]:
     found = find(seen, stage.policy)
     report = stage.cycle()
     effect.expect(assessments_of(report, seen, found, stage.policy, now=stage.lab.clock.now()))
-    return [each.uid for each in report.evictions if each.outcome is Became.EVICTED]
+    return [each.uid for each in report.evictions if each.answered.outcome is Became.EVICTED]
 
 
 def look_again(stage: Stage, effect: EffectRecords) -> AssessmentBatch:

@@ -21,7 +21,7 @@ from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.model.records.effect import Assessment, DayRow, EffectRecords, HotEpisode, Outcome, PodBefore, Step
 from rebalancer.prometheus.history.slo import PrometheusSlo
 from rebalancer.store import open_records
-from tests.builders import NOW
+from tests.builders import NOW, set_fields
 from tests.evaluation.scenarios import DAY, HOUR, MINUTE, Reads, hot_between, reads_on
 from tests.store.builders import build_eviction
 from tests.stories.scenarios.stage import a_scenario, a_stage, burner, service
@@ -155,7 +155,7 @@ def test_a_pause_that_kept_all_pods_is_the_reason(open_at: Callable[..., Reads])
 def evicted_from(reads: Reads, report: CycleReport, node: str) -> Assessment:
     """One pod left, by the records; what is to be assessed."""
     eviction = build_eviction(node=node, outcome=Became.EVICTED)
-    eviction.record = reads.records.planned(report, eviction)
+    set_fields(eviction, record=reads.records.planned(report, eviction))
     reads.records.outcome(eviction)
     due = Assessment(
         cycle=report.id,

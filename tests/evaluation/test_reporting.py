@@ -15,7 +15,7 @@ from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.records.effect import Rate, Step
 from rebalancer.store import SqlEffect, open_engine, open_records, upgrade
 from rebalancer.store.retention.details import keep_for
-from tests.builders import a_policy
+from tests.builders import a_policy, set_fields
 from tests.effect.builders import an_episode, an_hour
 from tests.evaluation.builders import ACCOUNT, DAY, HOUR, SINCE, UNTIL, fill
 from tests.real.servers.postgres import PostgresServer
@@ -254,8 +254,8 @@ def test_a_report_reads_the_evictions_of_the_services_that_it_shows_and_one_asse
         for number in range(60):  # of 16 services
             name = f"s{math.isqrt(4 * number):02}"
             eviction = build_eviction(pod=f"{name}-{number}", service=name, node=f"n{number}")
-            eviction.record = records.planned(cycle, eviction)
-            eviction.outcome = EvictionOutcome.EVICTED
+            set_fields(eviction, record=records.planned(cycle, eviction))
+            set_fields(eviction, outcome=EvictionOutcome.EVICTED)
             records.outcome(eviction)
         everything, settled = records.effect().moved(SINCE, UNTIL), records.effect().assessments(SINCE, UNTIL)
     read: dict[str, int] = {}

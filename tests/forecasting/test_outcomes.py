@@ -20,7 +20,7 @@ from rebalancer.model.errors import ConnectError
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, History
 from rebalancer.model.measured.outcomes import KEPT_DAYS, PERIOD_SECONDS, ForecastOutcomes
 from rebalancer.store import SqlRecords, open_records, upgrade
-from tests.builders import a_node, a_pod, a_policy
+from tests.builders import a_node, a_pod, a_policy, set_fields
 from tests.forecast.builders import DAYS, MIDNIGHT, world
 from tests.store.builders import build_eviction, build_report
 
@@ -222,8 +222,8 @@ def evict(records: SqlRecords, node: str, outcome: Outcome = Outcome.EVICTED, ta
     report = build_report(cycle=f"{node}-{outcome.value}")
     records.begin(report)
     eviction = build_eviction(node=node, pod=f"pod-of-{node}-{outcome.value}", target_nodes=(TargetNode(target, 1.0),))
-    eviction.record = records.planned(report, eviction)
-    eviction.outcome = outcome
+    set_fields(eviction, record=records.planned(report, eviction))
+    set_fields(eviction, outcome=outcome)
     records.outcome(eviction)
 
 

@@ -25,7 +25,7 @@ from rebalancer.model.records.forecasts import ForecastKind, StoredForecast, Ver
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.store import SqlLedger, SqlRecords, open_records, upgrade
-from tests.builders import a_node, a_pod, a_policy
+from tests.builders import a_node, a_pod, a_policy, set_fields
 from tests.forecast.builders import MIDNIGHT, TODAY, flat, history, world
 from tests.store.builders import build_eviction, build_report
 
@@ -326,7 +326,7 @@ def evict(ledger: SqlLedger, report: Any, pod: str, node: str) -> None:
     eviction = build_eviction(pod=pod, node=node, cluster="test", deadline_at=MIDNIGHT + 8 * HOUR)
     record = ledger.reserve(report, eviction, checks=(), term=None)
     assert isinstance(record, int)
-    eviction.record, eviction.outcome = record, Outcome.EVICTED
+    set_fields(eviction, record=record, outcome=Outcome.EVICTED)
     ledger.outcome(eviction)
     ledger.landed(record, at=MIDNIGHT + 7 * HOUR + 60, pod=f"{pod}-new", uid="u", node="n3")
 

@@ -158,5 +158,5 @@ def test_an_eviction_is_read_back_from_our_event(server: ApiServer, client: ApiC
     sink.about_service(owner, reason="Evicted", note="x", eviction=written)
     assert sink.stats.last_error == ""
     (found,) = read_eviction_events(client)
-    assert (found.uid, found.node, found.planned_at) == (written.uid, "hot", planned_at)
+    assert (found.uid, found.node, found.reserved.planned_at) == (written.uid, "hot", planned_at)
     assert found.service == written.service

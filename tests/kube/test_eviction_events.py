@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.kube.actions.eviction_events import EVICTION_ANNOTATION, eviction_annotation, read_eviction_events
 from rebalancer.model.cluster.owners import Service
-from rebalancer.model.decisions.eviction import Eviction, Outcome, PodAmount, TargetNode
+from rebalancer.model.decisions.eviction import Eviction, Outcome, PodAmount, TargetNode, eviction_of
 from tests.kube.fakes.api import Reply, serving
 
 CREATED, CREATED_AT = "2027-01-15T08:00:00Z", 1800000000.0
@@ -37,7 +37,7 @@ def an_eviction(**fields: Any) -> Eviction:
         "deadline_at": CREATED_AT + 60.0,
         "outcome": Outcome.EVICTED,
     }
-    return Eviction(**{**usual, **fields})
+    return eviction_of(**{**usual, **fields})
 
 
 def read(*annotations: str, created: str | None = CREATED) -> list[Eviction]:
@@ -70,9 +70,9 @@ def test_what_the_pod_used_of_each_resource_is_read_back() -> None:
 
 def test_an_annotation_from_the_future_counts_from_when_the_server_got_it() -> None:
     (found,) = read(annotation(an_eviction(planned_at=CREATED_AT + 1e6)))
-    assert found.planned_at == CREATED_AT + 1.0
+    assert found.reserved.planned_at == CREATED_AT + 1.0
     (found,) = read(annotation(an_eviction(planned_at=math.nan)))
-    assert found.planned_at == CREATED_AT + 1.0
+    assert found.reserved.planned_at == CREATED_AT + 1.0
     assert read(annotation(an_eviction()), created=None) == []
 
 

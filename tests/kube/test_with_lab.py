@@ -16,7 +16,7 @@ from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.cluster.owners import Service
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome
+from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome, eviction_of
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.reason import Reason
 from rebalancer.policy.schema.usage import StabilizationWindow, UsageSource
@@ -52,7 +52,7 @@ def client(lab: Lab, tmp_path: Path) -> Iterator[ApiClient]:
 def move(snapshot: ClusterSnapshot, service: str, number: int = 0) -> Eviction:
     found = [pod for pod in pods_in(snapshot) if pod.service and pod.service.name == service]
     pod = found[number]
-    return Eviction(
+    return eviction_of(
         namespace=pod.namespace,
         pod=pod.name,
         uid=pod.uid,

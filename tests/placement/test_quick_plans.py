@@ -81,7 +81,7 @@ def decisions(planner: Planner, world: CrowdedWorld) -> tuple[list[Any], list[An
     moves: list[Any] = []
     placed: list[Any] = []
     while (move := planner.next_move()) is not None:
-        checked = planner.moves.checked[move.pod_index]
+        checked = planner.moves.checked[move.in_plan.pod_index]
         landing = checked.landing
         columns = (landing.nodes, landing.shares, landing.slots, landing.slot_shares, checked.risk)
         moves.append((move, *(each.tolist() for each in columns)))
@@ -89,7 +89,7 @@ def decisions(planner: Planner, world: CrowdedWorld) -> tuple[list[Any], list[An
             planner.reject(move, Refusal.of(Reason.SERVER_BUDGET))
         else:
             planner.accept(move)
-            placed.append([each.tolist() for each in planner.state.placed[move.pod_index][1:]])
+            placed.append([each.tolist() for each in planner.state.placed[move.in_plan.pod_index][1:]])
     loads = [planner.outcome.planned_load(each).tolist() for each in range(len(world.policy.strategies))]
     return moves, planner.outcome.refusals(), [*placed, *loads]
 

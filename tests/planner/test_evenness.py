@@ -235,7 +235,7 @@ def _follow(plan: Plan, domain: list[int], in_domain: list[int]) -> None:
         for course in courses:
             for each in move.target_nodes:
                 new = list(course)
-                new[domain[move.node_index]] -= 1
+                new[domain[move.in_plan.node_index]] -= 1
                 new[domain[plan.snapshot.node_index[each.node]]] += 1
                 after.add(tuple(new))
                 if len(move.target_nodes) == 1 or len(plan.moves) == 1:

@@ -46,7 +46,7 @@ class Tried:
         for draw in draws:
             lands[draw.node] += draw.chance
             came = sum(cpu[pod] for pod, node in draw.before if node == draw.node)
-            load = sure[draw.node] + cpu[move.pod_index] + came
+            load = sure[draw.node] + cpu[move.in_plan.pod_index] + came
             if draw.node != NOWHERE and load > small.targets[draw.node] * SLACK:
                 over[draw.node] += draw.chance
         self.moves += 1
@@ -54,7 +54,9 @@ class Tried:
         self.as_foretold += lands[small.snapshot.node_index[move.target_node]]
         self.not_listed += 1 - sum(lands[small.snapshot.node_index[each.node]] for each in move.target_nodes)
         self.over += [(move.pod, names[node], chance) for node, chance in over.items() if chance > MOST_CHANCE]
-        self.back += [(move.pod, lands[move.node_index])] if lands[move.node_index] > MOST_CHANCE else []
+        self.back += (
+            [(move.pod, lands[move.in_plan.node_index])] if lands[move.in_plan.node_index] > MOST_CHANCE else []
+        )
         self.homeless += [(move.pod, lands[NOWHERE])] if lands[NOWHERE] > MOST_CHANCE else []
 
 
@@ -62,9 +64,9 @@ def tried(small: Small, moves: list[Eviction], soft_tainted: NDArray[np.bool_] |
     """Follow every course of a plan to its end."""
     out, cpu = Tried(), small.usage.pod_cpu_millicores
     sure = small.usage.node_cpu_millicores.copy()
-    courses = futures(small.snapshot, [move.pod_index for move in moves], cpu, soft_tainted=soft_tainted)
+    courses = futures(small.snapshot, [move.in_plan.pod_index for move in moves], cpu, soft_tainted=soft_tainted)
     for move, draws in zip(moves, courses, strict=True):
-        sure[move.node_index] -= cpu[move.pod_index]
+        sure[move.in_plan.node_index] -= cpu[move.in_plan.pod_index]
         out.see(small, move, draws, sure)
     return out
 
@@ -126,7 +128,7 @@ def test_pods_of_one_service_that_take_turns_are_followed_to_both_nodes() -> Non
     )
     plan = carried_out(planned(small))
     assert len(plan) == 2
-    first, second = futures(small.snapshot, [move.pod_index for move in plan], small.usage.pod_cpu_millicores)
+    first, second = futures(small.snapshot, [move.in_plan.pod_index for move in plan], small.usage.pod_cpu_millicores)
     assert sorted((draw.node, draw.chance) for draw in first) == [(1, 0.5), (2, 0.5)]
     assert sorted((draw.before[0][1], draw.node, draw.chance) for draw in second) == [(1, 2, 0.5), (2, 1, 0.5)]
 

@@ -143,7 +143,9 @@ def test_no_possible_landing_goes_over_its_target() -> None:
 def _futures(world: World, story: Story) -> Iterator[tuple[Step, list[Draw]]]:
     """Each move with all that may have happened up to its landing, as far as that can be followed."""
     cpu = np.array([world.elsewhere[name] for name in story.snapshot.pods.names])
-    return zip(story.steps, futures(story.snapshot, [step.move.pod_index for step in story.steps], cpu), strict=False)
+    return zip(
+        story.steps, futures(story.snapshot, [step.move.in_plan.pod_index for step in story.steps], cpu), strict=False
+    )
 
 
 def _use(world: World, story: Story, draw: Draw) -> dict[int, float]:
@@ -184,7 +186,7 @@ def test_every_landing_lets_the_replacement_in() -> None:
         for number, (step, draws) in enumerate(_futures(world, story)):
             gone = {each.move.pod for each in story.steps[:number]}
             for draw in draws:
-                assert draw.node not in (NOWHERE, step.move.node_index)
+                assert draw.node not in (NOWHERE, step.move.in_plan.node_index)
                 _check_fit(world, story, world.replacement(world.pod[step.move.pod]), draw, gone)
 
     in_every_plan(check, draw_seed=16)

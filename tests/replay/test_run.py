@@ -59,7 +59,7 @@ def test_the_cycles_of_the_policy_cool_the_hot_node(ours: ReplayRun) -> None:
     assert ours.evictions
     assert ours.most_in_flight == most_in_flight(list(ours.evictions)) >= 1
     assert {each.node for each in ours.evictions} == {"node-0"}
-    assert all(each.replaced_at is not None for each in ours.evictions)
+    assert all(each.replaced.replaced_at is not None for each in ours.evictions)
     assert ours.until == found.end
     assert sum(each.evicted for each in ours.cycles) == len(ours.evictions)
 

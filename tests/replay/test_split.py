@@ -13,7 +13,7 @@ from bench.replays.cluster import START, make
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, SpreadConstraint, Taint, Toleration
 from rebalancer.model.cluster.owners import Service
 from rebalancer.model.cluster.quota import ResourceQuota
-from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.eviction import Eviction, eviction_of
 from rebalancer.model.measured.history import DayBlock
 from rebalancer.model.measured.usage import CPU
 from rebalancer.model.recordings.recording import RecordedBudget, Recording
@@ -85,7 +85,7 @@ def run_of(
 
 
 def eviction_at(at: float, *, ready: float = 60.0, namespace: str = "n0", late: bool = False) -> Eviction:
-    return Eviction(
+    return eviction_of(
         namespace=namespace,
         pod=f"web-{at}",
         uid="u",

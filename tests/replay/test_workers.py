@@ -103,8 +103,8 @@ def assert_same(one: ReplayRun | None, other: ReplayRun | None) -> None:
     assert (one.label, one.until, one.notes) == (other.label, other.until, other.notes)
     np.testing.assert_array_equal(one.share, other.share)
     np.testing.assert_array_equal(one.hot_minutes, other.hot_minutes)
-    assert [(each.full_name, each.at, each.replacement_node) for each in one.evictions] == [
-        (each.full_name, each.at, each.replacement_node) for each in other.evictions
+    assert [(each.full_name, each.at, each.replaced.replacement_node) for each in one.evictions] == [
+        (each.full_name, each.at, each.replaced.replacement_node) for each in other.evictions
     ]
     assert one.cycles == other.cycles
 
@@ -275,8 +275,8 @@ def test_pools_that_share_no_nodes_run_apart_and_merge_to_the_same_run(recording
     assert whole is not None
     assert apart is not None
     assert {each.pool for each in whole.evictions} == {"general", "compute"}
-    assert sorted((each.planned_at, each.node) for each in apart.evictions) == sorted(
-        (each.planned_at, each.node) for each in whole.evictions
+    assert sorted((each.reserved.planned_at, each.node) for each in apart.evictions) == sorted(
+        (each.reserved.planned_at, each.node) for each in whole.evictions
     )
     # what the scheduler draws differs
     assert apart.hot_node_minutes == pytest.approx(whole.hot_node_minutes, rel=0.02)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from rebalancer.model.cluster.owners import Service
-from rebalancer.model.decisions.eviction import Eviction, TargetNode
+from rebalancer.model.decisions.eviction import Eviction, TargetNode, eviction_of
 from rebalancer.model.decisions.limits import Check, Scope
 from rebalancer.model.decisions.plan import CycleReport, Finding, NodeLine, PodRefusal, Trigger
 from rebalancer.model.measured.history import DAY_SECONDS
@@ -69,7 +69,7 @@ def build_report(*, cycle: str = "c1", dry_run: bool = False, started_at: float 
 def build_eviction(
     *, node: str = "n1", service: str = "web", cpu: float = 750.5, cluster: str = CLUSTER, **changes
 ) -> Eviction:
-    return Eviction(
+    return eviction_of(
         **{
             "namespace": "shop",
             "pod": "web-1",

@@ -22,6 +22,7 @@ from rebalancer.store.retention.details import (
     keep_for,
 )
 from rebalancer.store.retention.pruning import EVERY_SECONDS, Pruned, prune_in
+from tests.builders import set_fields
 from tests.store.builders import (
     CLUSTER,
     NOW,
@@ -217,7 +218,7 @@ def test_what_a_limit_still_counts_is_never_dropped(details: Details, blue: Clus
     """The longest window of any limit decides over entries, and an entry keeps its eviction and its cycle."""
     blue.ledger.publish_global_limits(digest="d", text="{}", longest_window_seconds=500 * DAY, nodes=3)
     first = blue.answer(blue.reserve(), Outcome.EVICTED)
-    blue.ledger.landed(first.record, at=details.clock.now())
+    blue.ledger.landed(first.reserved.record, at=details.clock.now())
     details.keep()
     details.clock.sleep(450 * DAY)
     assert details.drop() == {}
@@ -238,8 +239,8 @@ def test_what_may_have_happened_is_never_dropped(details: Details, blue: Cluster
     details.clock.sleep(500 * DAY)
     # first its entries, in the same turn itself
     assert details.prune(DAY).details == {"evictions": 1}
-    assert {each.record for each in blue.ledger.unreconciled()} == {planned.record, unknown.record, before_the_ledger}
-    assert refused.record not in {each.record for each in blue.ledger.open_evictions()}
+    assert {each.reserved.record for each in blue.ledger.unreconciled()} == {planned.reserved.record, unknown.reserved.record, before_the_ledger}
+    assert refused.reserved.record not in {each.reserved.record for each in blue.ledger.open_evictions()}
     assert len(blue.ledger.open_evictions()) == 2
     assert details.cycles() == {"cycle-of-blue"}
 

@@ -221,7 +221,7 @@ def test_what_was_moved_is_what_happened_or_may_have(
     blue.answer(blue.reserve(service="db"), EvictionOutcome.EVICTED)
     green.answer(green.reserve(), EvictionOutcome.EVICTED)
     moved = records.effect().moved(0.0, NOW + HOUR)
-    assert [(each.service_identity, each.node, each.cycle, each.trigger) for each in moved] == [
+    assert [(each.service_identity, each.node, each.reserved.cycle, each.reserved.trigger) for each in moved] == [
         ("shop/web", "n1", "c1", "manual"),
         ("shop/web", "n4", "c1", "manual"),
         ("shop/db", "n1", "cycle-of-blue", "manual"),

@@ -168,7 +168,7 @@ def test_the_nodes_of_a_large_cluster_are_kept_and_judged(forecasts: ForecastRec
 
 
 def evict(cluster: Cluster, pod: str, outcome: Outcome = Outcome.EVICTED, **fields: Any) -> int:
-    record = cluster.answer(cluster.reserve(pod=pod, **fields), outcome).record
+    record = cluster.answer(cluster.reserve(pod=pod, **fields), outcome).reserved.record
     assert record is not None
     return int(record)
 

@@ -20,7 +20,7 @@ from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, 
 from rebalancer.model.measured.usage import CPU
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.store.journal import DayJournal, journal_days, readings, recording_of
-from tests.builders import NOW, APod, a_budget, a_node, a_pod, an_eviction, cluster
+from tests.builders import NOW, APod, a_budget, a_node, a_pod, an_eviction, changed, cluster
 from tests.faults.scenarios.disks import fill, small_disk
 
 MIDNIGHT = NOW - NOW % DAY_SECONDS
@@ -182,7 +182,7 @@ def test_replacements_are_chained_to_the_evicted_pods(tmp_path: Path) -> None:
     world.add("b", "n1", at=START + 40.0)
     append(journal, world.snapshot(START + 60.0), (gone,))
     world.pods["b"].ready = True
-    landed = replace(gone, replacement_uid="uid-shop-b", replaced_at=START + 70.0)
+    landed = changed(gone, replacement_uid="uid-shop-b", replaced_at=START + 70.0)
     append(journal, world.snapshot(START + 120.0), (landed,))
     pods = read(tmp_path, world, end=START + 300.0).pods
     a, b = pods.names.index("a"), pods.names.index("b")

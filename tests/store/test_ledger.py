@@ -17,7 +17,12 @@ WEB = Scope("service", "shop/web")
 def test_a_reservation_is_one_row_and_an_entry_for_each_scope(url, blue):
     eviction = blue.reserve(rate(GLOBAL, 1), term=7)
     (row,) = cycle_report(blue.records, blue.report.id)["evictions"]
-    assert (row["id"], row["outcome"], row["planned_at"], row["lease_term"]) == (eviction.record, "planned", NOW, 7)
+    assert (row["id"], row["outcome"], row["planned_at"], row["lease_term"]) == (
+        eviction.reserved.record,
+        "planned",
+        NOW,
+        7,
+    )
     assert (row["service_identity"], row["level"], row["owner_uid"]) == ("shop/web", "gold", "uid-of-web")
     assert (row["ready_before"], row["desired_before"], row["deadline_at"]) == (3, 3, NOW + 600)
     assert (row["target_node"], row["pull_bytes"], row["late"], row["dry_run"]) == ("n2", 5e8, False, False)
@@ -41,7 +46,7 @@ def test_the_window_slides(blue, clock):
         clock.sleep(wait)
         assert blue.reserve(limit) == Denied(check=limit, used=2, next_at=next_at)
     clock.at = NOW + 60
-    assert blue.reserve(limit).record
+    assert blue.reserve(limit).reserved.record
     assert blue.reserve(limit) == Denied(check=limit, used=2, next_at=NOW + 100)
 
 
@@ -74,31 +79,31 @@ def test_spacing_looks_at_the_newest_only(blue, clock):
     blue.reserve(apart)
     clock.sleep(10)
     assert blue.reserve(apart) == Denied(check=apart, used=1, next_at=NOW + 30)
-    assert blue.reserve(spacing(Scope("service", "shop/db"), 30), service="db").record
+    assert blue.reserve(spacing(Scope("service", "shop/db"), 30), service="db").reserved.record
     clock.sleep(20)
-    assert blue.reserve(apart).record
+    assert blue.reserve(apart).reserved.record
     assert blue.reserve(apart).next_at == NOW + 60
 
 
 def test_separation_looks_at_other_clusters_only(blue, green, clock):
     apart = separation(WEB, 300)
-    assert blue.reserve(apart).record
+    assert blue.reserve(apart).reserved.record
     clock.sleep(1)
-    assert blue.reserve(apart).record
+    assert blue.reserve(apart).reserved.record
     assert green.reserve(apart) == Denied(check=apart, used=2, next_at=NOW + 1 + 300)
-    assert green.reserve(separation(Scope("service", "shop/db"), 300), service="db").record
+    assert green.reserve(separation(Scope("service", "shop/db"), 300), service="db").reserved.record
     clock.at = NOW + 301
-    assert green.reserve(apart).record
+    assert green.reserve(apart).reserved.record
 
 
 def test_in_flight_frees_up_by_landing_only(blue, clock):
     limit = in_flight(WEB, 1)
     eviction = blue.answer(blue.reserve(limit), Outcome.EVICTED)
     clock.sleep(10_000)
-    blue.ledger.late(eviction.record)
+    blue.ledger.late(eviction.reserved.record)
     assert blue.reserve(limit) == Denied(check=limit, used=1, next_at=None)
-    blue.ledger.landed(eviction.record, at=clock.now(), pod="web-9", uid="uid-web-9", node="n3")
-    assert blue.reserve(limit).record
+    blue.ledger.landed(eviction.reserved.record, at=clock.now(), pod="web-9", uid="uid-web-9", node="n3")
+    assert blue.reserve(limit).reserved.record
     (row, _) = cycle_report(blue.records, blue.report.id)["evictions"]
     assert (row["replaced_at"], row["late"]) == (NOW + 10_000, True)
     assert (row["replacement_pod"], row["replacement_uid"], row["replacement_node"]) == ("web-9", "uid-web-9", "n3")
@@ -117,14 +122,14 @@ def test_a_denied_eviction_leaves_nothing_that_counts(url, blue):
     before = read_rows(url)
     blue.reserve(rate(WEB, 1), rate(GLOBAL, 9), pod="web-2")
     assert read_rows(url) == before
-    assert [row["id"] for row in cycle_report(blue.records, blue.report.id)["evictions"]] == [first.record]
+    assert [row["id"] for row in cycle_report(blue.records, blue.report.id)["evictions"]] == [first.reserved.record]
 
 
 def test_global_and_service_are_shared_and_the_rest_is_not(blue, green):
     blue.reserve()
     for limit in (rate(GLOBAL, 1), rate(WEB, 1)):
         assert green.reserve(limit).check == limit
-    assert green.reserve(rate(Scope("node", f"{OTHER}/n1"), 1)).record
+    assert green.reserve(rate(Scope("node", f"{OTHER}/n1"), 1)).reserved.record
 
 
 def test_a_check_that_does_not_count_the_eviction_is_a_mistake(blue):
@@ -155,13 +160,13 @@ def pull(cluster, amount, *, at_most=20 * GIB, **fields):
 
 def test_bytes_of_those_in_flight_add_up_and_free_up_by_landing(blue, clock):
     first = pull(blue, 12.0 * GIB)
-    assert pull(blue, 8.0 * GIB).record  # exactly full
+    assert pull(blue, 8.0 * GIB).reserved.record  # exactly full
     assert pull(blue, 1.0) == Denied(check=pulling(1.0), used=20 * GIB, next_at=None)
     clock.sleep(10_000)
     assert pull(blue, 1.0).next_at is None
-    blue.ledger.landed(first.record, at=clock.now())
+    blue.ledger.landed(first.reserved.record, at=clock.now())
     assert pull(blue, 12.0 * GIB + 1).used == 8 * GIB
-    assert pull(blue, 12.0 * GIB).record
+    assert pull(blue, 12.0 * GIB).reserved.record
 
 
 def test_a_single_image_that_is_larger_than_the_limit_is_refused(url, blue):
@@ -179,15 +184,15 @@ def test_what_did_not_happen_gives_its_bytes_back(blue):
     blue.answer(pull(blue, 15.0 * GIB), Outcome.REFUSED)
     unknown = blue.answer(pull(blue, 15.0 * GIB), Outcome.UNKNOWN)
     assert pull(blue, 15.0 * GIB).used == 15 * GIB
-    blue.ledger.cancel_reservation(unknown.record)
-    assert pull(blue, 15.0 * GIB).record
+    blue.ledger.cancel_reservation(unknown.reserved.record)
+    assert pull(blue, 15.0 * GIB).reserved.record
 
 
 def test_bytes_are_of_the_pool_where_they_land(blue, green):
     pull(blue, 15.0 * GIB)
     other = Scope("pulls", f"{CLUSTER}/batch")
     check = Check(scope=other, kind="bytes", at_most=20 * GIB, amount=15.0 * GIB)
-    assert blue.reserve(check, scopes=(GLOBAL, other), pull_bytes=15.0 * GIB).record
+    assert blue.reserve(check, scopes=(GLOBAL, other), pull_bytes=15.0 * GIB).reserved.record
 
 
 # -- pauses -----------------------------------------------------------------------------------------------------------
@@ -198,9 +203,9 @@ def test_a_pause_that_was_made_meanwhile_denies(url, blue, clock):
     blue.ledger.pause(WEB, reason="incident 7", created_by="ana", until=NOW + 60)
     assert blue.reserve(rate(WEB, 1)) == Denied.by(pause)
     assert read_rows(url) == []
-    assert blue.reserve(scopes=build_scopes(service="db"), service="db").record
+    assert blue.reserve(scopes=build_scopes(service="db"), service="db").reserved.record
     clock.at = NOW + 60
-    assert blue.reserve(rate(WEB, 1)).record
+    assert blue.reserve(rate(WEB, 1)).reserved.record
 
 
 def test_a_pause_goes_before_a_full_check(blue):
@@ -215,7 +220,7 @@ def test_a_pause_goes_before_a_full_check(blue):
 @pytest.mark.parametrize("scope", [Scope("pool", f"{CLUSTER}/general"), Scope("cluster", OTHER)])
 def test_a_pause_of_another_scope_denies_nothing(blue, scope):
     blue.ledger.pause(scope, reason="r", created_by="bo", until=None)
-    assert blue.reserve().record
+    assert blue.reserve().reserved.record
 
 
 def test_a_database_that_lost_reservations_makes_none_until_it_is_accepted(engine, blue, clock):
@@ -228,5 +233,5 @@ def test_a_database_that_lost_reservations_makes_none_until_it_is_accepted(engin
     blue.ledger.accept_restore(2, until=NOW + 60)
     assert blue.reserve().pause.until == NOW + 60
     clock.sleep(61)
-    assert blue.reserve().record
+    assert blue.reserve().reserved.record
     assert blue.ledger.sequence == blue.ledger.read_sequence() == 3

@@ -10,6 +10,7 @@ import pytest
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.limits import Denied
 from rebalancer.store import SqlLedger, SqlRecords, open_engine
+from tests.builders import set_fields
 from tests.store.builders import (
     CLUSTER,
     GLOBAL,
@@ -66,7 +67,7 @@ def test_killed_at_any_step_the_ledger_agrees_with_the_cluster(url, tmp_path, st
         if isinstance(answer, Denied):
             break
         (pods / name).unlink()
-        eviction.record, eviction.outcome = answer, Outcome.EVICTED
+        set_fields(eviction, record=answer, outcome=Outcome.EVICTED)
         ledger.outcome(eviction)
     assert sum(not (pods / name).exists() for name in names) == AT_MOST
     engine.dispose()

@@ -66,7 +66,7 @@ def test_the_clock_is_read_after_the_locks_are_held(url, engine):
         time.sleep(0.5)
         freed = datetime.now(UTC).timestamp()
         other.execute("COMMIT")
-        record = waiting.result().record
+        record = waiting.result().reserved.record
     (at,) = {row.at_us for row in read_rows(url) if row.eviction == record}
     assert at / 1e6 >= freed - 0.002
 
@@ -84,7 +84,7 @@ def test_threads_of_two_clusters_never_pass_a_limit_together(url, blue, green):
     with ThreadPoolExecutor(8) as pool:
         answers = [each for pair in pool.map(one, range(8)) for each in pair]
     assert sum(isinstance(each, Denied) for each in answers) == 6
-    assert len({each.record for each in answers if not isinstance(each, Denied)}) == 10
+    assert len({each.reserved.record for each in answers if not isinstance(each, Denied)}) == 10
     assert sum(row.scope == GLOBAL for row in read_rows(url)) == 10
 
 
@@ -111,7 +111,7 @@ def test_a_deadlock_is_tried_again(newest_postgres_url, on_postgres):
         wanted = pool.submit(other.execute, "SELECT * FROM scopes WHERE kind = 'cluster' FOR UPDATE")
         wanted.result(timeout=30)
         other.execute("COMMIT")
-        assert waiting.result(timeout=30).record
+        assert waiting.result(timeout=30).reserved.record
 
 
 def test_a_ledger_that_cannot_be_read_reserves_nothing(url, engine, blue):
@@ -127,7 +127,7 @@ def test_a_locked_sqlite_file_reserves_nothing(newest_sqlite_url, impatient_engi
         with pytest.raises(ConnectError, match="locked by another process"):
             cluster.reserve()
         other.execute("COMMIT")
-    assert cluster.reserve().record
+    assert cluster.reserve().reserved.record
 
 
 @pytest.mark.real
@@ -151,7 +151,7 @@ def test_a_scope_that_is_pruned_while_a_reservation_waits_for_it_is_made_anew(ne
         assert not waiting.done()
         other.execute("DELETE FROM scopes WHERE kind = 'service'")
         other.execute("COMMIT")
-        assert waiting.result(timeout=30).record
+        assert waiting.result(timeout=30).reserved.record
         (count,) = other.execute("SELECT count(*) FROM scopes WHERE kind = 'service'").fetchone()
     assert count == 1
     assert on_postgres.reserve(rate(WEB, 2)).used == 2

@@ -7,6 +7,7 @@ import pytest
 from rebalancer.model.decisions.eviction import Outcome, PodAmount
 from rebalancer.model.decisions.limits import EVERY_NODE, Denied, Scope
 from rebalancer.model.errors import ConnectError, UnsafeDataError
+from tests.builders import set_fields
 from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report, in_flight, rate
 from tests.store.readers import cycle_report, read_rows
 from tests.store.scenarios.ledger_cluster import evict
@@ -22,7 +23,7 @@ WEB = Scope("service", "shop/web")
 def test_only_what_certainly_did_not_happen_is_refunded(url, blue, clock, outcome, counts, through):
     eviction = blue.reserve(rate(WEB, 1))
     clock.sleep(2)
-    eviction.outcome, eviction.detail = outcome, "so it was"
+    set_fields(eviction, outcome=outcome, detail="so it was")
     getattr(blue, through).outcome(eviction)
     assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(counts, counts)}
     (row,) = cycle_report(blue.records, blue.report.id)["evictions"]
@@ -36,11 +37,11 @@ def test_an_answer_that_comes_after_the_refund_counts_again(url, blue, clock, ou
     clock.sleep(70)
     alive = FakeReader(pods={("shop", eviction.pod): PodSeen(uid=eviction.uid)})
     (refunded,) = blue.ledger.reconcile_outcomes(alive)
-    assert refunded.outcome is Outcome.FAILED
+    assert refunded.answered.outcome is Outcome.FAILED
     # the process was stopped with its call under way, and goes on
     blue.answer(eviction, outcome)
     assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(True, True)}
-    assert [each.record for each in blue.ledger.open_evictions()] == [eviction.record]
+    assert [each.reserved.record for each in blue.ledger.open_evictions()] == [eviction.reserved.record]
     # the eviction happened now, not when it was reserved
     denied = blue.reserve(rate(WEB, 1))
     assert isinstance(denied, Denied)
@@ -50,18 +51,18 @@ def test_an_answer_that_comes_after_the_refund_counts_again(url, blue, clock, ou
 def test_a_refund_can_be_repeated_and_gives_back_one_only(url, blue):
     first, second = blue.reserve(rate(WEB, 2)), blue.reserve(rate(WEB, 2))
     for _ in range(3):
-        blue.ledger.cancel_reservation(first.record)
-    assert {row.eviction for row in read_rows(url) if row.counted} == {second.record}
-    assert blue.reserve(rate(WEB, 2)).record
+        blue.ledger.cancel_reservation(first.reserved.record)
+    assert {row.eviction for row in read_rows(url) if row.counted} == {second.reserved.record}
+    assert blue.reserve(rate(WEB, 2)).reserved.record
     assert blue.reserve(rate(WEB, 2)).used == 2
-    assert blue.ledger.unreconciled()[0].record == second.record
+    assert blue.ledger.unreconciled()[0].reserved.record == second.reserved.record
 
 
 def test_a_refund_keeps_the_api_servers_message(blue):
     eviction = blue.reserve()
-    eviction.detail = "no room in the budget"
+    set_fields(eviction, detail="no room in the budget")
     blue.answer(eviction, Outcome.REFUSED)
-    blue.ledger.cancel_reservation(eviction.record)
+    blue.ledger.cancel_reservation(eviction.reserved.record)
     (row,) = cycle_report(blue.records, blue.report.id)["evictions"]
     assert (row["outcome"], row["detail"]) == ("refused", "no room in the budget")
 
@@ -69,23 +70,23 @@ def test_a_refund_keeps_the_api_servers_message(blue):
 def test_a_closed_eviction_is_no_longer_in_flight_and_keeps_who_when_and_why(url, blue, clock):
     eviction = blue.answer(blue.reserve(rate(WEB, 1), in_flight(WEB, 1)), Outcome.EVICTED)
     clock.sleep(5)
-    blue.ledger.close(eviction.record, by="ana", reason="the service was given up")
+    blue.ledger.close(eviction.reserved.record, by="ana", reason="the service was given up")
     assert list(blue.ledger.open_evictions()) == []
     assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(True, False)}
     (row,) = cycle_report(blue.records, blue.report.id)["evictions"]
     assert (row["closed_at"], row["closed_by"], row["closed_reason"]) == (NOW + 5, "ana", "the service was given up")
     assert row["replaced_at"] is None
     # a limit of what is in flight has room again, a rate has not
-    assert blue.reserve(in_flight(WEB, 1)).record
+    assert blue.reserve(in_flight(WEB, 1)).reserved.record
     assert isinstance(blue.reserve(rate(WEB, 1)), Denied)
 
 
 def test_an_eviction_in_the_background_has_a_deadline_of_its_own(blue, clock):
     eviction = blue.reserve(deadline_at=NOW + 60)
-    eviction.in_background, eviction.deadline_at = True, NOW + 600
+    set_fields(eviction, in_background=True, deadline_at=NOW + 600)
     blue.answer(eviction, Outcome.EVICTED)
     (flying,) = blue.ledger.open_evictions()
-    assert (flying.in_background, flying.deadline_at) == (True, NOW + 600)
+    assert (flying.answered.in_background, flying.reserved.deadline_at) == (True, NOW + 600)
 
 
 def test_an_eviction_that_lost_its_answer_and_goes_on_in_the_background_is_followed_as_such(blue, clock):
@@ -93,9 +94,9 @@ def test_an_eviction_that_lost_its_answer_and_goes_on_in_the_background_is_follo
     clock.sleep(61)
     seen = FakeReader(pods={("shop", "web-1"): PodSeen(uid="uid-web-1", eviction_in_progress=True)})
     (known,) = blue.ledger.reconcile_outcomes(seen)
-    assert (known.outcome, known.in_background) == (Outcome.EVICTED, True)
+    assert (known.answered.outcome, known.answered.in_background) == (Outcome.EVICTED, True)
     (flying,) = blue.ledger.open_evictions()
-    assert (flying.outcome, flying.in_background) == (Outcome.EVICTED, True)
+    assert (flying.answered.outcome, flying.answered.in_background) == (Outcome.EVICTED, True)
 
 
 def test_an_eviction_that_is_admitted_ends_the_backoff_of_its_service_on_every_node(blue, green):
@@ -113,10 +114,10 @@ def test_another_clusters_eviction_cannot_be_changed(url, blue, green):
     eviction = blue.reserve()
     for change in (
         lambda: green.answer(eviction, Outcome.FAILED),
-        lambda: green.ledger.cancel_reservation(eviction.record),
-        lambda: green.ledger.landed(eviction.record, at=NOW),
-        lambda: green.ledger.late(eviction.record),
-        lambda: green.ledger.close(eviction.record, by="ana", reason="no"),
+        lambda: green.ledger.cancel_reservation(eviction.reserved.record),
+        lambda: green.ledger.landed(eviction.reserved.record, at=NOW),
+        lambda: green.ledger.late(eviction.reserved.record),
+        lambda: green.ledger.close(eviction.reserved.record, by="ana", reason="no"),
     ):
         with pytest.raises(UnsafeDataError, match="not in the database"):
             change()
@@ -134,7 +135,7 @@ def test_reconciling_decides_what_an_unknown_outcome_costs(url, blue, clock, was
         assert blue.ledger.reconcile_outcomes(FakeReader(pods=seen)) == []  # the call may be in progress
     clock.sleep(61)
     (known,) = blue.ledger.reconcile_outcomes(FakeReader(pods=seen))
-    assert known.outcome is (Outcome.FAILED if alive else Outcome.EVICTED)
+    assert known.answered.outcome is (Outcome.FAILED if alive else Outcome.EVICTED)
     assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(counts, counts)}
     assert len(blue.ledger.open_evictions()) == counts
     (row,) = cycle_report(blue.records, blue.report.id)["evictions"]
@@ -147,16 +148,16 @@ def test_reconciling_decides_what_an_unknown_outcome_costs(url, blue, clock, was
 
 
 def test_a_stale_term_cannot_reserve(url, blue, green):
-    assert blue.reserve(term=4).record
-    assert blue.reserve(term=6).record
+    assert blue.reserve(term=4).reserved.record
+    assert blue.reserve(term=6).reserved.record
     before = read_rows(url)
     for stale in (5, 4, None):
         with pytest.raises(UnsafeDataError, match="stale, the ledger has seen 6"):
             blue.reserve(term=stale)
     assert read_rows(url) == before
-    assert blue.reserve(term=6).record
+    assert blue.reserve(term=6).reserved.record
     # a term is a cluster's own
-    assert green.reserve(term=1).record
+    assert green.reserve(term=1).reserved.record
 
 
 def test_a_new_leader_fences_before_its_first_reservation(blue):

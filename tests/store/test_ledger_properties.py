@@ -19,6 +19,7 @@ from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.limits import Check, Denied, Scope
 from rebalancer.store import SqlLedger, SqlRecords, open_engine
 from rebalancer.store.retention.pruning import prune_in
+from tests.builders import set_fields
 from tests.store.builders import FakeReader, PodSeen, SteppingClock, build_eviction, build_report
 from tests.store.readers import (
     MICRO,
@@ -173,7 +174,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert answer.used + answer.check.amount >= answer.check.at_most
             return multiple()
         assert not full_until, "let through although a check was used up"
-        eviction.record = answer
+        set_fields(eviction, record=answer)
         self.expected[answer] = (True, True)
         self.scopes[answer] = len(scopes)
         self.of[answer] = (cluster, eviction)
@@ -182,9 +183,9 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(record=reservations, outcome=st.sampled_from(list(Outcome)[1:]))
     def the_call_answers(self, record, outcome):
         cluster, eviction = self.of[record]
-        if eviction.outcome is not Outcome.PLANNED:
+        if eviction.answered.outcome is not Outcome.PLANNED:
             return
-        eviction.outcome = outcome
+        set_fields(eviction, outcome=outcome)
         self.ledgers[cluster].outcome(eviction)
         if outcome in (Outcome.REFUSED, Outcome.FAILED) and record in self.expected:
             self.expected[record] = (False, False)
@@ -194,7 +195,7 @@ class LedgerMachine(RuleBasedStateMachine):
         cluster, eviction = self.of[record]
         for _ in range(times):
             self.ledgers[cluster].cancel_reservation(record)
-        eviction.outcome = Outcome.FAILED
+        set_fields(eviction, outcome=Outcome.FAILED)
         if record in self.expected:
             self.expected[record] = (False, False)
 
@@ -216,9 +217,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self.clock.sleep(61.0 if wait else 0.0)
         pods = {("shop", f"p{number}"): PodSeen(uid=f"uid-p{number}") for number in alive}
         for each in self.ledgers[cluster].reconcile_outcomes(FakeReader(pods=pods)):
-            self.of[each.record][1].outcome = each.outcome
-            if each.outcome is Outcome.FAILED and each.record in self.expected:
-                self.expected[each.record] = (False, False)
+            set_fields(self.of[each.reserved.record][1], outcome=each.answered.outcome)
+            if each.answered.outcome is Outcome.FAILED and each.reserved.record in self.expected:
+                self.expected[each.reserved.record] = (False, False)
 
     @rule()
     def old_entries_are_dropped(self):
@@ -257,7 +258,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert all(len(each) == self.scopes[record] for record, each in found.items())
         if self.engine:
             for cluster, ledger in self.ledgers.items():
-                open_ones = {each.record for each in ledger.open_evictions()}
+                open_ones = {each.reserved.record for each in ledger.open_evictions()}
                 assert open_ones == {
                     record for record, (_, flies) in self.expected.items() if flies and self.of[record][0] == cluster
                 }

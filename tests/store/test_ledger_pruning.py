@@ -28,8 +28,8 @@ def states(cluster, seconds):
 def moves(cluster, **fields):
     """An eviction whose replacement has landed."""
     eviction = cluster.answer(cluster.reserve(**fields), Outcome.EVICTED)
-    cluster.ledger.landed(eviction.record, at=cluster.ledger.now())
-    return eviction.record
+    cluster.ledger.landed(eviction.reserved.record, at=cluster.ledger.now())
+    return eviction.reserved.record
 
 
 def kept(url):
@@ -45,7 +45,7 @@ def test_entries_that_are_older_than_every_window_go_and_the_others_stay(url, en
     states(blue, HOUR)
     old = moves(blue)
     clock.sleep(MARGIN_SECONDS + HOUR + 1)
-    flying = blue.answer(blue.reserve(), Outcome.EVICTED).record
+    flying = blue.answer(blue.reserve(), Outcome.EVICTED).reserved.record
     young = moves(blue)
     clock.sleep(MARGIN_SECONDS)
     moved_now = moves(blue)
@@ -64,10 +64,10 @@ def test_entries_that_are_older_than_every_window_go_and_the_others_stay(url, en
 
 def test_what_is_in_flight_or_without_an_outcome_stays_however_old(url, engine, blue, clock):
     states(blue, HOUR)
-    without, unknown = blue.reserve().record, blue.answer(blue.reserve(), Outcome.UNKNOWN).record
-    late = blue.answer(blue.reserve(), Outcome.EVICTED).record
+    without, unknown = blue.reserve().reserved.record, blue.answer(blue.reserve(), Outcome.UNKNOWN).reserved.record
+    late = blue.answer(blue.reserve(), Outcome.EVICTED).reserved.record
     blue.ledger.late(late)
-    refunded = blue.answer(blue.reserve(), Outcome.REFUSED).record
+    refunded = blue.answer(blue.reserve(), Outcome.REFUSED).reserved.record
     clock.sleep(400 * DAY)
     states(blue, HOUR)
     assert prune_in(engine, clock=clock, dry_run=False).entries == 5
@@ -87,7 +87,7 @@ def test_the_longest_look_of_any_cluster_decides(url, engine, blue, green, clock
     assert green.reserve(web).used == 1
     clock.sleep(2 * DAY + 1)
     assert prune_in(engine, clock=clock, dry_run=False).entries == 5
-    assert green.reserve(web).record
+    assert green.reserve(web).reserved.record
 
 
 def test_older_than_may_be_no_shorter_than_what_a_limit_can_see(engine, blue, green, clock):
@@ -123,7 +123,7 @@ def test_scopes_that_nothing_counts_in_go_and_are_made_anew(url, engine, blue, c
     assert prune_in(engine, clock=clock, dry_run=False).scopes == 3
     assert scopes_in(url) == {tuple(each) for each in build_scopes()}
     assert blue.ledger.last_term() == 7
-    assert blue.reserve(rate(Scope("service", "shop/db"), 1), term=7, service="db").record
+    assert blue.reserve(rate(Scope("service", "shop/db"), 1), term=7, service="db").reserved.record
 
 
 def test_the_rows_that_hold_a_term_and_the_global_one_stay(url, engine, blue, clock):

@@ -10,6 +10,7 @@ from rebalancer.model.decisions.limits import Scope
 from rebalancer.model.errors import ConnectError
 from rebalancer.store import status
 from rebalancer.store.ledger.reconcile import reconciled_outcome
+from tests.builders import set_fields
 from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report, rate
 from tests.store.readers import cycle_report, read_rows
 from tests.store.scenarios.ledger_cluster import evict
@@ -24,7 +25,7 @@ records = open_records(url=sys.argv[1], cluster=CLUSTER, clock=SteppingClock())
 report = build_report()
 records.begin(report)
 eviction = build_eviction()
-eviction.record = records.planned(report, eviction)
+records.planned(report, eviction)
 os._exit(9)
 """
 
@@ -63,7 +64,7 @@ def test_a_process_killed_before_the_outcome_leaves_a_row_that_is_reconciled(url
     clock.sleep(5)
     (known,) = ledger.reconcile_outcomes(FakeReader())
 
-    assert known.outcome is Outcome.EVICTED
+    assert known.answered.outcome is Outcome.EVICTED
     assert ledger.unreconciled() == []
     assert status(url).unreconciled == 0
     (kept,) = cycle_report(records, "c1")["evictions"]
@@ -85,7 +86,7 @@ def test_a_pod_that_is_alive_takes_it_back_once_no_call_can_be_on_its_way(record
 
     clock.sleep(60)
     (known,) = ledger.reconcile_outcomes(reader)
-    assert known.outcome is Outcome.FAILED
+    assert known.answered.outcome is Outcome.FAILED
     assert list(records.recent_moves(NOW)) == []
 
 
@@ -111,7 +112,7 @@ def test_a_process_that_was_stopped_while_it_reconciled_overwrites_nothing(url, 
         def pod_states(self, pods):
             clock.sleep(70)
             (known,) = blue.ledger.reconcile_outcomes(FakeReader())
-            assert known.outcome is Outcome.EVICTED
+            assert known.answered.outcome is Outcome.EVICTED
             return {("shop", "web-1"): PodSeen(uid=eviction.uid)}
 
     assert blue.ledger.reconcile_outcomes(Stopped()) == []

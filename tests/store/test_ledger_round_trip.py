@@ -37,7 +37,7 @@ def test_a_reservation_that_every_check_admits_takes_one_round_trip(postgres_eng
     cluster = Cluster(postgres_engine, None)
     checks = (rate(GLOBAL, 3), spacing(Scope("service", "shop/web"), 0.0), in_flight(GLOBAL, 5))
     for term in (1, 1, 1):
-        assert cluster.reserve(*checks, term=term).record
+        assert cluster.reserve(*checks, term=term).reserved.record
     # the first one made the term the cluster's
     assert len(in_steps) == 1
     assert cluster.reserve(*checks, term=1).check == rate(GLOBAL, 3)
@@ -47,7 +47,7 @@ def test_a_reservation_that_every_check_admits_takes_one_round_trip(postgres_eng
 @pytest.mark.parametrize("check", [rate(GLOBAL, 1, math.inf), rate(GLOBAL, 2**40), rate(GLOBAL, 1, 1e30)])
 def test_figures_beyond_the_servers_arithmetic_are_counted_all_the_same(postgres_engine, check):
     cluster = Cluster(postgres_engine, None)
-    assert cluster.reserve(check).record
+    assert cluster.reserve(check).reserved.record
     assert isinstance(cluster.reserve(check), Denied) == (check.at_most == 1)
 
 
@@ -59,7 +59,7 @@ def test_a_reservation_that_lost_its_server_is_no_reservation(newest_postgres_ur
         cluster.reserve(rate(GLOBAL, 1))
     monkeypatch.undo()
     assert not read_rows(newest_postgres_url)
-    assert cluster.reserve(rate(GLOBAL, 1)).record
+    assert cluster.reserve(rate(GLOBAL, 1)).reserved.record
 
 
 counts = st.none() | st.integers(1, 9)
@@ -97,7 +97,7 @@ def test_concurrent_reservations_never_exceed_a_limit_and_use_it_up(
         answers = [each for found in pool.map(some, CLUSTERS * 2) for each in found]
     rows = read_rows(url)
     times, flying = counted_times(rows), in_flight_now(rows)
-    reserved = [each.record for each in answers if not isinstance(each, Denied)]
+    reserved = [each.reserved.record for each in answers if not isinstance(each, Denied)]
     assert sorted(reserved) == sorted({row.eviction for row in rows})
 
     def used(check):

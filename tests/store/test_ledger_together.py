@@ -11,6 +11,7 @@ from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.limits import Denied, Scope
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.store.ledger import outcomes
+from tests.builders import set_fields
 from tests.store.builders import GLOBAL, build_eviction, build_scopes, in_flight, rate, spacing
 from tests.store.readers import counted_times, cycle_report, fullest_window, in_flight_now, read_rows
 from tests.store.scenarios.ledger_cluster import Cluster
@@ -27,8 +28,8 @@ def reserve_all(cluster, *wanted, term=None):
     ]
     answers = cluster.ledger.reserve_all(cluster.report, evictions, term=term)
     for (eviction, _), answer in zip(evictions, answers, strict=True):
-        eviction.record = None if isinstance(answer, Denied) else answer
-    return answers, [eviction for eviction, _ in evictions if eviction.record is not None]
+        set_fields(eviction, record=None if isinstance(answer, Denied) else answer)
+    return answers, [eviction for eviction, _ in evictions if eviction.reserved.record is not None]
 
 
 def test_reservations_that_go_together_count_one_after_the_other(url, blue):
@@ -37,9 +38,9 @@ def test_reservations_that_go_together_count_one_after_the_other(url, blue):
     # the second is denied, and takes nothing from those after it
     assert answers[1] == Denied(check=web, used=1, next_at=None)
     assert [isinstance(each, Denied) for each in answers] == [False, True, False, False]
-    assert sorted(each.record for each in made) == [each.record for each in made]
+    assert sorted(each.reserved.record for each in made) == [each.reserved.record for each in made]
     rows = read_rows(url)
-    assert sorted({row.eviction for row in rows}) == [each.record for each in made]
+    assert sorted({row.eviction for row in rows}) == [each.reserved.record for each in made]
     assert len(rows) == 3 * len(build_scopes())
     assert {each["lease_term"] for each in cycle_report(blue.records, blue.report.id)["evictions"]} == {4}
     assert blue.ledger.sequence == 3
@@ -63,12 +64,19 @@ def test_an_older_term_reserves_none_of_those_that_go_together(url, blue):
 
 def test_outcomes_that_go_together_refund_what_did_not_happen(url, blue):
     _, made = reserve_all(blue, *[("web", rate(GLOBAL, 9))] * 4)
-    made[0].outcome, made[1].outcome, made[2].outcome = Outcome.EVICTED, Outcome.REFUSED, Outcome.UNKNOWN
+    set_fields(made[0], outcome=Outcome.EVICTED)
+    set_fields(made[1], outcome=Outcome.REFUSED)
+    set_fields(made[2], outcome=Outcome.UNKNOWN)
     blue.ledger.outcomes([made[2], made[0], made[1]])
     counted = {row.eviction: row.counted for row in read_rows(url)}
-    assert counted == {made[0].record: True, made[1].record: False, made[2].record: True, made[3].record: True}
+    assert counted == {
+        made[0].reserved.record: True,
+        made[1].reserved.record: False,
+        made[2].reserved.record: True,
+        made[3].reserved.record: True,
+    }
     rows = {row["id"]: row["outcome"] for row in cycle_report(blue.records, blue.report.id)["evictions"]}
-    assert [rows[each.record] for each in made] == ["evicted", "refused", "unknown", "planned"]
+    assert [rows[each.reserved.record] for each in made] == ["evicted", "refused", "unknown", "planned"]
 
 
 def test_outcomes_that_were_not_written_are_still_counted_all_of_them(url, blue, monkeypatch):
@@ -82,11 +90,11 @@ def test_outcomes_that_were_not_written_are_still_counted_all_of_them(url, blue,
 
     monkeypatch.setattr(outcomes, "change_eviction", fails)
     for each in made:
-        each.outcome = Outcome.REFUSED
+        set_fields(each, outcome=Outcome.REFUSED)
     with pytest.raises(ConnectError):
         blue.ledger.outcomes(made)
     assert {row.counted for row in read_rows(url)} == {True}
-    assert [each.record for each in blue.ledger.unreconciled()] == [each.record for each in made]
+    assert [each.reserved.record for each in blue.ledger.unreconciled()] == [each.reserved.record for each in made]
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))

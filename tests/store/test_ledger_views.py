@@ -14,28 +14,43 @@ def test_open_evictions_have_what_the_tracker_needs(blue, green, clock):
     second = blue.reserve(pod="db-0", service="db", ready_before=1)
     green.reserve()
     blue.answer(blue.reserve(pod="web-3"), Outcome.REFUSED)
-    blue.ledger.late(first.record)
+    blue.ledger.late(first.reserved.record)
     one, two = blue.ledger.open_evictions()
-    assert (one.record, one.pool, one.node, one.late) == (first.record, "general", "n1", True)
-    assert (one.namespace, one.pod, one.uid, one.planned_at) == ("shop", "web-1", "uid-web-1", NOW)
+    assert (one.reserved.record, one.pool, one.node, one.replaced.late) == (
+        first.reserved.record,
+        "general",
+        "n1",
+        True,
+    )
+    assert (one.namespace, one.pod, one.uid, one.reserved.planned_at) == ("shop", "web-1", "uid-web-1", NOW)
     assert (one.service.kind, one.service.name, one.service_identity) == ("Deployment", "web", "shop/web")
     assert one.scopes == tuple(sorted(build_scopes()))
     assert one.target_nodes == (("n2", 0.75), ("n3", 0.25))
-    assert (one.deadline_at, one.ready_before, one.desired_before, one.pull_bytes) == (NOW + 600, 3, 3, 5e8)
-    assert (two.record, two.pod, two.ready_before, two.late) == (second.record, "db-0", 1, False)
-    blue.ledger.landed(first.record, at=clock.now())
-    assert [each.record for each in blue.ledger.open_evictions()] == [second.record]
+    assert (one.reserved.deadline_at, one.reserved.ready_before, one.reserved.desired_before, one.pull_bytes) == (
+        NOW + 600,
+        3,
+        3,
+        5e8,
+    )
+    assert (two.reserved.record, two.pod, two.reserved.ready_before, two.replaced.late) == (
+        second.reserved.record,
+        "db-0",
+        1,
+        False,
+    )
+    blue.ledger.landed(first.reserved.record, at=clock.now())
+    assert [each.reserved.record for each in blue.ledger.open_evictions()] == [second.reserved.record]
 
 
 def test_entries_are_what_counts_for_this_cluster(blue, green, clock):
     old = blue.answer(blue.reserve(service="old"), Outcome.EVICTED)
     landed = blue.answer(blue.reserve(service="gone"), Outcome.EVICTED)
-    blue.ledger.landed(landed.record, at=NOW)
+    blue.ledger.landed(landed.reserved.record, at=NOW)
     clock.sleep(100)
     blue.answer(blue.reserve(service="refused"), Outcome.REFUSED)
     green.reserve(service="web")
     mine = blue.answer(blue.reserve(service="db"), Outcome.EVICTED)
-    blue.ledger.landed(mine.record, at=clock.now())
+    blue.ledger.landed(mine.reserved.record, at=clock.now())
 
     found = blue.ledger.entries(60)
 
@@ -50,14 +65,14 @@ def test_entries_are_what_counts_for_this_cluster(blue, green, clock):
     assert blue.ledger.entries(60, []) == []
     # with a longer memory the landed one is there too
     assert len(blue.ledger.entries(101)) == 17
-    assert old.record
+    assert old.reserved.record
 
 
 def test_evicted_pods_are_those_of_this_cluster_that_may_be_gone(blue, green, clock):
     blue.answer(blue.reserve(pod="old"), Outcome.EVICTED)
     clock.sleep(100)
     gone = blue.answer(blue.reserve(pod="web-1"), Outcome.EVICTED)
-    blue.ledger.landed(gone.record, at=clock.now())
+    blue.ledger.landed(gone.reserved.record, at=clock.now())
     blue.answer(blue.reserve(pod="web-2"), Outcome.UNKNOWN)
     blue.answer(blue.reserve(pod="web-3"), Outcome.REFUSED)
     green.answer(green.reserve(pod="web-4"), Outcome.EVICTED)
@@ -91,14 +106,14 @@ def test_entries_have_what_is_to_be_pulled_while_it_is_in_flight(blue, clock):
     }
     (flying,) = blue.ledger.open_evictions()
     assert (flying.target_pool, flying.pull_bytes) == ("general", 7e9)
-    blue.ledger.landed(eviction.record, at=clock.now())
+    blue.ledger.landed(eviction.reserved.record, at=clock.now())
     assert {each.pull_bytes for each in blue.ledger.entries(60)} == {0.0}
 
 
 def landed(cluster, clock, *, after, uid="uid-new", **details):
     eviction = cluster.answer(cluster.reserve(**{"grace_seconds": 30.0, **details}), Outcome.EVICTED)
     clock.sleep(after)
-    cluster.ledger.landed(eviction.record, at=clock.now(), pod="web-9" if uid else "", uid=uid)
+    cluster.ledger.landed(eviction.reserved.record, at=clock.now(), pod="web-9" if uid else "", uid=uid)
     return eviction
 
 
@@ -120,9 +135,9 @@ def test_a_landing_that_was_seen_too_late_gives_no_start_up(blue, clock):
     assert blue.ledger.start_ups("shop/web") == []
     slow = blue.answer(blue.reserve(grace_seconds=30.0, deadline_at=clock.now() + 600), Outcome.EVICTED)
     clock.sleep(610)
-    blue.ledger.late(slow.record)  # a look found that it wasn't there
+    blue.ledger.late(slow.reserved.record)  # a look found that it wasn't there
     clock.sleep(20)
-    blue.ledger.landed(slow.record, at=clock.now(), uid="uid-new")
+    blue.ledger.landed(slow.reserved.record, at=clock.now(), uid="uid-new")
     assert blue.ledger.start_ups("shop/web") == [600.0]
 
 

@@ -12,6 +12,7 @@ from rebalancer.model.records.effect import Outcome as Effect
 from rebalancer.model.records.effect import Step
 from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast
 from rebalancer.store import SqlForecasts, SqlReading, SqlRecords
+from tests.builders import set_fields
 from tests.store.builders import (
     CLUSTER,
     NOW,
@@ -88,7 +89,7 @@ def test_a_nodes_moves_are_its_own_newest_first_with_what_came_of_them(
         [an_assessment("n1", cycle=blue.report.id, step=Step.DAY, **made | {"outcome": Effect.REMAINING_PODS_GREW})]
     )
     found = reading.evictions_from("n1", limit=10)
-    assert [(row.pod, row.outcome, row.trigger, row.effect) for row in found] == [
+    assert [(row.pod, row.answered.outcome, row.reserved.trigger, row.effect) for row in found] == [
         ("web-2", "refused", "manual", "cooled"),
         ("web-1", "evicted", "manual", "cooled"),
     ]
@@ -124,11 +125,11 @@ def test_services_tell_how_often_by_what_where_to_and_whether_it_helped(
     reading: SqlReading, records: SqlRecords, blue: Cluster, green: Cluster, clock: SteppingClock
 ) -> None:
     back, away = (blue.answer(blue.reserve(pod=pod), Outcome.EVICTED) for pod in ("web-1", "web-2"))
-    blue.ledger.landed(back.record, at=NOW, pod="web-9", uid="u9", node="n1")
-    blue.ledger.landed(away.record, at=NOW, pod="web-8", uid="u8", node="n7")
+    blue.ledger.landed(back.reserved.record, at=NOW, pod="web-9", uid="u9", node="n1")
+    blue.ledger.landed(away.reserved.record, at=NOW, pod="web-8", uid="u8", node="n7")
     clock.sleep(60)
     late = blue.answer(blue.reserve(pod="db-0", service="db", node="n3"), Outcome.UNKNOWN)
-    blue.ledger.late(late.record)
+    blue.ledger.late(late.reserved.record)
     blue.answer(blue.reserve(pod="db-1", service="db"), Outcome.REFUSED)
     green.answer(green.reserve(pod="web-7"), Outcome.EVICTED)
     records.effect().expect(
@@ -159,7 +160,7 @@ def test_dry_runs_are_not_evictions_of_a_service(records: SqlRecords, reading: S
     records.begin(report)
     records.planned(report, build_eviction())
     assert reading.services(NOW - 1) == []
-    assert [row.dry_run for row in reading.evictions_of("shop/web", limit=5)] == [True]
+    assert [row.reserved.dry_run for row in reading.evictions_of("shop/web", limit=5)] == [True]
 
 
 @pytest.mark.parametrize(

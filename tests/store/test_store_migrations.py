@@ -15,6 +15,7 @@ from rebalancer.store import check_schema, open_engine, open_records, status, up
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.migrate import newest_revision
 from rebalancer.store.db.tables import METADATA
+from tests.builders import set_fields
 from tests.store.builders import CLUSTER, NOW, FakeReader, build_eviction, build_line, build_report
 from tests.store.conftest import opened
 from tests.store.readers import cycle_report, cycles
@@ -181,7 +182,7 @@ def test_what_was_in_flight_before_0003_still_is(empty_url, tmp_path, clock):
         (flying,) = ledger.open_evictions()
         assert (flying.pod, flying.target_pool, flying.pull_bytes) == ("web-1", "", 5e8)
         assert ledger.last_term() == 4
-        ledger.landed(flying.record, at=NOW + 1, uid="new")
+        ledger.landed(flying.reserved.record, at=NOW + 1, uid="new")
         assert ledger.start_ups("shop/web") == []
         # how far its limits look back isn't published yet, so nothing is dropped
         clock.sleep(10 * 86_400)
@@ -206,7 +207,7 @@ def test_the_ledgers_migration_keeps_every_row(empty_url, tmp_path, clock):
 
     with open_records(url=empty_url, cluster=CLUSTER, clock=clock) as records:
         (row,) = records.ledger().unreconciled()
-        assert (row.pod, row.planned_at) == ("web-1", NOW)
+        assert (row.pod, row.reserved.planned_at) == ("web-1", NOW)
         assert len(records.ledger().reconcile_outcomes(FakeReader())) == 1
         # it was no reservation: nothing waits for its replacement
         assert records.ledger().open_evictions() == []

@@ -83,7 +83,7 @@ def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
     assert back["findings"][0]["reason"] == "91% of CPU used, above 80%"
     assert [each["resource"] for each in back["findings"]] == ["cpu", "memory"]
     assert back["evictions"][0] == {
-        "id": first.record,
+        "id": first.reserved.record,
         "cycle": "c1",
         "cluster": CLUSTER,
         "pool": "general",
@@ -197,7 +197,7 @@ def test_an_outcome_needs_its_row(records):
     eviction = build_eviction(outcome=Outcome.EVICTED)
     with pytest.raises(ValueError, match="planned row"):
         records.outcome(eviction)
-    eviction.record = 4711
+    set_fields(eviction, record=4711)
     with pytest.raises(UnsafeDataError, match="eviction 4711 is not in the database"):
         records.outcome(eviction)
 
@@ -238,11 +238,11 @@ def test_recent_moves_are_those_that_happened_or_may_have_within_the_window(reco
     called(build_eviction(pod="failed"), Outcome.FAILED)
     called(build_eviction(pod="unknown", node="n3", cpu=math.nan), Outcome.UNKNOWN)
     records.planned(report, build_eviction(pod="planned", node="n4", service="cart"))
-    records.ledger().landed(across.record, at=NOW + 45.5)
+    records.ledger().landed(across.reserved.record, at=NOW + 45.5)
 
     moves = records.recent_moves(since)
 
-    assert [(move.node, move.at, str(move.service), move.replaced_at) for move in moves] == [
+    assert [(move.node, move.at, str(move.service), move.replaced.replaced_at) for move in moves] == [
         ("n2", NOW + 42, "shop/web", NOW + 45.5),
         ("n3", NOW + 48, "shop/web", None),
         ("n4", NOW + 48, "shop/cart", None),
@@ -327,7 +327,7 @@ def test_several_threads_write_at_once(url):
         records.begin(report)
 
         def one(number):
-            return evict(records, report, build_eviction(pod=f"web-{number}")).record
+            return evict(records, report, build_eviction(pod=f"web-{number}")).reserved.record
 
         with ThreadPoolExecutor(8) as pool:
             rows = list(pool.map(one, range(64)))

@@ -125,12 +125,12 @@ def test_evictions_of_several_services_are_in_flight_together_as_planned(watched
         report = stage.cycle()
         assert len(report.evictions) == 20
         assert pods(report.evictions) == pods(plan.evictions)
-        assert {each.outcome for each in report.evictions} == {Outcome.EVICTED}
+        assert {each.answered.outcome for each in report.evictions} == {Outcome.EVICTED}
         # one more with each that was accepted
         assert [len(each) for each in calls.together][:3] == [1, 1, 2]
         assert 2 < calls.most <= MAX_CALLS
         # reserved in the plan's order
-        records = [each.record for each in report.evictions]
+        records = [each.reserved.record for each in report.evictions]
         assert records == sorted(records, key=lambda each: each or 0)
         ledger_agrees(stage)
 
@@ -206,11 +206,11 @@ def test_retry_after_stops_new_calls_until_it_ends_and_nothing_else(watched: Wat
         assert len(begun_at) == 17
         # the refused one was reserved and called again
         (first,) = throttled
-        assert [each.outcome for each in report.evictions if each.uid == first.uid] == [
+        assert [each.answered.outcome for each in report.evictions if each.uid == first.uid] == [
             Outcome.REFUSED,
             Outcome.EVICTED,
         ]
-        assert len({each.record for each in report.evictions}) == 17
+        assert len({each.reserved.record for each in report.evictions}) == 17
         ledger_agrees(stage)
 
 
@@ -238,7 +238,7 @@ def test_a_refusal_is_undone_although_later_moves_are_under_way(watched: Watched
         calls.answers = answers
         report = stage.cycle()
         (first,) = lost
-        happened = [each for each in report.evictions if each.outcome is Outcome.EVICTED]
+        happened = [each for each in report.evictions if each.answered.outcome is Outcome.EVICTED]
         # each other node was relieved; the refused pod has its reason
         assert {each.node for each in happened} >= {f"hot-{at:02}" for at in range(12)} - {first.node}
         assert [each.code for each in report.refusals if each.name == first.pod] == [Reason.SERVER_BUDGET]
@@ -264,9 +264,9 @@ def test_a_refused_move_makes_room_for_the_next_best(watched: WatchedStage) -> N
     with watched(cluster) as (stage, calls):
         calls.answers = lambda each: refused() if each.service.name.startswith("spare") else None
         report = stage.cycle()
-        gone = [each for each in report.evictions if each.outcome is Outcome.EVICTED]
+        gone = [each for each in report.evictions if each.answered.outcome is Outcome.EVICTED]
         assert {each.node for each in gone} == set(names)
-        assert [each.service.name for each in report.evictions if each.outcome in DID_NOT_HAPPEN] == ["spare"]
+        assert [each.service.name for each in report.evictions if each.answered.outcome in DID_NOT_HAPPEN] == ["spare"]
         ledger_agrees(stage)
 
 
@@ -291,9 +291,9 @@ def test_an_error_in_the_middle_leaves_no_call_unrecorded(
         assert len(calls.begun) == len(reserved)
         assert 9 <= len(reserved) < 16
         assert calls.most > 1
-        assert {each.outcome for each in report.evictions} == {Outcome.EVICTED}
+        assert {each.answered.outcome for each in report.evictions} == {Outcome.EVICTED}
         ledger_agrees(stage)
-        assert {each.outcome for each in ledger.open_evictions()} == {Outcome.EVICTED}
+        assert {each.answered.outcome for each in ledger.open_evictions()} == {Outcome.EVICTED}
 
 
 @pytest.mark.parametrize("why", ["stopping", "lease"])
@@ -315,7 +315,7 @@ def test_no_call_starts_once_the_process_stops_or_the_lease_is_lost(watched: Wat
         report: CycleReport = stage.cycle()
         assert report.interrupted is not None
         assert 6 <= len(calls.begun) < 16
-        assert {each.outcome for each in report.evictions} == {Outcome.EVICTED}
+        assert {each.answered.outcome for each in report.evictions} == {Outcome.EVICTED}
         ledger_agrees(stage)
 
 
@@ -368,6 +368,6 @@ def test_moves_are_reserved_together_and_one_that_the_ledger_denies_takes_nothin
         (one,) = denied
         assert one.uid not in {each.uid for each in calls.begun}
         assert {each.node for each in report.evictions} >= {f"hot-{at:02}" for at in range(16)} - {one.node}
-        assert {each.outcome for each in report.evictions} == {Outcome.EVICTED}
+        assert {each.answered.outcome for each in report.evictions} == {Outcome.EVICTED}
         assert Reason.LIMIT_GLOBAL in {each.code for each in report.refusals if each.name == one.pod}
         ledger_agrees(stage)

@@ -73,8 +73,8 @@ def test_a_replacement_that_never_starts_stops_the_pool_for_a_stated_time_or_unt
         stopped = stage.turn(PAST_THE_DEADLINE - 60)
         assert (stopped.evictions, "CircuitBreakerOpen" in codes(stopped, "api-")) == ([], True)
         if by_hand:
-            assert open_one.record is not None
-            ledger.close(open_one.record, by="ana", reason="its image is gone for good")
+            assert open_one.reserved.record is not None
+            ledger.close(open_one.reserved.record, by="ana", reason="its image is gone for good")
             report = stage.turn()
         else:
             assert stage.turn(600).evictions == []

@@ -44,14 +44,14 @@ def test_a_plan_says_what_its_moves_wait_for_and_when_they_are_expected(tmp_path
             "",
             *["service shop/web: 1 of 1 in flight"] * (len(planned) - 1),
         ]
-        assert [each.not_before for each in planned] == [None] * len(planned)  # no start-up was measured yet
+        assert [each.reserved.not_before for each in planned] == [None] * len(planned)  # no start-up was measured yet
         done = cycle_of(stage, "hot-1").evictions
         assert [each.pod for each in done] == [each.pod for each in planned]
         assert len(done) > 3
         took = [each.ready_at - each.at for each in stage.log.moves if each.ready_at is not None]
         stage.lab.clock.sleep(120)
         report = cycle_of(stage, "hot-2", dry_run=True)
-        expected = [each.not_before for each in report.evictions]
+        expected = [each.reserved.not_before for each in report.evictions]
         assert expected[0] is None
         waits = [at - report.started_at for at in expected[1:] if at is not None]
         assert len(waits) == len(expected) - 1
@@ -84,4 +84,4 @@ def test_a_cluster_that_cannot_be_read_while_a_plan_waits_does_not_end_the_cycle
         planned = cycle_of(stage, "hot-1", dry_run=True).evictions
         report = cycle_of(stage, "hot-1", cluster=Unreadable(stage.world.cluster, failures=3))
         assert [each.pod for each in report.evictions] == [each.pod for each in planned]
-        assert {each.outcome for each in report.evictions} == {Outcome.EVICTED}
+        assert {each.answered.outcome for each in report.evictions} == {Outcome.EVICTED}

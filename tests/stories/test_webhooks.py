@@ -115,8 +115,8 @@ def test_an_evacuation_is_counted_and_in_flight_until_the_virtual_machine_has_mo
         report = stage.turn()
         assert report.interrupted is None
         (move,) = (each for each in report.evictions if each.pod.startswith("vm-"))
-        assert (move.outcome, move.in_background) == (Outcome.EVICTED, True)
-        assert (move.pod, True) in [(each.pod, each.in_background) for each in ledger.open_evictions()]
+        assert (move.answered.outcome, move.answered.in_background) == (Outcome.EVICTED, True)
+        assert (move.pod, True) in [(each.pod, each.answered.in_background) for each in ledger.open_evictions()]
         # its pod runs on and is left alone, and its node is not relieved a second time although it measures hot
         assert "hot" in lab.truth.hot(HIGH / 100)
         assert stage.turn().evictions == []

@@ -1,6 +1,5 @@
 """Effective CPU: measured, less what left, plus what arrived and isn't measured yet. The rate window is 300 s."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from rebalancer.model.cluster.owners import Owner, Service
 from rebalancer.model.cluster.pods import FAILED, PENDING
 from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from rebalancer.strategies.interface.loads import CpuLoads, effective_cpu, gone, requested
-from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, an_eviction, cluster, replicas, usage_of
+from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, an_eviction, changed, cluster, replicas, usage_of
 
 NAN = float("nan")
 
@@ -45,7 +44,7 @@ def test_a_pod_whose_eviction_goes_on_in_the_background_counts_as_leaving() -> N
     assert effective_cpu(made, usage, (), NOW, in_background={"uid-shop-vm-0"}).node[0] == 7_000.0
     assert effective_cpu(made, usage, (), NOW, in_background={"uid-shop-other"}).node[0] == 10_000.0
     # it has left when its virtual machine has moved, not when that was asked for
-    move = replace(a_move(200.0), in_background=True, replaced_at=NOW - 10.0)
+    move = changed(a_move(200.0), in_background=True, replaced_at=NOW - 10.0)
     assert move.at == NOW - 10.0
 
 
@@ -257,7 +256,7 @@ def test_what_siblings_carry_for_a_late_replacement_is_their_own_load_from_its_d
     nodes = [a_node("n", used=10_000.0), a_node("m", used=900.0)]
     pods = [*replicas("web", {"n": 1, "m": 1}, used=900.0), a_pod("web-new", "m", owner="web", ready=False, used=20.0)]
     made = cluster(nodes, pods)
-    late = replace(in_flight("gone"), late=True, deadline_at=NOW - late_for)
+    late = changed(in_flight("gone"), late=True, deadline_at=NOW - late_for)
     loads = effective_cpu(made, usage_of(made, nodes, pods), (), NOW, in_flight=[late])
     assert loads.node[0] == pytest.approx(10_000.0 - surplus)
     # the replacement still counts with its siblings' usual CPU

@@ -278,7 +278,7 @@ def test_a_move_off_a_node_that_is_hot_by_memory_cools_it() -> None:
     """So the cooldown of a pool that scales up holds for it."""
     pods = replicas("web", {"hot": 3}, used=500.0)
     outcome = Scene([2_000] * 3, pods, {"memory": amounts([90, 20, 20], [30] * 3)}, by_resources(memory=None)).plan()
-    assert [each.cools for each in outcome.accepted] == [True]
+    assert [each.in_plan.cools for each in outcome.accepted] == [True]
 
 
 # ---- memory in short supply

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rebalancer.model.cluster.owners import Service
-from rebalancer.model.decisions.eviction import Eviction, TargetNode
+from rebalancer.model.decisions.eviction import Eviction, TargetNode, eviction_of
 from rebalancer.model.decisions.limits import EvictionBackoff, LimitLine, Pause, Scope
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.notation.document import Dimension
@@ -218,7 +218,7 @@ class HandMade:
                 ),
             ),
             open_evictions=(
-                Eviction(
+                eviction_of(
                     record=1,
                     pool="general",
                     node="node-1",
@@ -282,10 +282,10 @@ class HandMade:
         return views.TimelinePage(
             since=NOW - seconds,
             until=NOW,
-            evictions=tuple(each for each in self.moves if each.planned_at >= NOW - seconds),
+            evictions=tuple(each for each in self.moves if each.reserved.planned_at >= NOW - seconds),
             more=False,
             reliefs=self.reliefs,
-            counts=Counter((each.cycle, each.node) for each in self.moves),
+            counts=Counter((each.reserved.cycle, each.node) for each in self.moves),
         )
 
     def policy(self) -> tuple[views.PolicyField, ...]:

@@ -124,7 +124,7 @@ def _summary(console: "Console", reports: "list[CycleReport]", hot: list[str], d
 
     console.rule("Node CPU before the first cycle, planned in it, and measured after the last")
     print_nodes(console, merged_nodes(reports), all_nodes=True)
-    evicted = sum(each.outcome is Outcome.EVICTED for report in reports for each in report.evictions)
+    evicted = sum(each.answered.outcome is Outcome.EVICTED for report in reports for each in report.evictions)
     verdict = f"still hot: {', '.join(hot)}" if hot else "no node is hot any more"
     done = f"{counted(evicted, 'eviction')} in {counted(len(reports), 'cycle')}"
     console.print(f"\n{done}. Measured by the practice cluster: {verdict}.")

@@ -89,7 +89,7 @@ def resolve_eviction(
     from rebalancer.bootstrap.wiring.database import open_ledger
 
     with open_ledger(invocation.policy, invocation.settings) as ledger:
-        found = next((each for each in ledger.open_evictions() if each.record == record), None)
+        found = next((each for each in ledger.open_evictions() if each.reserved.record == record), None)
         if found is None:
             raise ConfigError(f"eviction {record}: expected the ID of an eviction in flight (see rebalancer status)")
         ledger.close(record, by=getpass.getuser(), reason=reason)

@@ -62,7 +62,7 @@ def plan(
     show(invocation, shown, namespace=namespace, all_nodes=all_nodes, selected=selector is not None)
     if (code := exit_code(report)) != 0:
         raise typer.Exit(code)
-    if detailed_exitcode and any(each.outcome is Outcome.PLANNED for each in report.evictions):
+    if detailed_exitcode and any(each.answered.outcome is Outcome.PLANNED for each in report.evictions):
         raise typer.Exit(NOT_EMPTY_EXIT)
 
 

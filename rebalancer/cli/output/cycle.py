@@ -112,7 +112,7 @@ def _print_summary(console: Console, report: CycleReport) -> None:
     targets = {node: finding.target for node, finding in findings.items()}
     if not targets:
         return
-    moves = sum(each.outcome not in DID_NOT_HAPPEN for each in report.evictions)
+    moves = sum(each.answered.outcome not in DID_NOT_HAPPEN for each in report.evictions)
     after = {line.name: line.cpu_after for line in report.nodes if line.cpu_after is not None}
     planned = {
         line.name: f"reaches {percent(line.cpu_planned)}, not its target of {percent(targets[line.name])}"
@@ -188,15 +188,15 @@ def _print_evictions(console: Console, report: CycleReport) -> None:
     columns = ("POD", "SERVICE", "FROM", "TO", "CPU", "OUTCOME", "DETAIL", *others)
     table = plain_table(title, *columns, wide=("SERVICE", "REASON"))
     for eviction in report.evictions:
-        outcome = "waits" if _still_waits(eviction) else str(eviction.outcome)
+        outcome = "waits" if _still_waits(eviction) else str(eviction.answered.outcome)
         table.add_row(
             eviction.full_name,
             str(eviction.service),
             eviction.node,
             _target(eviction),
             millicores(eviction.cpu_millicores),
-            Text(outcome, style=OUTCOME_STYLE[eviction.outcome]),
-            eviction.detail,
+            Text(outcome, style=OUTCOME_STYLE[eviction.answered.outcome]),
+            eviction.answered.detail,
             *(each.text(eviction) for each in COLUMNS),
         )
     console.print(table)
@@ -214,15 +214,15 @@ def _print_waiting(console: Console, report: CycleReport) -> None:
 
 def _still_waits(move: Eviction) -> bool:
     """Whether a planned move waits; one that was made waits no longer."""
-    return bool(move.waits_for) and move.outcome is Outcome.PLANNED
+    return bool(move.waits_for) and move.answered.outcome is Outcome.PLANNED
 
 
 def _expected_in(move: Eviction, report: CycleReport) -> str:
     """Time from the end of the cycle until the move is expected to be possible."""
-    if move.not_before is None:
+    if move.reserved.not_before is None:
         return UNKNOWN
     ended = report.started_at if report.finished_at is None else report.finished_at
-    return age(move.not_before - ended)
+    return age(move.reserved.not_before - ended)
 
 
 def _print_remaining(console: Console, report: CycleReport, *, each: bool) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rebalancer.cli.output.json import SCHEMA_VERSION, at, encode, pick
-from rebalancer.model.decisions.eviction import DOCUMENT_FIELDS, Eviction
+from rebalancer.cli.output.json import SCHEMA_VERSION, at, camel, encode
+from rebalancer.model.decisions.eviction import DOCUMENT_FIELDS, Eviction, value_of
 from rebalancer.model.decisions.plan import (
     CycleReport,
     Finding,
@@ -177,7 +177,7 @@ def _with_p99(line: NodeLine) -> NodeLine:
 
 def _move(eviction: Eviction) -> dict[str, Any]:
     return {
-        **pick(eviction, *DOCUMENT_FIELDS),
+        **{camel(name): value_of(eviction, name) for name in DOCUMENT_FIELDS},
         "cpuMillicores": round(eviction.cpu_millicores, 3),
         "resource": eviction.resource or None,
         "amounts": [
@@ -187,7 +187,7 @@ def _move(eviction: Eviction) -> dict[str, Any]:
         "targetNode": eviction.target_node or None,
         "targetNodes": target_nodes(eviction.target_nodes),
         "waitsFor": eviction.waits_for or None,
-        "notBefore": at(eviction.not_before),
+        "notBefore": at(eviction.reserved.not_before),
     }
 
 

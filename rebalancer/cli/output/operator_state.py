@@ -23,7 +23,12 @@ def shown_state(
             {"service": each.service_identity, **pick(each, "node", "until", "count", "reason")} for each in backoffs
         ],
         "inFlight": [
-            {"id": each.record, **pick(each, "namespace", "pod", "node"), "at": each.planned_at, "late": each.late}
+            {
+                "id": each.reserved.record,
+                **pick(each, "namespace", "pod", "node"),
+                "at": each.reserved.planned_at,
+                "late": each.replaced.late,
+            }
             for each in in_flight
         ],
         "notes": notes,
@@ -58,7 +63,14 @@ def _backoffs(backoffs: Sequence[EvictionBackoff]) -> Table:
 def _in_flight(in_flight: Sequence[Eviction]) -> Table:
     table = plain_table("In flight", "ID", "POD", "FROM", "AGE", "DEADLINE", "STATE")
     for each in in_flight:
-        state = "late" if each.late else "in the background" if each.in_background else "starting"
+        state = "late" if each.replaced.late else "in the background" if each.answered.in_background else "starting"
         pod = f"{each.namespace}/{each.pod}"
-        table.add_row(str(each.record), pod, each.node, ago(each.planned_at), ahead(each.deadline_at), state)
+        table.add_row(
+            str(each.reserved.record),
+            pod,
+            each.node,
+            ago(each.reserved.planned_at),
+            ahead(each.reserved.deadline_at),
+            state,
+        )
     return table

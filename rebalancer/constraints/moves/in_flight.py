@@ -104,19 +104,19 @@ def follow(
         if record.parent < 0
     }
     out = []
-    for each in sorted(open_evictions, key=lambda one: (one.planned_at, one.record)):
+    for each in sorted(open_evictions, key=lambda one: (one.reserved.planned_at, one.reserved.record)):
         owner = tops.get((each.service.kind, each.namespace, each.service.name))
         comes = owner is not None and bool(each.target_node)
         replacement = _replacement(snapshot, each, owner, taken) if owner is not None and comes else None
         if replacement is not None:
             taken.add(replacement.uid)
         landed = _left(snapshot, each, owner) and (
-            each.in_background
+            each.answered.in_background
             or (replacement is not None and replacement.landed)
             or _complete(snapshot, each, owner)
             or (replacement is None and not _wanted(snapshot, each, owner))
         )
-        late = not landed and now > each.deadline_at
+        late = not landed and now > each.reserved.deadline_at
         closed = _closed(snapshot, each, owner, replacement, now, max_late_seconds) if late else ""
         out.append(
             EvictionProgress(
@@ -144,8 +144,8 @@ def _complete(snapshot: ClusterSnapshot, each: Eviction, owner: int | None) -> b
         return False
     desired, ready = snapshot.replicas(owner)
     if snapshot.owners[owner].desired is None:
-        desired = each.desired_before  # counted from its pods it would shrink with the missing one
-    return ready >= min(each.ready_before, desired)
+        desired = each.reserved.desired_before  # counted from its pods it would shrink with the missing one
+    return ready >= min(each.reserved.ready_before, desired)
 
 
 def _wanted(snapshot: ClusterSnapshot, each: Eviction, owner: int | None) -> bool:
@@ -179,13 +179,13 @@ def _closed(
     max_late_seconds: float,
 ) -> str:
     """Why a late eviction is no longer waited for; empty while it is."""
-    if each.in_background:
+    if each.answered.in_background:
         return "its eviction in the background did not move it in time"
     listed = owner is not None and snapshot.owners[owner].desired is not None
     if replacement is None and not listed and _left(snapshot, each, owner):
         kind = each.service.kind
         return f"no replacement was made by its deadline, and how many pods its {kind} wants is not known"
-    if now > each.deadline_at + max_late_seconds:
+    if now > each.reserved.deadline_at + max_late_seconds:
         return f"its replacement was not Ready {format_duration(max_late_seconds)} after the deadline"
     return ""
 
@@ -201,7 +201,7 @@ def _replacement(snapshot: ClusterSnapshot, each: Eviction, owner: int, taken: s
         # two pods of one name never exist at the same time, so no clock is compared
         new = [index for index in others if pods.names[index] == each.pod]
     else:
-        new = [index for index in others if pods.created[index] >= each.planned_at - CLOCK_SLACK_SECONDS]
+        new = [index for index in others if pods.created[index] >= each.reserved.planned_at - CLOCK_SLACK_SECONDS]
     if not new:
         return None
     index = min(new, key=lambda one: (pods.created[one], pods.names[one]))

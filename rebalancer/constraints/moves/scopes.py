@@ -49,7 +49,7 @@ def _level_limits(policy: RebalancerPolicy, name: str) -> ScopeLimits | None:
 def _service_desired(rules: "LimitRules", name: str, eviction: Eviction | None) -> int:
     if eviction is None:
         return rules.service_desired.get(name, 0)
-    return rules.snapshot.replicas(int(rules.snapshot.pods.owner[eviction.pod_index]))[0]
+    return rules.snapshot.replicas(int(rules.snapshot.pods.owner[eviction.in_plan.pod_index]))[0]
 
 
 SCOPE_RULES: tuple[ScopeRule, ...] = (

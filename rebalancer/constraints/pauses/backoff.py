@@ -80,14 +80,14 @@ class EvictionCooldowns:
         if (refusal := self._again(move)) is not None:
             return refusal
         scale_up = self._scale_ups.get(move.pool)
-        if move.cools and scale_up is not None and self._clock < scale_up.until:
+        if move.in_plan.cools and scale_up is not None and self._clock < scale_up.until:
             detail = f"{move.pool}: {scale_up.detail}, next at {clock_time(scale_up.until)}"
             return Refusal.of(Reason.COOLDOWN_POOL, detail, next_at=scale_up.until)
         return self._cooldown(move)
 
     def _again(self, move: Eviction) -> Refusal | None:
         """A strategy's repeated eviction of the same lineage: the cause has come back. The backoff grows each time."""
-        if not move.once:
+        if not move.in_plan.once:
             return None
         moves = self._moves_of_lineage(move)
         if not moves:

@@ -161,7 +161,7 @@ class Execution:
             self._newest = None
             self._planner.reject(eviction, refusal)
         else:
-            self._undone[eviction.pod_index] = refusal
+            self._undone[eviction.in_plan.pod_index] = refusal
         if refusal.code in (Reason.LEASE_LOST, Reason.STOPPING) and self._report.interrupted is None:
             interrupt(self._report, self._planner, refusal)
 
@@ -169,7 +169,7 @@ class Execution:
         """Take back the admitted moves: they may be planned again."""
         for each in self._admitted:
             self._planner.admission.cancel_reservation(each)
-            self._undone.setdefault(each.pod_index, None)
+            self._undone.setdefault(each.in_plan.pod_index, None)
             if each is self._newest:
                 self._newest = None
         self._admitted = []
@@ -226,7 +226,7 @@ class Execution:
             record_answers(self._context, answers, dry_run=self._report.dry_run)
         for eviction, answer in () if self._report.dry_run else answers:
             why = "" if answer.refusal is None else f": {answer.refusal.message}"
-            self._context.progress.event(f"{eviction.outcome}: {eviction.full_name} from {eviction.node}{why}")
+            self._context.progress.event(f"{eviction.answered.outcome}: {eviction.full_name} from {eviction.node}{why}")
 
     def _settle(self, eviction: Eviction, answer: Answer) -> None:
         """Count the move, or undo its reservation."""
@@ -246,7 +246,7 @@ class Execution:
         if again and pause is not None:
             self._resume_at = max(self._resume_at, context.clock.now() + pause)
         if not is_newest:
-            self._undone[eviction.pod_index] = None if again else refusal
+            self._undone[eviction.in_plan.pod_index] = None if again else refusal
         elif not again:
             planner.reject(eviction, refusal)
         if refusal.code in WEBHOOK_REFUSALS:
@@ -319,20 +319,22 @@ def make_call(context: CycleContext, eviction: Eviction, *, dry_run: bool, serve
 def record_answers(context: CycleContext, answers: Sequence[tuple[Eviction, Answer]], *, dry_run: bool) -> None:
     """Record the outcomes of calls."""
     for eviction, answer in answers:
-        eviction.outcome = answer.outcome
-        eviction.code = answer.refusal.code if answer.refusal else None
-        eviction.detail = answer.refusal.message if answer.refusal else ""
+        code, detail = (answer.refusal.code, answer.refusal.message) if answer.refusal else (None, "")
+        in_background = answer.in_background and context.ledger is not None
         if answer.in_background and context.ledger is not None:
-            eviction.in_background, eviction.deadline_at = True, context.ledger.now() + BACKGROUND_SECONDS
-            eviction.detail = "its eviction continues in the background"
+            deadline, detail = context.ledger.now() + BACKGROUND_SECONDS, "its eviction continues in the background"
+            eviction.reserved = replace(eviction.reserved, deadline_at=deadline)
+        if dry_run and answer.outcome is Outcome.PLANNED:
+            detail = "the API server would accept it, probed alone"
+        eviction.answered = replace(
+            eviction.answered, outcome=answer.outcome, code=code, detail=detail, in_background=in_background
+        )
         if dry_run:
-            if answer.outcome is Outcome.PLANNED:
-                eviction.detail = "the API server would accept it, probed alone"
             context.records.outcome(eviction)
     if dry_run or context.ledger is None:
         return
     context.ledger.outcomes([eviction for eviction, _ in answers])
     for eviction, answer in answers:
-        if answer.outcome is Outcome.EVICTED and not eviction.target_nodes and eviction.record is not None:
+        if answer.outcome is Outcome.EVICTED and not eviction.target_nodes and eviction.reserved.record is not None:
             # a finished pod has no replacement
-            context.ledger.landed(eviction.record, at=context.ledger.now())
+            context.ledger.landed(eviction.reserved.record, at=context.ledger.now())

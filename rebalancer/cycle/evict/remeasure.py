@@ -21,7 +21,7 @@ SCRAPE_SLACK_SECONDS = 30.0
 
 def remeasure(context: CycleContext, policy: RebalancerPolicy, report: CycleReport) -> None:
     """Fill in `cpu_after` of every node and record it. Returns at once when nothing was evicted."""
-    moved = [each for each in report.evictions if each.outcome is Outcome.EVICTED]
+    moved = [each for each in report.evictions if each.answered.outcome is Outcome.EVICTED]
     if not moved:
         return
     late = _wait_until_ready(context, policy, moved)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.moves.in_flight import typical_start_up
@@ -34,8 +35,8 @@ def admit(
     expect_replacement(eviction, seen.snapshot)
     eviction.amounts = amounts_of(eviction, seen)
     if report.dry_run:
-        eviction.not_before = due if due > seen.now else None
-        eviction.record = context.records.planned(report, eviction)
+        eviction.reserved = replace(eviction.reserved, not_before=due if due > seen.now else None)
+        eviction.reserved = replace(eviction.reserved, record=context.records.planned(report, eviction))
         return None
     wait = due - context.clock.now()
     if wait > 0:
@@ -60,7 +61,8 @@ def reserve(
         return [Refusal.of(Reason.LEASE_LOST)] * len(evictions)
     now = context.ledger.now()
     for each in evictions:
-        each.deadline_at = replacement_deadline(each, policy, context.ledger, now=now)
+        deadline = replacement_deadline(each, policy, context.ledger, now=now)
+        each.reserved = replace(each.reserved, deadline_at=deadline)
     wanted = [(each, admission.checks(each)) for each in evictions]
     answers = context.ledger.reserve_all(report, wanted, term=context.lease.term)
     refusals: list[Refusal | None] = []
@@ -68,24 +70,26 @@ def reserve(
         if isinstance(answer, Denied):
             refusals.append(refusal_for(answer))
         else:
-            eviction.record = answer
+            eviction.reserved = replace(eviction.reserved, record=answer)
             refusals.append(None)
     return refusals
 
 
 def expect_replacement(eviction: Eviction, snapshot: ClusterSnapshot) -> None:
     """Fill in what the service has now: its replacement has landed once that is reached again."""
-    eviction.desired_before, eviction.ready_before = snapshot.replicas(int(snapshot.pods.owner[eviction.pod_index]))
-    eviction.grace_seconds = snapshot.pod(eviction.pod_index).template.grace_seconds
+    index = eviction.in_plan.pod_index
+    desired, ready = snapshot.replicas(int(snapshot.pods.owner[index]))
+    grace = snapshot.pod(index).template.grace_seconds
+    eviction.reserved = replace(eviction.reserved, desired_before=desired, ready_before=ready, grace_seconds=grace)
 
 
 def amounts_of(eviction: Eviction, seen: Observation) -> dict[str, PodAmount]:
     """Resource besides CPU -> what the pod uses of it, where that is measured."""
-    out = {}
+    out, pod, node = {}, eviction.in_plan.pod_index, eviction.in_plan.node_index
     for name, used in seen.usage.resources.items():
-        amount, capacity = float(used.pod[eviction.pod_index]), float(used.capacity[eviction.node_index])
+        amount, capacity = float(used.pod[pod]), float(used.capacity[node])
         if math.isfinite(amount):
-            relief = float(used.relieved[eviction.pod_index])
+            relief = float(used.relieved[pod])
             out[name] = PodAmount(amount, relief / capacity if capacity > 0 else math.nan)
     return out
 
@@ -94,4 +98,4 @@ def replacement_deadline(eviction: Eviction, policy: RebalancerPolicy, ledger: L
     """When the replacement is late: after the grace period and the usual start-up time of the service's pods."""
     in_flight = policy.safety.in_flight
     start_up = typical_start_up(ledger.start_ups(str(eviction.service)), otherwise=in_flight.start_up)
-    return now + eviction.grace_seconds + start_up + in_flight.margin
+    return now + eviction.reserved.grace_seconds + start_up + in_flight.margin

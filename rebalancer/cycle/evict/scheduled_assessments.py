@@ -64,7 +64,7 @@ def assessments_of(
         used = None if finding is None else seen.usage.of(finding.resource, seen.snapshot.nodes)
         if finding is None or used is None or all(each.strategy != finding.strategy for each in evictions):
             continue
-        happened = [each for each in evictions if each.outcome in MAY_HAVE_HAPPENED]
+        happened = [each for each in evictions if each.answered.outcome in MAY_HAVE_HAPPENED]
         first = _of_node(report, seen, finding, used, happened, now)
         rows = [replace(first, step=step, due_at=now + _after(step, policy)) for step in Step]
         out += rows if happened else [withdrawn(each, now) for each in rows]

@@ -6,6 +6,7 @@ Ready.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rebalancer.constraints.moves.in_flight import typical_start_up
 from rebalancer.cycle.observe.ledger_state import landed_since
@@ -54,13 +55,14 @@ class Waiting:
     def date(self, move: Eviction) -> None:
         """Write into a planned move that waits when it is expected to be possible."""
         if self._report.dry_run and move.waits_for and math.isfinite(self._expected):
-            move.not_before = max(move.not_before or 0.0, self._expected)
+            not_before = max(move.reserved.not_before or 0.0, self._expected)
+            move.reserved = replace(move.reserved, not_before=not_before)
 
     def _in_flight(self) -> list[Eviction]:
         return [
             each
             for each in self._report.evictions
-            if each.uid not in self._landed and each.outcome not in DID_NOT_HAPPEN
+            if each.uid not in self._landed and each.answered.outcome not in DID_NOT_HAPPEN
         ]
 
     def _resume(self, landed: list[Eviction], earlier: list[Eviction]) -> None:
@@ -83,7 +85,7 @@ class Waiting:
         ledger = self._session.context.ledger
         grace: dict[str, float] = {}
         for each in moves:
-            grace[str(each.service)] = max(each.grace_seconds, grace.get(str(each.service), 0.0))
+            grace[str(each.service)] = max(each.reserved.grace_seconds, grace.get(str(each.service), 0.0))
         usual = [
             seconds + typical_start_up(ledger.start_ups(service) if ledger is not None else (), otherwise=math.nan)
             for service, seconds in grace.items()

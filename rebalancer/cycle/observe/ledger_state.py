@@ -49,7 +49,10 @@ def load_ledger_state(
         open_evictions=_open(progress),
         landed=tuple(each.eviction for each in progress if not each.open),
         closed=tuple(
-            replace(each.eviction, closed_at=now, closed_by=OURSELVES, closed_reason=each.closed)
+            replace(
+                each.eviction,
+                replaced=replace(each.eviction.replaced, closed_at=now, closed_by=OURSELVES, closed_reason=each.closed),
+            )
             for each in progress
             if each.closed
         ),
@@ -71,7 +74,11 @@ def evictions_in_flight(ledger: Ledger, policy: RebalancerPolicy, snapshot: Clus
 
 
 def _open(progress: list[EvictionProgress]) -> tuple[Eviction, ...]:
-    return tuple(replace(each.eviction, late=each.late) for each in progress if each.open)
+    return tuple(
+        replace(each.eviction, replaced=replace(each.eviction.replaced, late=each.late))
+        for each in progress
+        if each.open
+    )
 
 
 def landed_since(
@@ -103,7 +110,7 @@ def _follow(
     if not in_flight:
         return []
     # a pod that looks a little older than an eviction may have replaced a pod before it
-    since = min(each.planned_at for each in in_flight) - 2 * CLOCK_SLACK_SECONDS
+    since = min(each.reserved.planned_at for each in in_flight) - 2 * CLOCK_SLACK_SECONDS
     return follow(
         snapshot,
         in_flight,
@@ -122,7 +129,7 @@ def _record(
 ) -> None:
     ready_at = _ready_at(progress, now, cluster)
     for each in progress:
-        eviction, record, replacement = each.eviction, each.eviction.record, each.replacement
+        eviction, record, replacement = each.eviction, each.eviction.reserved.record, each.replacement
         assert record is not None
         if each.landed and replacement is not None:
             at = ready_at.get(replacement.uid, now)
@@ -131,10 +138,10 @@ def _record(
             ledger.landed(record, at=now)
         elif each.closed:
             ledger.close(record, by=OURSELVES, reason=each.closed)
-        elif each.late and not eviction.late:
+        elif each.late and not eviction.replaced.late:
             ledger.late(record)
         came_back = each.landed and each.came_back
-        if came_back or (each.closed and eviction.in_background):
+        if came_back or (each.closed and eviction.answered.in_background):
             ledger.back_off(
                 service_identity=eviction.service_identity,
                 node=eviction.node,
@@ -154,7 +161,7 @@ def _ready_at(progress: list[EvictionProgress], now: float, cluster: ClusterRead
     except RebalancerError:
         return {}
     return {
-        replacement.uid: min(max(state.ready_since, eviction.planned_at), now)
+        replacement.uid: min(max(state.ready_since, eviction.reserved.planned_at), now)
         for eviction, replacement in landed
         if (state := states.get((replacement.namespace, replacement.name))) is not None
         and state.uid == replacement.uid
@@ -164,7 +171,7 @@ def _ready_at(progress: list[EvictionProgress], now: float, cluster: ClusterRead
 
 def closed_note(eviction: Eviction) -> str:
     """An eviction that is no longer waited for, as a sentence."""
-    return f"closed the eviction of {eviction.full_name} from {eviction.node}: {eviction.closed_reason}"
+    return f"closed the eviction of {eviction.full_name} from {eviction.node}: {eviction.replaced.closed_reason}"
 
 
 def _publish_readiness(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> None:

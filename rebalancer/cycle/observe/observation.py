@@ -101,7 +101,7 @@ def observe(
             if each.until > now
         }
         ledger_state = replace(ledger_state, useless=useless)
-    evacuated = {each.uid for each in ledger_state.open_evictions if each.in_background}
+    evacuated = {each.uid for each in ledger_state.open_evictions if each.answered.in_background}
     cpu = effective_cpu(
         snapshot,
         usage,

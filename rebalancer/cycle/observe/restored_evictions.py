@@ -1,5 +1,6 @@
 """Evictions that a restored ledger lacks, as far as the cluster still shows them."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -11,20 +12,24 @@ from rebalancer.constraints.pods.levels import level_of
 from rebalancer.model.cluster.owners import Service
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from rebalancer.model.decisions.eviction import Eviction, Outcome, TargetNode
+from rebalancer.model.decisions.eviction import Answered, Eviction, InPlan, Outcome, Reserved, TargetNode
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 
 
 def counted_again(eviction: Eviction, policy: RebalancerPolicy, snapshot: ClusterSnapshot, *, now: float) -> Eviction:
     """An eviction of one of our Events, as the ledger counts it; `now` in seconds since the epoch."""
+    planned_at, deadline_at = eviction.reserved.planned_at, eviction.reserved.deadline_at
     known = replace(
         eviction,
         reason=f"counted again after a restore, from its Event: {eviction.reason}",
-        node_index=snapshot.node_index.get(eviction.node, -1),
-        # later than now it would count for longer than its windows
-        planned_at=min(eviction.planned_at, now),
-        deadline_at=max(eviction.deadline_at, now) if eviction.deadline_at == eviction.deadline_at else now,
+        in_plan=InPlan(node_index=snapshot.node_index.get(eviction.node, -1)),
+        reserved=replace(
+            eviction.reserved,
+            # later than now it would count for longer than its windows
+            planned_at=min(planned_at, now),
+            deadline_at=now if math.isnan(deadline_at) else max(deadline_at, now),
+        ),
     )
     known.scopes = eviction_scopes(known, policy, snapshot)
     return known
@@ -78,12 +83,11 @@ def evictions_by_replacement(
                 owner_uid=record.uid,
                 target_nodes=(TargetNode(landed_on, 1.0),) if landed_on else (),
                 target_pool=pools.get(landed_on, ""),
-                outcome=Outcome.EVICTED,
-                planned_at=created,
-                deadline_at=created + deadline,
-                ready_before=desired,
-                desired_before=desired,
-                node_index=node,
+                in_plan=InPlan(node_index=node),
+                reserved=Reserved(
+                    planned_at=created, deadline_at=created + deadline, ready_before=desired, desired_before=desired
+                ),
+                answered=Answered(outcome=Outcome.EVICTED),
             )
             eviction.scopes = eviction_scopes(eviction, policy, snapshot)
             out.append(eviction)

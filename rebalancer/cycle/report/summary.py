@@ -26,7 +26,7 @@ def describe(
     """Fill the report. `high` (nodes,): shares of CPU, from `high_thresholds`."""
     snapshot, names = seen.snapshot, seen.snapshot.nodes.names
     room = snapshot.nodes.cpu_capacity_millicores
-    happened = [each for each in report.evictions if each.outcome in MAY_HAVE_HAPPENED]
+    happened = [each for each in report.evictions if each.answered.outcome in MAY_HAVE_HAPPENED]
     planned, high_planned = planner.outcome.planned_cpu(seen.usage.node_cpu_millicores, happened)
     hot = np.zeros(len(names), dtype=bool)
     hot_by: dict[int, dict[str, None]] = {}

@@ -252,7 +252,7 @@ def _episode_result(override: ThresholdOverride, report: CycleReport, now: float
         return f"measured {what}{measured}, not above the alert's {percent(override.high)}: nothing is evicted", again
     gone = (Outcome.PLANNED,) if report.dry_run else (Outcome.EVICTED, Outcome.UNKNOWN)
     went = sum(
-        each.node == override.node and each.outcome in gone and each.resource in ("", *cooled_of)
+        each.node == override.node and each.answered.outcome in gone and each.resource in ("", *cooled_of)
         for each in report.evictions
     )
     if went:

@@ -100,7 +100,7 @@ class JournalWriter:
         else:
             snapshot = self.snapshot()
         since = snapshot.taken - DAY_SECONDS if self._last is None else self._last - OVERLAP_SECONDS
-        evictions = {each.record: each for each in (*self.ledger.evicted(since), *self.ledger.replaced(since))}
+        evictions = {each.reserved.record: each for each in (*self.ledger.evicted(since), *self.ledger.replaced(since))}
         episodes = self.inbox.open_episodes()
         self.journal.append(snapshot, evictions=list(evictions.values()), alerts=episodes, read=read)
         self._last = snapshot.taken

@@ -163,7 +163,7 @@ class Worker:
 
 
 def _log(report: CycleReport, took: float) -> None:
-    evicted = sum(each.outcome is Outcome.EVICTED for each in report.evictions)
+    evicted = sum(each.answered.outcome is Outcome.EVICTED for each in report.evictions)
     LOG.info(
         "cycle",
         seconds=round(took, 3),
@@ -182,7 +182,7 @@ def _log(report: CycleReport, took: float) -> None:
             pod=f"{each.namespace}/{each.pod}",
             node=each.node,
             target_node=each.target_node,
-            outcome=str(each.outcome),
+            outcome=str(each.answered.outcome),
             reason=each.reason,
-            detail=each.detail,
+            detail=each.answered.detail,
         )

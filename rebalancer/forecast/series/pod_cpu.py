@@ -85,7 +85,11 @@ def missing_replicas(
 ) -> tuple[MissingReplica, ...]:
     """`in_flight`: evictions whose replacement is not Ready, or was found Ready just now. Of the `recent` ones those
     count whose replacement was Ready within the rate window."""
-    found = {each.uid: MissingReplica(each, each.replaced_at) for each in recent if each.replaced_at is not None}
+    found = {
+        each.uid: MissingReplica(each, each.replaced.replaced_at)
+        for each in recent
+        if each.replaced.replaced_at is not None
+    }
     found |= {each.uid: MissingReplica(each, now) for each in in_flight}
     # a finished pod has no target node: it carried no load
     return tuple(each for each in found.values() if each.eviction.target_nodes and each.until > now - window_seconds)

@@ -9,7 +9,15 @@ from rebalancer.kube.client.client import ApiClient, Resource
 from rebalancer.kube.snapshot.lists import read_list
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.model.cluster.owners import Service
-from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome, PodAmount, TargetNode
+from rebalancer.model.decisions.eviction import (
+    MAY_HAVE_HAPPENED,
+    Eviction,
+    Outcome,
+    PodAmount,
+    TargetNode,
+    eviction_of,
+    value_of,
+)
 from rebalancer.model.notation.decoding import json_decoder
 
 EVENTS = Resource(group="events.k8s.io", version="v1", plural="events")
@@ -46,29 +54,20 @@ class EvictionData(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=T
     in_background: bool = False
 
 
-_OTHERWISE = frozenset(
-    {
-        *("kind", "service", "target_node", "outcome", "planned_at", "grace_seconds", "deadline_at"),
-        *("cpu_millicores", "amounts"),
-    }
+_SAME = tuple(
+    name for name in EvictionData.__struct_fields__ if name not in {"kind", "service", "target_node", "amounts"}
 )
-"""Fields that the record has in another form."""
-_SAME = tuple(name for name in EvictionData.__struct_fields__ if name not in _OTHERWISE)
+"""Fields of the record; a number that is not known is null here. The others have another form."""
 
 
 def eviction_annotation(eviction: Eviction) -> dict[str, str]:
     """The annotation of the Event about an eviction."""
     data = EvictionData(
-        **{name: getattr(eviction, name) for name in _SAME},
+        **{name: _finite(value_of(eviction, name)) for name in _SAME},
         kind=eviction.service.kind,
         service=eviction.service.name,
         target_node=eviction.target_node,
-        outcome=eviction.outcome,
-        planned_at=_finite(eviction.planned_at),
-        cpu_millicores=_finite(eviction.cpu_millicores),
         amounts={name: (each.amount, _finite(each.share)) for name, each in eviction.amounts.items()},
-        grace_seconds=_finite(eviction.grace_seconds),
-        deadline_at=_finite(eviction.deadline_at),
     )
     return {EVICTION_ANNOTATION: msgspec.json.encode(data).decode()}
 
@@ -93,7 +92,9 @@ class _Evictions:
     def add(self, items: Any) -> None:
         for item in items:
             each = _eviction(item)
-            if each is not None and not (each.uid in self.found and self.found[each.uid].planned_at > each.planned_at):
+            if each is not None and not (
+                each.uid in self.found and self.found[each.uid].reserved.planned_at > each.reserved.planned_at
+            ):
                 self.found[each.uid] = each
 
 
@@ -103,7 +104,7 @@ def read_eviction_events(client: ApiClient) -> list[Eviction]:
     Raises ConnectError, UnsafeDataError.
     """
     found = read_list(client, EVENTS, item=_Event, collector=_Evictions)[0].found
-    return sorted(found.values(), key=lambda each: each.planned_at)
+    return sorted(found.values(), key=lambda each: each.reserved.planned_at)
 
 
 def _eviction(event: _Event) -> Eviction | None:
@@ -118,23 +119,18 @@ def _eviction(event: _Event) -> Eviction | None:
     written = epoch_seconds(event.metadata.creation_timestamp) + 1.0
     if data.outcome not in MAY_HAVE_HAPPENED or not data.uid or math.isnan(written):
         return None
-    return Eviction(
-        **{name: getattr(data, name) for name in _SAME},
+    known = {name: getattr(data, name) for name in _SAME if getattr(data, name) is not None}
+    return eviction_of(
+        **known | {"planned_at": min(known.get("planned_at", written), written)},
         namespace=event.metadata.namespace,
         service=Service(kind=data.kind, namespace=event.metadata.namespace, name=data.service),
         target_nodes=(TargetNode(data.target_node, 1.0),) if data.target_node else (),
-        planned_at=written if data.planned_at is None else min(data.planned_at, written),
-        outcome=data.outcome,
-        cpu_millicores=_or_nan(data.cpu_millicores),
-        amounts={name: PodAmount(amount, _or_nan(share)) for name, (amount, share) in data.amounts.items()},
-        grace_seconds=_or_nan(data.grace_seconds),
-        deadline_at=_or_nan(data.deadline_at),
+        amounts={
+            name: PodAmount(amount, math.nan if share is None else share)
+            for name, (amount, share) in data.amounts.items()
+        },
     )
 
 
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -3,9 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rebalancer.model.cluster.owners import Service
 from rebalancer.model.decisions.limits import Scope
@@ -60,15 +60,24 @@ class TargetNode(NamedTuple):
     probability: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InPlan:
+    """What a move is in the plan of its cycle. It is stored nowhere."""
+
+    pod_index: int = -1
+    """Index of the pod in the cycle's snapshot; -1 = read from the ledger."""
+    node_index: int = -1
+    """The same of the node."""
+    cools: bool = False
+    """The goal is to cool its node."""
+    once: bool = False
+    """An eviction of a predecessor by the same strategy counts against it."""
+
+
 @dataclass(slots=True, kw_only=True)
-class Eviction:
-    """One eviction.
+class Planned:
+    """What the planner decides of an eviction."""
 
-    The planner makes it; reservation, answer and the replacement's arrival fill it in. A field that is a column of the
-    table `evictions` has its name. Times are seconds since the epoch; None, NaN or empty = not known (yet).
-    """
-
-    # -- planned
     namespace: str
     pod: str
     """Name of the pod."""
@@ -99,18 +108,15 @@ class Eviction:
     """Image bytes to pull; of several likely target nodes, the most."""
     scopes: tuple[Scope, ...] = ()
     """Scopes of limits that count it, in locking order."""
-    cools: bool = False
-    """The goal is to cool its node."""
-    once: bool = False
-    """An eviction of a predecessor by the same strategy counts against it."""
-    pod_index: int = -1
-    """Index of the pod in the snapshot of its cycle; -1 = read from the ledger."""
-    node_index: int = -1
-    """The same of the node."""
     waits_for: str = ""
     """What the move waits for, as a phrase; empty = nothing."""
+    in_plan: InPlan = InPlan()
 
-    # -- reserved
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """What the reservation in the ledger adds, before the call."""
+
     record: int | None = None
     """Row in the database."""
     cycle: str = ""
@@ -131,7 +137,11 @@ class Eviction:
     deadline_at: float = math.nan
     """The replacement is late after it."""
 
-    # -- answered
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What the answer to the call adds."""
+
     outcome: Outcome = Outcome.PLANNED
     code: str | None = None
     """`Reason` of a refusal or failure."""
@@ -143,7 +153,11 @@ class Eviction:
     in_background: bool = False
     """The eviction is carried out by another component, as KubeVirt does by a live migration."""
 
-    # -- replaced
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """The replacement's arrival, or what ended the wait for it."""
+
     late: bool = False
     replaced_at: float | None = None
     """The replacement was Ready."""
@@ -156,7 +170,18 @@ class Eviction:
     """Who closed it: a user, or `rebalancer` itself."""
     closed_reason: str = ""
 
-    # -- assessed
+
+@dataclass(slots=True, kw_only=True)
+class Eviction(Planned):
+    """One eviction, by the stages of its life.
+
+    The planner makes it; reservation, answer and the replacement's arrival each add a record. A field that is a column
+    of the table `evictions` has its name. Times are seconds since the epoch; None, NaN or empty = not known (yet).
+    """
+
+    reserved: Reserved = Reserved()
+    answered: Answered = Answered()
+    replaced: Replaced = Replaced()
     effect: str = ""
     """Outcome of the node's assessment after the settling time; a column of the assessment."""
 
@@ -179,15 +204,39 @@ class Eviction:
     @property
     def replacement(self) -> str:
         """`namespace/pod` of the replacement; empty while it is not known."""
-        return f"{self.namespace}/{self.replacement_pod}" if self.replacement_pod else ""
+        return f"{self.namespace}/{self.replaced.replacement_pod}" if self.replaced.replacement_pod else ""
 
     @property
     def at(self) -> float:
         """When the pod was evicted: the answer's time (the later bound of the call), else the record's. In the
         background: when it had left."""
-        if self.in_background and self.replaced_at is not None:
-            return self.replaced_at
-        return self.planned_at if self.answered_at is None else self.answered_at
+        answered_at, replaced_at = self.answered.answered_at, self.replaced.replaced_at
+        if self.answered.in_background and replaced_at is not None:
+            return replaced_at
+        return self.reserved.planned_at if answered_at is None else answered_at
+
+
+STAGES: Mapping[str, type] = {"in_plan": InPlan, "reserved": Reserved, "answered": Answered, "replaced": Replaced}
+STAGE_OF: Mapping[str, str] = {each.name: stage for stage, kind in STAGES.items() for each in fields(kind)}
+"""Field of a stage's record -> the stage. Other fields are the eviction's own."""
+FIELDS: Mapping[str, Field[Any]] = {
+    each.name: each for kind in (Eviction, *STAGES.values()) for each in fields(kind) if each.name not in STAGES
+}
+"""Every field by its name, whatever its stage."""
+
+
+def value_of(eviction: Eviction, name: str) -> Any:
+    """The value of a field, whatever its stage."""
+    return getattr(getattr(eviction, STAGE_OF[name]) if name in STAGE_OF else eviction, name)
+
+
+def eviction_of(**values: Any) -> Eviction:
+    """The eviction with these fields, each of any stage; what is not given has its default."""
+    stages = {
+        stage: kind(**{name: values.pop(name) for name in [*values] if STAGE_OF.get(name) == stage})
+        for stage, kind in STAGES.items()
+    }
+    return Eviction(**stages, **values)
 
 
 # -- how evictions are shown: in documents, in tables of the terminal and the dashboard, and in reports
@@ -206,7 +255,9 @@ class Column(NamedTuple):
     text: Callable[[Eviction], str]
 
 
-COLUMNS = (Column("Reason", lambda each: f"{each.reason}; {each.detail}" if each.detail else each.reason),)
+COLUMNS = (
+    Column("Reason", lambda each: f"{each.reason}; {each.answered.detail}" if each.answered.detail else each.reason),
+)
 """Columns of every table of evictions, after those that have a form of their own."""
 
 
@@ -220,7 +271,7 @@ class EvictionCounts:
     @classmethod
     def count(cls, evictions: Sequence[Eviction]) -> "EvictionCounts":
         """Counts of `evictions`, by value."""
-        values = {name: Counter(str(getattr(each, of)) for each in evictions) for name, of in COUNTED.items()}
+        values = {name: Counter(str(value_of(each, of)) for each in evictions) for name, of in COUNTED.items()}
         return cls(**{name: dict(sorted(counts.items())) for name, counts in values.items()})
 
 

@@ -133,7 +133,7 @@ def _thresholds(loads: Loads, node: int, usage: Usage, snapshot: ClusterSnapshot
 
 def _pod_lines(scene: ExplainContext, node: int) -> list[PodLine]:
     snapshot, report = scene.snapshot, scene.report
-    moved_to = {each.pod_index: next(iter(each.target_nodes), None) for each in report.evictions}
+    moved_to = {each.in_plan.pod_index: next(iter(each.target_nodes), None) for each in report.evictions}
     refused = {(each.namespace, each.name): each for each in report.refusals if each.name}
     hot = hot_enough(scene, node)
     balanced = {name for each in scene.found if each.loads is not None for name in each.loads.resources}

@@ -315,7 +315,7 @@ def _found(finding: Finding) -> Check:
 
 
 def _planned(scene: ExplainContext, pod: Pod) -> Eviction | None:
-    return next((each for each in scene.report.evictions if each.pod_index == pod.index), None)
+    return next((each for each in scene.report.evictions if each.in_plan.pod_index == pod.index), None)
 
 
 def _refused(scene: ExplainContext, pod: Pod) -> PodRefusal | None:

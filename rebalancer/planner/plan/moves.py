@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
-from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.eviction import Eviction, InPlan
 from rebalancer.model.decisions.plan import Goal
 from rebalancer.model.notation.figures import percent
 from rebalancer.model.reason import Refusal
@@ -119,10 +119,7 @@ def new_eviction(
         service_identity=traits.identity,
         level=traits.level,
         owner_uid=snapshot.owners[int(snapshot.top_owner[snapshot.pods.owner[pod.index]])].uid,
-        cools=cools,
-        once=once,
-        pod_index=pod.index,
-        node_index=node,
+        in_plan=InPlan(pod_index=pod.index, node_index=node, cools=cools, once=once),
     )
     return admission.scope(move)
 

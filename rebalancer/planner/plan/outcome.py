@@ -67,9 +67,9 @@ class PlanOutcome:
             speed = base.room[:, 0] / self._input.snapshot.nodes.cpu_capacity_millicores
         for move in moves:
             cpu = float(np.nan_to_num(move.cpu_millicores))
-            sure[move.node_index] -= cpu
-            placed = self._state.placed.get(move.pod_index)
-            coming = cpu if base is None else float(np.nan_to_num(base.pod[move.pod_index, 0]))
+            sure[move.in_plan.node_index] -= cpu
+            placed = self._state.placed.get(move.in_plan.pod_index)
+            coming = cpu if base is None else float(np.nan_to_num(base.pod[move.in_plan.pod_index, 0]))
             if placed is not None and placed.node >= 0:
                 sure[placed.node] += coming / speed[placed.node]
             elif placed is not None:
@@ -82,8 +82,9 @@ class PlanOutcome:
         (pods,): what a pod takes off its node, and what it adds to another."""
         out, draws = node.copy(), self._draws.count
         for move in moves:
-            out[move.node_index] -= float(np.nan_to_num(leaving[move.pod_index]))
-            placed, more = self._state.placed.get(move.pod_index), float(np.nan_to_num(coming[move.pod_index]))
+            pod = move.in_plan.pod_index
+            out[move.in_plan.node_index] -= float(np.nan_to_num(leaving[pod]))
+            placed, more = self._state.placed.get(pod), float(np.nan_to_num(coming[pod]))
             if placed is not None and placed.node >= 0:
                 out[placed.node] += more
             elif placed is not None:

@@ -100,7 +100,7 @@ class Planner:
 
     def accept(self, move: Eviction) -> None:
         """Count a move that happened, may have happened, or would happen in a real run."""
-        pod = move.pod_index
+        pod = move.in_plan.pod_index
         # a finished pod holds nothing and has no replacement
         self.state.accept(pod, self.moves.checked[pod] if move.target_nodes else None)
         if self._job is not None:
@@ -112,16 +112,16 @@ class Planner:
     def reject(self, move: Eviction, refusal: Refusal) -> None:
         """Record why a move was refused after all; the next best follows."""
         self._script.fail()
-        self.state.refuse(move.pod_index, refusal)
+        self.state.refuse(move.in_plan.pod_index, refusal)
         if self._job is not None:
-            self._job.drop(move.pod_index)
+            self._job.drop(move.in_plan.pod_index)
 
     def depends(self, move: Eviction, other: Eviction) -> bool:
         """Whether the planned move may be another one, or none, if the `other` one doesn't happen after all: they share
         a node, a service, a PodDisruptionBudget or an even group, or the replacement may land on the node that the
         other one leaves."""
-        checked = self.moves.checked.get(move.pod_index) if move.target_nodes else None
-        lands = checked is not None and other.node_index in checked.landing.nodes
+        checked = self.moves.checked.get(move.in_plan.pod_index) if move.target_nodes else None
+        lands = checked is not None and other.in_plan.node_index in checked.landing.nodes
         return lands or self.state.share(move, other)
 
     def stop(self, refusal: Refusal) -> None:
@@ -138,7 +138,7 @@ class Planner:
 
     def taints_of(self, move: Eviction) -> Mapping[str, str]:
         """Node -> value of the soft taints that must be there before the move."""
-        repeated = self._script.move_of(move.pod_index)
+        repeated = self._script.move_of(move.in_plan.pod_index)
         names = self.state.snapshot.nodes.names
         return {} if repeated is None else {names[node]: value for node, value in repeated.taints.items()}
 

@@ -99,17 +99,18 @@ class PlanState:
     def land(self, moves: Collection[Eviction]) -> None:
         """Their replacements are Ready: the budgets have recovered."""
         for move in moves:
-            self.budgets.give_back(self.snapshot.pod(move.pod_index))
-            self._landed.add(move.pod_index)
+            self.budgets.give_back(self.snapshot.pod(move.in_plan.pod_index))
+            self._landed.add(move.in_plan.pod_index)
 
     def share(self, move: Eviction, other: Eviction) -> bool:
         """Whether the moves share a node, a service, a PodDisruptionBudget or an even group."""
+        one, another = move.in_plan.pod_index, other.in_plan.pod_index
         return (
-            move.node_index == other.node_index
+            move.in_plan.node_index == other.in_plan.node_index
             or move.service_identity == other.service_identity
             or move.service == other.service
-            or self.budgets.shared(self.snapshot.pod(move.pod_index), self.snapshot.pod(other.pod_index))
-            or self.landings.even.shared(move.pod_index, other.pod_index)
+            or self.budgets.shared(self.snapshot.pod(one), self.snapshot.pod(another))
+            or self.landings.even.shared(one, another)
         )
 
     def progress(self, undone: Mapping[int, Refusal | None], *, waited: int, patience: float) -> PlanProgress:

@@ -351,7 +351,7 @@ def _evictions(run: ReplayRun) -> Iterator[EvictionLine]:
             service=str(each.service),
             node=each.node,
             pool=each.pool,
-            replacement_node=each.replacement_node,
+            replacement_node=each.replaced.replacement_node,
             cpu_millicores=each.cpu_millicores,
             reason=each.reason,
         )

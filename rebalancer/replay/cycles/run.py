@@ -11,7 +11,7 @@ from rebalancer.cycle.triggers.request import WHOLE_CLUSTER, CycleRequest, Reque
 from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.owners import Service
-from rebalancer.model.decisions.eviction import Eviction, Outcome
+from rebalancer.model.decisions.eviction import Answered, Eviction, Outcome, Replaced, Reserved
 from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.measured.history import STEP_SECONDS
@@ -126,7 +126,7 @@ def summary_of(report: CycleReport, at: float) -> ReplayedCycle:
         at=at,
         trigger=str(report.trigger),
         hot=len(hot),
-        evicted=sum(each.outcome is Outcome.EVICTED for each in report.evictions),
+        evicted=sum(each.answered.outcome is Outcome.EVICTED for each in report.evictions),
         stopped=report.stopped.message if report.stopped is not None else "",
         blocked=tuple(blocked[:MAX_BLOCKED]),
     )
@@ -179,13 +179,14 @@ def recorded_evictions(recording: Recording, policy: RebalancerPolicy) -> list[E
                 service=service,
                 strategy="",
                 reason="as recorded",
-                outcome=Outcome.EVICTED,
-                planned_at=at,
-                answered_at=at,
-                replaced_at=ready if np.isfinite(ready) else None,
-                replacement_pod=pods.names[new],
-                replacement_uid=pods.uids[new],
-                replacement_node=recording.nodes.names[int(pods.node[new])] if pods.node[new] >= 0 else "",
+                reserved=Reserved(planned_at=at),
+                answered=Answered(outcome=Outcome.EVICTED, answered_at=at),
+                replaced=Replaced(
+                    replaced_at=ready if np.isfinite(ready) else None,
+                    replacement_pod=pods.names[new],
+                    replacement_uid=pods.uids[new],
+                    replacement_node=recording.nodes.names[int(pods.node[new])] if pods.node[new] >= 0 else "",
+                ),
             )
         )
     return sorted(found, key=lambda each: each.at)

@@ -75,7 +75,7 @@ def most_in_flight(evictions: Iterable[Eviction]) -> int:
     """Evictions in flight at once: from the answer to the Ready replacement, or until closed."""
     changes = []
     for each in evictions:
-        ends = (end for end in (each.replaced_at, each.closed_at) if end is not None)
+        ends = (end for end in (each.replaced.replaced_at, each.replaced.closed_at) if end is not None)
         changes += [(each.at, 1), (min(ends, default=np.inf), -1)]
     most = now = 0
     for _, change in sorted(changes):
@@ -101,7 +101,7 @@ def exceeded(runs: Sequence[ReplayRun], policy: RebalancerPolicy) -> str:
             limits = RULE_OF[kind].limits(policy, name)
             if limits is not None and (field := _over(limits, counted)):
                 return f"{field} of {kind} {name}".rstrip()
-    late = [sum(each.late for each in run.evictions) for run in runs]
+    late = [sum(each.replaced.late for each in run.evictions) for run in runs]
     if sum(late) >= policy.safety.circuit_breaker.late_in_cluster > max(late):
         return "safety.circuitBreaker.lateInCluster"
     return ""
@@ -109,7 +109,7 @@ def exceeded(runs: Sequence[ReplayRun], policy: RebalancerPolicy) -> str:
 
 def _over(limits: ScopeLimits, evictions: Sequence[Eviction]) -> str:
     """The field of a scope's limits that these evictions go over; empty for none."""
-    times = sorted(each.planned_at for each in evictions)
+    times = sorted(each.reserved.planned_at for each in evictions)
     for rate in limits.evictions:
         most = int(rate.max)
         if any(later - first < rate.per for first, later in zip(times, times[most:], strict=False)):

@@ -221,9 +221,9 @@ class SqlReading:
         def work(connection: Connection) -> list[Eviction]:
             found = connection.execute(query).mappings().all()
             out = [read_eviction(row) for row in found]
-            effects = self._effects(connection, min(each.planned_at for each in out)) if out else {}
+            effects = self._effects(connection, min(each.reserved.planned_at for each in out)) if out else {}
             for each in out:
-                each.effect = effects.get((each.cycle, each.node), "")
+                each.effect = effects.get((each.reserved.cycle, each.node), "")
             return out
 
         return read(self._engine, work)

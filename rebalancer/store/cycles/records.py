@@ -137,9 +137,9 @@ class SqlRecords:
 
         Raises UnsafeDataError when the row is not there (any more).
         """
-        if eviction.record is None:
+        if eviction.reserved.record is None:
             raise ValueError("an outcome without its planned row")
-        self._update(eviction.record, **answered(eviction, at=self._clock.now()))
+        self._update(eviction.reserved.record, **answered(eviction, at=self._clock.now()))
 
     def finish(self, report: CycleReport) -> None:
         """Write what the cycle saw, found and refused, and that it is over.

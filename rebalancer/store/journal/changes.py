@@ -17,7 +17,7 @@ from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.model.decisions.alerts import AlertEpisode
-from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.eviction import Eviction, value_of
 from rebalancer.model.recordings.journal import ReadUsage
 from rebalancer.store.journal.entries import (
     FIELDS,
@@ -283,18 +283,7 @@ def _rows_before(before: list[str], now: list[str]) -> NDArray[np.int64]:
 
 
 def _eviction_entry(eviction: Eviction) -> EvictionEntry:
-    return EvictionEntry(
-        eviction.namespace,
-        eviction.pod,
-        eviction.uid,
-        eviction.node,
-        eviction.at,
-        eviction.outcome.value,
-        eviction.strategy,
-        eviction.reason,
-        eviction.replacement_uid,
-        eviction.replaced_at,
-    )
+    return EvictionEntry(*(value_of(eviction, name) for name in EvictionEntry.__struct_fields__))
 
 
 def _lookup(numbers: list[int]) -> Ints:

@@ -27,15 +27,15 @@ class Outcomes(LedgerPart):
 
     def outcomes(self, evictions: Sequence[Eviction]) -> None:
         """`outcome` of several evictions, in one transaction."""
-        if any(each.record is None for each in evictions):
+        if any(each.reserved.record is None for each in evictions):
             raise ValueError("an outcome without its reservation")
 
         def work(connection: Connection) -> None:
             now = self._now(connection)
             # in one order, so that two processes which answer the same ones cannot deadlock
-            for each in sorted(evictions, key=lambda each: each.record or 0):
-                change_eviction(connection, each.record or 0, cluster=self._cluster, **answered(each, at=now))
-            ended = sorted({each.service_identity for each in evictions if each.outcome is Outcome.EVICTED})
+            for each in sorted(evictions, key=lambda each: each.reserved.record or 0):
+                change_eviction(connection, each.reserved.record or 0, cluster=self._cluster, **answered(each, at=now))
+            ended = sorted({each.service_identity for each in evictions if each.answered.outcome is Outcome.EVICTED})
             self._end_backoffs(connection, ended)
 
         write(self._engine, work)

@@ -4,6 +4,8 @@ The process died around the call, or the call timed out. An evicted pod is gone,
 name. Until it is reconciled such an eviction counts; a pod that is alive refunds it.
 """
 
+from dataclasses import replace
+
 from sqlalchemy import Connection, select
 
 from rebalancer.model.decisions.eviction import Eviction, Outcome
@@ -27,7 +29,7 @@ def reconciled_outcome(eviction: Eviction, pod: PodState | None) -> tuple[Outcom
         return Outcome.EVICTED, "the pod is terminating: counted as evicted"
     if pod.eviction_in_progress:
         return Outcome.EVICTED, "its eviction is in progress in the background: counted as evicted"
-    if eviction.outcome is Outcome.UNKNOWN:
+    if eviction.answered.outcome is Outcome.UNKNOWN:
         return Outcome.FAILED, "the call without an answer did not evict it: the pod is alive"
     return Outcome.FAILED, "the call was never made or was refused: the pod is alive"
 
@@ -58,24 +60,25 @@ class Reconciliation(LedgerPart):
         for each in found:
             pod = states.get((each.namespace, each.pod))
             outcome, detail = reconciled_outcome(each, pod)
-            if outcome is Outcome.FAILED and now - each.planned_at < CALL_GRACE_SECONDS:
+            if outcome is Outcome.FAILED and now - each.reserved.planned_at < CALL_GRACE_SECONDS:
                 continue
-            was, each.outcome, each.detail = each.outcome, outcome, detail
-            each.in_background = pod is not None and pod.uid == each.uid and pod.eviction_in_progress
+            was = each.answered.outcome
+            in_background = pod is not None and pod.uid == each.uid and pod.eviction_in_progress
+            each.answered = replace(each.answered, outcome=outcome, detail=detail, in_background=in_background)
             if self._reconcile(each, was=was):
                 out.append(each)
         return out
 
     def _reconcile(self, eviction: Eviction, *, was: Outcome) -> bool:
         """Whether the row had this outcome until now."""
-        record = eviction.record
+        record = eviction.reserved.record
         assert record is not None
 
         def work(connection: Connection) -> bool:
             row = select(EVICTIONS.c.outcome).where(EVICTIONS.c.id == record).with_for_update()
             if connection.execute(row).scalar() != was.value:
                 return False
-            eviction.reconciled_at = self._now(connection)
+            eviction.answered = replace(eviction.answered, reconciled_at=self._now(connection))
             known = eviction_row(eviction)
             values = {column: known[column] for column in ("outcome", "detail", "reconciled_at", "in_background")}
             change_eviction(connection, record, cluster=self._cluster, **values)

@@ -5,6 +5,7 @@ leader or another cluster reserves nothing.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from sqlalchemy import Connection, Engine, false, func, insert, select, union_all, update
 
@@ -104,7 +105,8 @@ class Reservations(OperatorState):
     def _answered(self, wanted: Wanted, answer: Reserved | Denied) -> int | Denied:
         if isinstance(answer, Denied):
             return answer
-        record, number, wanted.eviction.planned_at = answer
+        record, number, at = answer
+        wanted.eviction.reserved = replace(wanted.eviction.reserved, planned_at=at)
         self._sequence = max(self._sequence, number)
         return record
 
@@ -242,7 +244,9 @@ def _count_again(
     }
     connection.execute(insert(CYCLES).values(cycle))
     for each in added:
-        record = add_eviction(connection, report, each, cluster=cluster, at=each.planned_at)
-        connection.execute(update(EVICTIONS).where(EVICTIONS.c.id == record).values(outcome=each.outcome.value))
-        add_entries(connection, each.scopes, eviction=record, at=each.planned_at)
+        record = add_eviction(connection, report, each, cluster=cluster, at=each.reserved.planned_at)
+        connection.execute(
+            update(EVICTIONS).where(EVICTIONS.c.id == record).values(outcome=each.answered.outcome.value)
+        )
+        add_entries(connection, each.scopes, eviction=record, at=each.reserved.planned_at)
     return added

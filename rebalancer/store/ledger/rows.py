@@ -5,20 +5,28 @@ An eviction and its entries change in one transaction: an outcome of DID_NOT_HAP
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from enum import Enum
 from typing import Any
 
 from sqlalchemy import Connection, Engine, RowMapping, Select, and_, false, insert, update
 
 from rebalancer.model.cluster.owners import Service
-from rebalancer.model.decisions.eviction import DID_NOT_HAPPEN, Eviction, Outcome, PodAmount, TargetNode
+from rebalancer.model.decisions.eviction import (
+    DID_NOT_HAPPEN,
+    FIELDS,
+    Eviction,
+    Outcome,
+    PodAmount,
+    TargetNode,
+    eviction_of,
+    value_of,
+)
 from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.store.db.engine import read, shown_url
 from rebalancer.store.db.tables import ENTRIES, EVICTIONS
 
-FIELDS = {each.name: each for each in fields(Eviction)}
 UNRECONCILED = and_(EVICTIONS.c.dry_run == false(), EVICTIONS.c.outcome.in_((Outcome.PLANNED, Outcome.UNKNOWN)))
 """The process died around the call, or the call timed out: it may have happened."""
 COLUMNS = tuple(name for name in FIELDS if name in EVICTIONS.c)
@@ -28,7 +36,7 @@ _NOT_READ = {name: "" for name, each in FIELDS.items() if each.default is MISSIN
 
 def eviction_row(eviction: Eviction) -> dict[str, Any]:
     """Column -> value. NaN and the empty text ("not known") are NULL where the column allows it."""
-    row = {name: _stored(getattr(eviction, name)) for name in COLUMNS}
+    row = {name: _stored(value_of(eviction, name)) for name in COLUMNS}
     row |= {"service_kind": eviction.service.kind, "target_node": eviction.target_node}
     return {column: None if value == "" and EVICTIONS.c[column].nullable else value for column, value in row.items()}
 
@@ -53,7 +61,7 @@ def read_eviction(row: RowMapping | Mapping[str, Any]) -> Eviction:
             name: PodAmount(*(math.nan if part is None else part for part in each))
             for name, each in row["amounts"].items()
         }
-    return Eviction(**values)
+    return eviction_of(**values)
 
 
 def read_evictions(engine: Engine, query: Select[Any]) -> list[Eviction]:
@@ -131,5 +139,6 @@ def _change_entries(connection: Connection, record: int, **values: bool) -> None
 def answered(eviction: Eviction, *, at: float) -> dict[str, Any]:
     """What a call's answer changes in the eviction's row; `at` in seconds since the epoch."""
     row = eviction_row(eviction)
-    columns = ("outcome", "code", "detail", "in_background", *(["deadline_at"] if eviction.in_background else []))
+    deadline = ["deadline_at"] if eviction.answered.in_background else []
+    columns = ("outcome", "code", "detail", "in_background", *deadline)
     return {column: row[column] for column in columns} | {"answered_at": at}

@@ -81,7 +81,9 @@ def effective_cpu(
 def _carried_until(missing: MissingReplica) -> float:
     """Until when its siblings' surplus passes. A late replacement may never be Ready: from its deadline on, what they
     carry is their own load."""
-    return min(missing.until, missing.eviction.deadline_at) if missing.eviction.late else missing.until
+    return (
+        min(missing.until, missing.eviction.reserved.deadline_at) if missing.eviction.replaced.late else missing.until
+    )
 
 
 def _sum(node: NDArray[np.int32], values: Floats, chosen: Bools, count: int) -> Floats:

@@ -80,7 +80,7 @@ def curve(of: Curve, line: NodeLine, events: Sequence[Mark], *, name: str = "cur
 def timeline(page: TimelinePage) -> Markup:
     """Evictions of all nodes over time, a row for each node, with its share before and after each cycle's evictions.
     Empty without evictions."""
-    moves = [each for each in page.evictions if each.outcome in MAY_HAVE_HAPPENED]
+    moves = [each for each in page.evictions if each.answered.outcome in MAY_HAVE_HAPPENED]
     by_node = Counter(each.node for each in moves)
     nodes = [name for name, _ in by_node.most_common(TIMELINE_ROWS)]
     if not nodes:
@@ -110,11 +110,11 @@ def timeline(page: TimelinePage) -> Markup:
         ]
         parts += [_relief(each, x, top + 3, row - 6) for each in page.reliefs if each.node == name]
         for at, group in _close([each for each in moves if each.node == name], x):
-            title = "; ".join(f"{clock_time(each.planned_at)} {each.full_name}" for each in group)
+            title = "; ".join(f"{clock_time(each.reserved.planned_at)} {each.full_name}" for each in group)
             mark = [tag("title", title), tag("path", d=f"M{x(at) - 6:.1f} {top + 6:.1f}h12l-6 9z")]
             if len(group) > 1:
                 mark.append(tag("text", str(len(group)), x=x(at) + 8, y=top + 14))
-            dry = all(each.dry_run for each in group)
+            dry = all(each.reserved.dry_run for each in group)
             parts.append(tag("g", *mark, class_="mark dry" if dry else "mark"))
     return picture("timeline", WIDTH, height, "chart curve timeline", parts)
 
@@ -122,11 +122,11 @@ def timeline(page: TimelinePage) -> Markup:
 def _close(moves: Sequence[Eviction], x: Callable[[float], float]) -> list[tuple[float, list[Eviction]]]:
     """(time of the first, evictions) of each symbol: symbols of their own would overlap."""
     groups: list[tuple[float, list[Eviction]]] = []
-    for each in sorted(moves, key=lambda move: move.planned_at):
-        if groups and x(each.planned_at) - x(groups[-1][0]) < MARK_WIDTH * 2:
+    for each in sorted(moves, key=lambda move: move.reserved.planned_at):
+        if groups and x(each.reserved.planned_at) - x(groups[-1][0]) < MARK_WIDTH * 2:
             groups[-1][1].append(each)
         else:
-            groups.append((each.planned_at, [each]))
+            groups.append((each.reserved.planned_at, [each]))
     return groups
 
 

@@ -170,9 +170,9 @@ class _Pages:
         if page is None:
             raise _PageError(404, "No such node", f"Neither the cluster nor the database has a node {_short(name)}.")
         marks = [
-            charts.Mark(at=each.planned_at, text=f"{each.namespace}/{each.pod}")
+            charts.Mark(at=each.reserved.planned_at, text=f"{each.namespace}/{each.pod}")
             for each in page.evictions
-            if each.outcome in MAY_HAVE_HAPPENED and not each.dry_run
+            if each.answered.outcome in MAY_HAVE_HAPPENED and not each.reserved.dry_run
         ]
         return self._page(
             "node.html",

@@ -57,11 +57,11 @@ class Faults:
 
     def evict(self, eviction: Eviction, *, server_dry_run: bool = False) -> Answer:
         """One call, which may get any answer."""
-        counted = {each.record for each in self.ledger.open_evictions()}
+        counted = {each.reserved.record for each in self.ledger.open_evictions()}
         with self.lock:
             self.running += 1
             self.counts["most calls together"] = max(self.counts["most calls together"], self.running)
-            if eviction.record not in counted:
+            if eviction.reserved.record not in counted:
                 self.wrong.append(f"{eviction.pod} was called for without a reservation")
             if len(counted) > MOST_IN_FLIGHT:
                 self.wrong.append(f"{len(counted)} evictions in flight, allowed are {MOST_IN_FLIGHT}")

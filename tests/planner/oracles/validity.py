@@ -34,18 +34,18 @@ def check_plan(world: Searched, moves: Sequence[Eviction], resumed: Sequence[int
     load = world.usage.node_cpu_millicores.copy()
     hot = load > 0.75 * cap
     for move in moves:
-        source = move.node_index
+        source = move.in_plan.node_index
         assert hot[source]
         assert load[source] > 0.65 * cap[source]
-        assert pods.node[move.pod_index] == source
-        load[source] -= cpu[move.pod_index]
+        assert pods.node[move.in_plan.pod_index] == source
+        load[source] -= cpu[move.in_plan.pod_index]
         for target in move.target_nodes:
             at = snapshot.node_index[target.node]
             if target.probability > MOST_CHANCE:
                 assert at != source
                 assert not hot[at]
-                assert load[at] + cpu[move.pod_index] <= 0.65 * cap[at] * SLACK
+                assert load[at] + cpu[move.in_plan.pod_index] <= 0.65 * cap[at] * SLACK
         certain = [each for each in move.target_nodes if each.probability > 1 - 1e-9]
         for target in certain:
-            load[snapshot.node_index[target.node]] += cpu[move.pod_index]
+            load[snapshot.node_index[target.node]] += cpu[move.in_plan.pod_index]
     assert np.all(load[~hot] <= np.maximum(world.usage.node_cpu_millicores, 0.65 * cap)[~hot] * SLACK)

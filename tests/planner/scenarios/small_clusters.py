@@ -88,7 +88,7 @@ def steering_of(small: Small, *, most: int) -> SoftTaintBudget:
 def simulated(small: Small, *, most: int) -> NDArray[np.bool_]:
     """(nodes,) that a simulation wants to be tainted, the relieved ones included, as a cycle does it."""
     budget = steering_of(small, most=most)
-    sources = [move.node_index for move in carried_out(planned(small, steering=budget))]
+    sources = [move.in_plan.node_index for move in carried_out(planned(small, steering=budget))]
     for node in sources:
         budget.take([node])
     return budget.mask if sources else np.zeros(len(small.nodes), dtype=np.bool_)

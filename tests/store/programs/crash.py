@@ -14,6 +14,7 @@ from sqlalchemy import event
 
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.store import SqlLedger, SqlRecords, open_engine
+from tests.builders import set_fields
 from tests.store.builders import (
     CLUSTER,
     GLOBAL,
@@ -74,12 +75,12 @@ def main(url: str, pods: Path, step: str) -> None:
         eviction = build_eviction(pod=name)
         reached(STEPS[0])
         checks = [rate(GLOBAL, AT_MOST, 3600)]
-        eviction.record = ledger.reserve(report, eviction, checks=checks, term=1)
+        set_fields(eviction, record=ledger.reserve(report, eviction, checks=checks, term=1))
         reached(STEPS[4])
         reached(STEPS[5])
         (pods / name).unlink()
         reached(STEPS[6])
-        eviction.outcome = Outcome.EVICTED
+        set_fields(eviction, outcome=Outcome.EVICTED)
         reached(STEPS[7])
         ledger.outcome(eviction)
         reached(STEPS[9])

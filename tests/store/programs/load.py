@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.limits import Check, Denied, Scope
 from rebalancer.store import SqlLedger, SqlRecords, open_engine
+from tests.builders import set_fields
 from tests.store.builders import GLOBAL, SteppingClock, build_eviction, build_report
 
 SERVICES = 12
@@ -106,10 +107,10 @@ def run(url: str, cluster: str, name: str, load: Load) -> dict[str, object]:
                 time.sleep(min(max(answer.next_at - time.time(), 0.0), load.per_seconds))
             continue
         records.append(answer)
-        eviction.record = answer
-        eviction.outcome = chance.choices((Outcome.EVICTED, Outcome.UNKNOWN, Outcome.REFUSED), (94, 3, 3))[0]
+        set_fields(eviction, record=answer)
+        set_fields(eviction, outcome=chance.choices((Outcome.EVICTED, Outcome.UNKNOWN, Outcome.REFUSED), (94, 3, 3))[0])
         ledger.outcome(eviction)
-        if eviction.outcome is not Outcome.REFUSED:
+        if eviction.answered.outcome is not Outcome.REFUSED:
             ledger.landed(answer, at=time.time())
     engine.dispose()
     return {"records": records, "denied": denied}

@@ -3,6 +3,7 @@
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.limits import Denied
 from rebalancer.store import SqlLedger, SqlRecords
+from tests.builders import set_fields
 from tests.store.builders import CLUSTER, NOW, SteppingClock, build_eviction, build_report
 
 OTHER = "green"
@@ -10,10 +11,10 @@ OTHER = "green"
 
 def evict(records, report, eviction, outcome=Outcome.EVICTED, detail="", *, clock=None, call_seconds=2.0):
     """Plan, "call" and write the outcome, as the cycle does; with a clock the call takes its time."""
-    eviction.record = records.planned(report, eviction)
+    set_fields(eviction, record=records.planned(report, eviction))
     if clock is not None:
         clock.sleep(call_seconds)
-    eviction.outcome, eviction.detail = outcome, detail
+    set_fields(eviction, outcome=outcome, detail=detail)
     records.outcome(eviction)
     return eviction
 
@@ -23,7 +24,8 @@ def a_cycle(records, cycle="c1", *, at=NOW, evictions=(), **fields):
     report = build_report(cycle=cycle, started_at=at, **fields)
     records.begin(report)
     for eviction in evictions:
-        outcome, eviction.outcome = eviction.outcome, Outcome.PLANNED
+        outcome = eviction.answered.outcome
+        set_fields(eviction, outcome=Outcome.PLANNED)
         evict(records, report, eviction, outcome)
     report.evictions += list(evictions)
     records.finish(report)
@@ -45,10 +47,10 @@ class Cluster:
         answer = self.ledger.reserve(self.report, eviction, checks=checks, term=term)
         if isinstance(answer, Denied):
             return answer
-        eviction.record = answer
+        set_fields(eviction, record=answer)
         return eviction
 
     def answer(self, eviction, outcome):
-        eviction.outcome = outcome
+        set_fields(eviction, outcome=outcome)
         self.ledger.outcome(eviction)
         return eviction

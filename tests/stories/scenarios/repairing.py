@@ -92,7 +92,7 @@ class Repair:
     def why(self) -> dict[str, Eviction]:
         """Uid of an evicted pod -> the eviction."""
         all_ = (each for report in self.stage.reports for each in report.evictions)
-        return {each.uid: each for each in all_ if each.outcome is Outcome.EVICTED}
+        return {each.uid: each for each in all_ if each.answered.outcome is Outcome.EVICTED}
 
     def moved(self) -> list[Moved]:
         """Evictions with what came in the pods' places; without those of pods that had finished."""
