@@ -183,7 +183,7 @@ class EvictionAdmission:
             level = level_of(pod, self._policy.service_levels)
             name = "" if isinstance(level, Refusal) else level
             cost = cost_of(name, self._policy.service_levels)
-            found = Traits(identity=identity_of(pod, self._policy), level=name, cost=cost)
+            found = Traits(identity=identity_of(pod, self._policy.safety.service_identity.label), level=name, cost=cost)
             self._traits[pod.index] = found
         return found
 
@@ -321,7 +321,6 @@ class EvictionAdmission:
         return None
 
 
-def identity_of(pod: Pod, policy: RebalancerPolicy) -> str:
-    """The pod's service identity, the same in every cluster."""
-    label = policy.safety.service_identity.label
+def identity_of(pod: Pod, label: str | None) -> str:
+    """The pod's service identity, the same in every cluster: the value of the label, or its service."""
     return (pod.template.labels.get(label, "") if label is not None else "") or str(pod.service)

@@ -80,6 +80,20 @@ class NullRecords:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastReaders:
+    """What a cycle reads of forecasts, of a snapshot at an instant; by default nothing is known."""
+
+    peaks: Callable[[ClusterSnapshot, float], Peaks | None] = lambda _snapshot, _now: None
+    """Predicted peaks of the nodes; None where no decision may be based on them."""
+    service_day_profiles: Callable[[ClusterSnapshot, float], ServiceDayProfiles | None] = lambda _snapshot, _now: None
+    """Usual days of services; None where unknown."""
+    memory_leaks: Callable[[ClusterSnapshot, float], Sequence[MemoryLeak]] = lambda _snapshot, _now: ()
+    """Pods with growing memory that will be OOM-killed, the first to be killed first."""
+    basis: Callable[[float], str] = lambda _now: ""
+    """Which usage history the predicted peaks are from, as a note of a command's cycle; empty for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CycleContext:
     """One cluster and everything that a cycle reads and writes."""
 
@@ -97,14 +111,7 @@ class CycleContext:
     """Configuration of kube-scheduler."""
     soft_taint_controller: SoftTaintController
     """Our taints and cordons on nodes."""
-    peaks: Callable[[ClusterSnapshot, float], Peaks | None] = lambda _snapshot, _now: None
-    """Predicted peaks of a snapshot's nodes at an instant; None where no decision may be based on them."""
-    service_day_profiles: Callable[[ClusterSnapshot, float], ServiceDayProfiles | None] = lambda _snapshot, _now: None
-    """Usual days of services; None where unknown."""
-    memory_leaks: Callable[[ClusterSnapshot, float], Sequence[MemoryLeak]] = lambda _snapshot, _now: ()
-    """Pods of a snapshot with growing memory that will be OOM-killed, the first to be killed first."""
-    forecast_basis: Callable[[float], str] = lambda _now: ""
-    """Which usage history the predicted peaks are from, as a note of a command's cycle; empty for none."""
+    forecasts: ForecastReaders = ForecastReaders()
     effect: EffectRecords | None = None
     """Scheduled outcome assessments; None where evictions are not assessed."""
     feedback: Callable[[], Feedback | None] = lambda: None

@@ -85,7 +85,7 @@ def execute_cycle(
     """The stages in their order. `snapshot` is the cluster where it has been read already."""
     with timed(report, "observe"):
         seen = observe(context, policy, writes=not report.dry_run, snapshot=snapshot)
-    basis = context.forecast_basis(seen.now)
+    basis = context.forecasts.basis(seen.now)
     report.notes += [
         *([basis] if basis else []),
         *(closed_note(each) for each in seen.ledger_state.closed),
@@ -93,7 +93,7 @@ def execute_cycle(
         *resource_notes(seen.snapshot, seen.usage, seen.node_pools),
     ]
     leaking, failed = isolated(
-        "memory leaks are not known", lambda: leaks_note(context.memory_leaks(seen.snapshot, seen.now))
+        "memory leaks are not known", lambda: leaks_note(context.forecasts.memory_leaks(seen.snapshot, seen.now))
     )
     report.notes += [*([leaking] if leaking else []), *failed]
     context.records.begin(report)

@@ -74,7 +74,7 @@ def open_breakers_now(current: Active, ledger: Ledger, effect: EffectRecords) ->
     flying: Sequence[Eviction] = ledger.open_evictions()
     if flying:
         with suppress(UnsafeDataError):  # before the cluster was read
-            flying = evictions_in_flight(ledger, current.policy, current.context.cluster.snapshot())
+            flying = evictions_in_flight(ledger, current.policy.safety, current.context.cluster.snapshot())
     return open_breaker_reasons(current.policy, flying, effect, now=ledger.now())
 
 

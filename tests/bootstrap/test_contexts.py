@@ -54,4 +54,4 @@ def test_plan_knows_services_days_where_a_strategy_declares_them_as_the_daemon_d
     )
     with ExitStack() as stack:
         made = contexts._with_kept_history(bare, policy, Settings(history_dir=str(tmp_path)), stack, None)
-        assert (made.service_day_profiles is not bare.service_day_profiles) is has_days
+        assert (made.forecasts.service_day_profiles is not bare.forecasts.service_day_profiles) is has_days

@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.bootstrap.commands.contexts import acting_context
 from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.cycle.context import NullProgress
+from rebalancer.cycle.context import ForecastReaders, NullProgress
 from rebalancer.cycle.isolation import isolated
 from rebalancer.cycle.run import run_cycle
 from rebalancer.forecast.memory.leaks import MemoryLeak
@@ -31,7 +31,9 @@ def test_memory_leaks_that_raise_do_not_end_a_cycle(tmp_path: Path) -> None:
             kubeconfig=str(lab.write_kubeconfig(tmp_path / "config")),
         )
         with acting_context(policy, settings, progress=NullProgress(), clock=lab.clock) as world:
-            report = run_cycle(replace(world, memory_leaks=leaks_that_raise), policy, dry_run=False).report
+            report = run_cycle(
+                replace(world, forecasts=ForecastReaders(memory_leaks=leaks_that_raise)), policy, dry_run=False
+            ).report
     assert report.finished_at is not None
     assert "memory leaks are not known: ValueError: year 24186 is out of range" in report.notes
 

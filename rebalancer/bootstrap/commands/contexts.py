@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.adapters import client_of, lease_lock, make_context
 from rebalancer.bootstrap.wiring.database import create_database, records_of
-from rebalancer.cycle.context import CycleContext, NullRecords, SystemClock
+from rebalancer.cycle.context import CycleContext, ForecastReaders, NullRecords, SystemClock
 from rebalancer.cycle.evict.calls import MAX_CALLS
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
@@ -114,7 +114,7 @@ def _with_kept_history(
         return context
     if not folder.is_dir():
         none = f"planned without a forecast: no usage history in {folder} (`rebalancer forecast` fills it)"
-        return replace(context, forecast_basis=lambda _now: none)
+        return replace(context, forecasts=ForecastReaders(basis=lambda _now: none))
     from rebalancer.bootstrap.wiring.active import acting_on
     from rebalancer.bootstrap.wiring.history import history_keepers
     from rebalancer.forecasting.loop import ForecastLoop
@@ -130,7 +130,7 @@ def _with_kept_history(
         own_pod=context.own_pod,
         reads_history=False,
     )
-    context = replace(context, forecast_basis=lambda now: _basis(forecast_loop, folder, now))
+    context = replace(context, forecasts=ForecastReaders(basis=lambda now: _basis(forecast_loop, folder, now)))
     return acting_on(context, forecast_loop)
 
 

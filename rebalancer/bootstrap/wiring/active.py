@@ -82,8 +82,11 @@ def acting_on(context: CycleContext, forecasts: ForecastLoop) -> CycleContext:
     """The context of cycles that act on `forecasts`."""
     return replace(
         context,
-        peaks=forecasts.peaks,
-        service_day_profiles=forecasts.service_day_profiles,
-        memory_leaks=forecasts.memory_leaks,
+        forecasts=replace(
+            context.forecasts,
+            peaks=forecasts.peaks,
+            service_day_profiles=forecasts.service_day_profiles,
+            memory_leaks=forecasts.memory_leaks,
+        ),
         record_usage=forecasts.record_usage,
     )

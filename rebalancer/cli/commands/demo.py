@@ -100,7 +100,7 @@ def _cycles(lab: "Lab", policy: "RebalancerPolicy", settings: "Settings", consol
         acting_context(policy, settings, progress=progress, clock=lab.clock) as cycle_context,
     ):
         # the history ends with the demo: no note on what fills it
-        quiet = replace(cycle_context, forecast_basis=lambda _now: "")
+        quiet = replace(cycle_context, forecasts=replace(cycle_context.forecasts, basis=lambda _now: ""))
         for number in range(1, CYCLES_AT_MOST + 1):
             report = run_cycle(quiet, policy, dry_run=False).report
             remeasure(quiet, policy, report)

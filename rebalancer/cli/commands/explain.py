@@ -60,7 +60,7 @@ def observed_cluster(invocation: Invocation) -> "Iterator[ExplainContext]":
             placement=cycle.planner.placement,
             now=seen.now,
             cpu=seen.cpu.pods,
-            leaks=cycle_context.memory_leaks(seen.snapshot, seen.now),
+            leaks=cycle_context.forecasts.memory_leaks(seen.snapshot, seen.now),
         )
 
 

@@ -128,7 +128,7 @@ def _in_flight(view: "LedgerView", policy: "RebalancerPolicy") -> "tuple[Sequenc
     except RebalancerError as error:
         note = f"in flight as the last cycle recorded it; which replacements are Ready now is not known: {error}"
         return recorded, [note]
-    return evictions_in_flight(view.ledger, policy, snapshot), []
+    return evictions_in_flight(view.ledger, policy.safety, snapshot), []
 
 
 def parse_scope(text: str, cluster: str) -> Scope:

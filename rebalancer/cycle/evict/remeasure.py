@@ -51,7 +51,7 @@ def _wait_until_ready(context: CycleContext, policy: RebalancerPolicy, moved: Se
     while True:
         if in_flight:
             snapshot = context.cluster.snapshot()
-            ended = landed_since(context.ledger, policy, snapshot, cluster=context.cluster)
+            ended = landed_since(context.ledger, policy.safety, snapshot, cluster=context.cluster)
             for each in moved:
                 if each.uid in in_flight & ended.keys():
                     why = ended[each.uid]

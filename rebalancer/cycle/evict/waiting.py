@@ -107,7 +107,9 @@ class Waiting:
                 mine, earlier = self._in_flight(), self._open
                 context.progress.step(READY, len(self._landed), len(self._landed) + len(mine))
                 try:
-                    uids = landed_since(context.ledger, policy, context.cluster.snapshot(), cluster=context.cluster)
+                    uids = landed_since(
+                        context.ledger, policy.safety, context.cluster.snapshot(), cluster=context.cluster
+                    )
                 except RebalancerError:
                     uids = {}  # read again after the pause: what was evicted must be reported whatever fails here
                 landed = [each for each in mine if each.uid in uids]

@@ -12,6 +12,7 @@ from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.ports import ClusterReader, Ledger
 from rebalancer.model.errors import RebalancerError
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.schema.safety import BackoffPolicy, Safety
 
 OURSELVES = "rebalancer"
 """Who closes evictions that are late for too long."""
@@ -38,12 +39,13 @@ def load_ledger_state(
     entries = tuple(ledger.entries(longest_window(policy)))
     progress = _follow(ledger, snapshot, now, max_late_seconds=policy.safety.in_flight.max_late)
     if writes:
-        _record(ledger, policy, progress, now, cluster)
+        _record(ledger, policy.safety.cooldowns.backoff, progress, now, cluster)
         _publish_readiness(ledger, policy, snapshot)
         ledger.prune_at_times(keep_details=policy.effect.detail_retention)
     ready = None
     if cross.min_ready_share is not None:
-        ready = ledger.remote_readiness(sorted(_replicas(policy, snapshot)), max_age_seconds=cross.report_max_age)
+        services = _replicas(policy.safety.service_identity.label, snapshot)
+        ready = ledger.remote_readiness(sorted(services), max_age_seconds=cross.report_max_age)
     return LedgerState(
         entries=entries,
         open_evictions=_open(progress),
@@ -65,12 +67,12 @@ def load_ledger_state(
     )
 
 
-def evictions_in_flight(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> tuple[Eviction, ...]:
+def evictions_in_flight(ledger: Ledger, safety: Safety, snapshot: ClusterSnapshot) -> tuple[Eviction, ...]:
     """Evictions in flight by the snapshot, as a cycle would count them. Records nothing.
 
     The ledger itself still has those whose replacements have become Ready since the last cycle.
     """
-    return _open(_follow(ledger, snapshot, ledger.now(), max_late_seconds=policy.safety.in_flight.max_late))
+    return _open(_follow(ledger, snapshot, ledger.now(), max_late_seconds=safety.in_flight.max_late))
 
 
 def _open(progress: list[EvictionProgress]) -> tuple[Eviction, ...]:
@@ -82,13 +84,13 @@ def _open(progress: list[EvictionProgress]) -> tuple[Eviction, ...]:
 
 
 def landed_since(
-    ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot, *, cluster: ClusterReader | None = None
+    ledger: Ledger, safety: Safety, snapshot: ClusterSnapshot, *, cluster: ClusterReader | None = None
 ) -> dict[str, str]:
     """UID of each evicted pod whose eviction is in flight no more -> empty where its replacement has become Ready, else
     why it is no longer waited for. Recorded; `cluster` as above."""
     now = ledger.now()
-    progress = _follow(ledger, snapshot, now, max_late_seconds=policy.safety.in_flight.max_late)
-    _record(ledger, policy, progress, now, cluster)
+    progress = _follow(ledger, snapshot, now, max_late_seconds=safety.in_flight.max_late)
+    _record(ledger, safety.cooldowns.backoff, progress, now, cluster)
     return {each.eviction.uid: each.closed for each in progress if not each.open}
 
 
@@ -122,7 +124,7 @@ def _follow(
 
 def _record(
     ledger: Ledger,
-    policy: RebalancerPolicy,
+    backoff: BackoffPolicy,
     progress: list[EvictionProgress],
     now: float,
     cluster: ClusterReader | None,
@@ -146,7 +148,7 @@ def _record(
                 service_identity=eviction.service_identity,
                 node=eviction.node,
                 reason="its replacement came back to the same node" if came_back else each.closed,
-                seconds=lambda count: backoff_seconds(policy.safety.cooldowns.backoff, count),
+                seconds=lambda count: backoff_seconds(backoff, count),
             )
 
 
@@ -183,17 +185,17 @@ def _publish_readiness(ledger: Ledger, policy: RebalancerPolicy, snapshot: Clust
         nodes=len(snapshot.nodes),
     )
     if policy.safety.cross_cluster.min_ready_share is not None:
-        ledger.publish_readiness(_replicas(policy, snapshot))
+        ledger.publish_readiness(_replicas(policy.safety.service_identity.label, snapshot))
 
 
-def _replicas(policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> dict[str, tuple[int, int]]:
+def _replicas(label: str | None, snapshot: ClusterSnapshot) -> dict[str, tuple[int, int]]:
     """Service identity -> (ready, desired) of every service with pods here; a service is named by its first pod."""
     out: dict[str, tuple[int, int]] = {}
     for index, owner in enumerate(snapshot.owners):
         members = snapshot.pods_of(index).tolist() if owner.parent < 0 else []
         if members and owner.kind != "DaemonSet":
             desired, ready = snapshot.replicas(index)
-            identity = identity_of(snapshot.pod(members[0]), policy)
+            identity = identity_of(snapshot.pod(members[0]), label)
             before = out.get(identity, (0, 0))
             out[identity] = (before[0] + ready, before[1] + desired)
     return out

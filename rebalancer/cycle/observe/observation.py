@@ -112,7 +112,7 @@ def observe(
         generation=policy.forecast.generation,
     )
     expected = expected_by_resource(snapshot, node_pools, usage)
-    peaks = context.peaks(snapshot, now) if policy.forecast.mode == "Act" else None
+    peaks = context.forecasts.peaks(snapshot, now) if policy.forecast.mode == "Act" else None
     return Observation(
         snapshot=snapshot,
         usage=usage,
@@ -134,7 +134,7 @@ def observe(
         recent=recent,
         ledger_state=ledger_state,
         peaks=peaks,
-        days=context.service_day_profiles(snapshot, now) if Need.DAYS in needs(policy.strategies) else None,
+        days=context.forecasts.service_day_profiles(snapshot, now) if Need.DAYS in needs(policy.strategies) else None,
         relief_factor=feedback.relief_factor if feedback is not None else {},
         drains=tuple(context.records.drains(now - REMEMBERED_SECONDS)),
         now=now,

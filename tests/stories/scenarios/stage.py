@@ -11,7 +11,7 @@ from typing import Any
 from rebalancer.bootstrap.commands.contexts import acting_context
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.history import history_keepers
-from rebalancer.cycle.context import CycleContext, NullProgress
+from rebalancer.cycle.context import CycleContext, ForecastReaders, NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.daemon.threads.journaling import JournalWriter
@@ -156,9 +156,11 @@ def a_foreseeing_stage(cluster: Scenario, folder: Path, *, start: float, **secti
             lookout = ForecastLoop(policy=policy, keepers=keepers, clock=lab.clock, ledger=world.ledger)
             knowing = replace(
                 world,
-                peaks=lookout.peaks,
-                service_day_profiles=lookout.service_day_profiles,
-                memory_leaks=lookout.memory_leaks,
+                forecasts=ForecastReaders(
+                    peaks=lookout.peaks,
+                    service_day_profiles=lookout.service_day_profiles,
+                    memory_leaks=lookout.memory_leaks,
+                ),
             )
             yield ForeseeingStage(lab=lab, policy=policy, settings=settings, world=knowing, lookout=lookout)
 
