@@ -22,7 +22,6 @@ from rebalancer.store.retention.details import (
     keep_for,
 )
 from rebalancer.store.retention.pruning import EVERY_SECONDS, Pruned, prune_in
-from tests.builders import set_fields
 from tests.store.builders import (
     CLUSTER,
     NOW,
@@ -239,7 +238,11 @@ def test_what_may_have_happened_is_never_dropped(details: Details, blue: Cluster
     details.clock.sleep(500 * DAY)
     # first its entries, in the same turn itself
     assert details.prune(DAY).details == {"evictions": 1}
-    assert {each.reserved.record for each in blue.ledger.unreconciled()} == {planned.reserved.record, unknown.reserved.record, before_the_ledger}
+    assert {each.reserved.record for each in blue.ledger.unreconciled()} == {
+        planned.reserved.record,
+        unknown.reserved.record,
+        before_the_ledger,
+    }
     assert refused.reserved.record not in {each.reserved.record for each in blue.ledger.open_evictions()}
     assert len(blue.ledger.open_evictions()) == 2
     assert details.cycles() == {"cycle-of-blue"}

@@ -10,7 +10,6 @@ from rebalancer.model.decisions.limits import Scope
 from rebalancer.model.errors import ConnectError
 from rebalancer.store import status
 from rebalancer.store.ledger.reconcile import reconciled_outcome
-from tests.builders import set_fields
 from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report, rate
 from tests.store.readers import cycle_report, read_rows
 from tests.store.scenarios.ledger_cluster import evict

@@ -14,7 +14,6 @@ from rebalancer.model.decisions.plan import Goal, PodRefusal, ResourceExcess, Tr
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.records.effect import EffectRecords, NodeObservation
 from rebalancer.store import SqlEffect, SqlRecords, open_records
-from tests.builders import set_fields
 from tests.store.builders import (
     CLUSTER,
     NOW,

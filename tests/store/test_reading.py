@@ -12,7 +12,6 @@ from rebalancer.model.records.effect import Outcome as Effect
 from rebalancer.model.records.effect import Step
 from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast
 from rebalancer.store import SqlForecasts, SqlReading, SqlRecords
-from tests.builders import set_fields
 from tests.store.builders import (
     CLUSTER,
     NOW,

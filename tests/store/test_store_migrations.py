@@ -15,7 +15,6 @@ from rebalancer.store import check_schema, open_engine, open_records, status, up
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.migrate import newest_revision
 from rebalancer.store.db.tables import METADATA
-from tests.builders import set_fields
 from tests.store.builders import CLUSTER, NOW, FakeReader, build_eviction, build_line, build_report
 from tests.store.conftest import opened
 from tests.store.readers import cycle_report, cycles

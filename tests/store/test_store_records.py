@@ -17,6 +17,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.store import SqlRecords, open_records, status
 from rebalancer.store.cycles.records import OTHERS_KEPT
 from rebalancer.store.db.engine import read
+from tests.builders import set_fields
 from tests.store.builders import (
     CLUSTER,
     NOW,
