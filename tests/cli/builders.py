@@ -54,21 +54,12 @@ def a_run(
         if hour % 24 in hot:
             at = slice(hour * HOUR_STEPS, (hour + 1) * HOUR_STEPS)
             share[:hot_nodes, at], minutes[:hot_nodes, at] = 0.93, 5.0
+    code, message = Reason.NO_NODE_WITH_HEADROOM.value, "no node of general has 1.65 cores of headroom"
+    blocked = tuple(
+        Blocked(node=f"node-{number}", code=code, message=f"{message} ({number})") for number in range(hot_nodes)
+    )
     cycles = [
-        ReplayedCycle(
-            at=START + hour * HOUR,
-            trigger="schedule",
-            hot=hot_nodes,
-            evicted=0,
-            blocked=tuple(
-                Blocked(
-                    node=f"node-{number}",
-                    code=Reason.NO_NODE_WITH_HEADROOM.value,
-                    message=f"no node of general has 1.65 cores of headroom ({number})",
-                )
-                for number in range(hot_nodes)
-            ),
-        )
+        ReplayedCycle(at=START + hour * HOUR, trigger="schedule", hot=hot_nodes, evicted=0, blocked=blocked)
         for hour in range(hours)
         if hour % 24 in hot
     ]

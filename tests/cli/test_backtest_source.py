@@ -54,5 +54,5 @@ def test_days_are_five_to_thirty(policy: Path, days: str) -> None:
 
 
 def test_a_plot_of_an_unknown_kind_is_refused_before_the_work(tmp_path: Path) -> None:
-    told = refused("--traces", tmp_path, "--plot", "plot.png")
-    assert told == "--plot plot.png: expected a name that ends with .svg or .html"
+    reported = refused("--traces", tmp_path, "--plot", "plot.png")
+    assert reported == "--plot plot.png: expected a name that ends with .svg or .html"

@@ -73,11 +73,7 @@ def section(lines: Sequence[str], title: str) -> list[str]:
 
 def test_the_99th_percentile_is_shown_where_it_differs_from_the_mean() -> None:
     rows = section(tables(a_report(nodes=[a_line("n1", p99=0.66), a_line("n2"), a_line("n3", p99=0.62)])), "Node CPU")
-    assert rows == [
-        "n1 general 91% -> 62% (p99 66%)",
-        "n2 general 91% -> 62%",
-        "n3 general 91% -> 62%",
-    ]
+    assert rows == ["n1 general 91% -> 62% (p99 66%)", "n2 general 91% -> 62%", "n3 general 91% -> 62%"]
 
 
 def test_json_has_the_mean_and_the_99th_percentile_of_every_node() -> None:
@@ -98,10 +94,8 @@ def test_a_plan_has_the_moves_that_wait_in_their_order_and_says_which_wait() -> 
     lines = tables(report)
     assert [row.split()[-1] for row in section(lines, "Planned evictions (dry run)")[:2]] == ["planned", "waits"]
     assert [row.split()[0] for row in section(lines, "Waiting")] == ["shop/cart-8"]
-    assert [each["waitsFor"] for each in cycle_document(report)["evictions"]] == [
-        None,
-        "the replacement of shop/cart-7 to be Ready",
-    ]
+    waits = [each["waitsFor"] for each in cycle_document(report)["evictions"]]
+    assert waits == [None, "the replacement of shop/cart-7 to be Ready"]
 
 
 def test_a_move_that_was_made_waits_no_longer() -> None:
@@ -121,10 +115,8 @@ def test_json_names_the_setting_that_holds_a_refusal() -> None:
     held = PodRefusal(node="n1", namespace="shop", name="web-1", code=Reason.LIMIT_NODE, message="full")
     free = replace(held, setting="limits.node.evictions", value="8 per 5m")
     refusals = cycle_document(a_report(refusals=[held, free]))["refusals"]
-    assert [(each["setting"], each["value"]) for each in refusals] == [
-        (None, None),
-        ("limits.node.evictions", "8 per 5m"),
-    ]
+    settings = [(each["setting"], each["value"]) for each in refusals]
+    assert settings == [(None, None), ("limits.node.evictions", "8 per 5m")]
 
 
 def test_a_node_that_stays_hot_has_its_reason_and_the_setting_that_helps_most() -> None:
@@ -135,17 +127,9 @@ def test_a_node_that_stays_hot_has_its_reason_and_the_setting_that_helps_most() 
         "hot-3 - 90% BarePod a bare pod -",
     ]
     first, second = cycle_document(report)["remainingHotNodes"]
-    assert first == {
-        "node": "hot-2",
-        "pool": "general",
-        "resource": "cpu",
-        "cpuSharePlanned": 0.81,
-        "sharePlanned": 0.81,
-        "code": "LimitNode",
-        "message": "6 of 6 in 5m",
-        "setting": "limits.node.evictions",
-        "value": "8 per 5m",
-    }
+    shares = {"resource": "cpu", "cpuSharePlanned": 0.81, "sharePlanned": 0.81}
+    held = {"code": "LimitNode", "message": "6 of 6 in 5m", "setting": "limits.node.evictions", "value": "8 per 5m"}
+    assert first == {"node": "hot-2", "pool": "general", **shares, **held}
     assert (second["pool"], second["setting"], second["value"]) == (None, None, None)
 
 
@@ -160,11 +144,8 @@ def test_findings_nodes_and_moves_name_their_resources() -> None:
         evictions=[move, an_eviction()],
     )
     document = encode(cycle_document(report))
-    assert [(each["resource"], each["share"], each["cpuShare"]) for each in document["findings"]] == [
-        ("memory", 0.91, None),
-        ("cpu", 0.91, 0.91),
-        ("cpu", None, None),
-    ]
+    shares = [(each["resource"], each["share"], each["cpuShare"]) for each in document["findings"]]
+    assert shares == [("memory", 0.91, None), ("cpu", 0.91, 0.91), ("cpu", None, None)]
     assert document["findings"][0]["resources"] == [
         {"resource": "memory", "share": 0.91, "high": 0.8, "target": 0.7},
         {"resource": "cpu", "share": 0.8, "high": 0.75, "target": 0.65},

@@ -63,7 +63,7 @@ def test_json_has_both_and_nothing_else_is_printed(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (("v1alpha2", "v1alpha1"), "descheduler.yaml:1: apiVersion: expected descheduler/v1alpha2, got "),
         (
@@ -72,12 +72,14 @@ def test_json_has_both_and_nothing_else_is_printed(path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_ends_with_the_code_of_a_wrong_file(path: Path, change: tuple[str, str], said: str) -> None:
+def test_what_cannot_be_read_ends_with_the_code_of_a_wrong_file(
+    path: Path, change: tuple[str, str], message: str
+) -> None:
     path.write_text(THEIRS.replace(*change))
     result = CliRunner().invoke(app, ["policy", "import", str(path)])
     assert isinstance(result.exception, ConfigError)
     assert result.exception.exit_code == 4
-    assert said in str(result.exception)
+    assert message in str(result.exception)
     assert len(str(result.exception).splitlines()) == 1
     assert result.stdout == ""
 

@@ -182,9 +182,9 @@ def test_a_time_in_a_message_is_local_and_has_its_day_unless_that_is_today(
     time.tzset()
     try:
         noon = datetime.now(JST).replace(hour=12, minute=0, second=0, microsecond=0).timestamp()
-        said = localised(f"peak expected at {clock_time(noon)}, over 75% from {clock_time(noon + 86_400)}")
+        message = localised(f"peak expected at {clock_time(noon)}, over 75% from {clock_time(noon + 86_400)}")
         tomorrow = datetime.fromtimestamp(noon + 86_400, JST).strftime("%Y-%m-%d")
-        assert said == f"peak expected at 12:00 JST, over 75% from {tomorrow} 12:00 JST"
+        assert message == f"peak expected at 12:00 JST, over 75% from {tomorrow} 12:00 JST"
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -8,8 +8,7 @@ import pytest
 
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.constraints.moves.windows import CHANGE_WINDOW
-from rebalancer.model.cluster.owners import Service
-from rebalancer.model.decisions.eviction import Eviction, TargetNode, eviction_of
+from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from rebalancer.model.decisions.limits import (
     EVERY_NODE,
     EvictionBackoff,
@@ -21,6 +20,7 @@ from rebalancer.model.decisions.limits import (
 )
 from rebalancer.model.reason import Reason, Refusal
 from tests.builders import NOW, APod, a_door, a_node, a_pod, a_policy, changed, cluster, pods_in, replicas, some_limits
+from tests.builders import an_eviction as eviction_of
 
 NODES = [a_node("n1"), a_node("n2"), a_node("n3")]
 NO_MEMORY = {"cooldowns": {"node": "0s", "service": "0s", "serviceNode": "0s", "poolAfterScaleUp": "0s"}}
@@ -30,25 +30,14 @@ def a_move(
     pod: int = 0, *, service: str = "web", node: str = "n1", landing: str = "n2", pull: float = 0.0, to: str = "general"
 ) -> Eviction:
     targets = (TargetNode(landing, 1.0),) if landing else ()
-    return SCOPING.scope(
-        eviction_of(
-            namespace="shop",
-            pod=f"{service}-{pod}",
-            uid=f"uid-{service}-{pod}",
-            node=node,
-            pool="general",
-            service=Service(kind="ReplicaSet", namespace="shop", name=service),
-            strategy="LowNodeUtilization",
-            reason="hot",
-            cpu_millicores=500.0,
-            service_identity=f"shop/{service}",
-            target_nodes=targets,
-            target_pool=to,
-            pull_bytes=pull,
-            pod_index=pod,
-            node_index=int(node[1:]) - 1,
-        )
-    )
+    of_pod = {"pod": f"{service}-{pod}", "uid": f"uid-{service}-{pod}", "cpu_millicores": 500.0}
+    place = {"node": node, "node_index": int(node[1:]) - 1, "target_nodes": targets, "target_pool": to}
+    return scoped(eviction_of(service=f"shop/{service}", pod_index=pod, pull_bytes=pull, **of_pod, **place))
+
+
+def scoped(move: Eviction) -> Eviction:
+    """Of a ReplicaSet, with the scopes that it counts in."""
+    return SCOPING.scope(replace(move, service=replace(move.service, kind="ReplicaSet")))
 
 
 def door(
@@ -99,7 +88,7 @@ def test_every_scope_refuses_the_second_move_when_one_is_allowed(limits: dict[st
     assert at.reserve(a_move(1)) is None
 
 
-def test_the_refusal_names_the_limit_with_its_numbers_and_the_next_time() -> None:
+def test_the_refusal_names_the_limit_with_its_numbers_and_the_next_time_and_the_window_slides() -> None:
     limits = {**some_limits(), "service": {"evictions": [{"max": 2, "per": "1h"}], "inFlight": 9}}
     refusal = door(limits, entries=entries(WEB, 600, 1800)).refuses(a_move())
     assert refusal is not None
@@ -107,9 +96,6 @@ def test_the_refusal_names_the_limit_with_its_numbers_and_the_next_time() -> Non
     # the older one leaves the window in half an hour
     assert refusal.message == "service shop/web: 2 of 2 in 1h, next at 2027-01-15 08:30 UTC"
 
-
-def test_the_window_slides() -> None:
-    limits = {**some_limits(), "service": {"evictions": [{"max": 2, "per": "1h"}], "inFlight": 9}}
     assert door(limits, entries=entries(WEB, 600, 3601)).refuses(a_move()) is None
     assert door(limits, entries=entries(WEB, 600, 3599)).refuses(a_move()) is not None
 
@@ -151,27 +137,9 @@ def test_what_has_landed_is_in_flight_no_more_but_counts_in_its_window() -> None
 def open_eviction(
     *, service: str = "shop/web", late: bool = False, pool: str = "general", record: int = 1, pull: float = 0.0
 ) -> Eviction:
-    return SCOPING.scope(
-        eviction_of(
-            record=record,
-            pool=pool,
-            node="n1",
-            namespace="shop",
-            pod="web-9",
-            uid="uid-gone",
-            service=Service(kind="ReplicaSet", namespace="shop", name=service.split("/")[1]),
-            service_identity=service,
-            strategy="LowNodeUtilization",
-            reason="hot",
-            planned_at=NOW - 60,
-            deadline_at=NOW + 60,
-            ready_before=6,
-            desired_before=6,
-            late=late,
-            pull_bytes=pull,
-            target_pool="general",
-        )
-    )
+    state = {"record": record, "pod": "web-9", "uid": "uid-gone", "pool": pool, "late": late, "pull_bytes": pull}
+    wanted = {"planned_at": NOW - 60, "deadline_at": NOW + 60, "ready_before": 6, "desired_before": 6}
+    return scoped(eviction_of(service=service, target_pool="general", **state, **wanted))
 
 
 @pytest.mark.parametrize(
@@ -231,14 +199,18 @@ def test_a_strategy_does_not_do_the_same_to_a_pods_successor_for_a_while(
     assert door(lineages=descents).refuses(changed(move, once=False)) is None
 
 
+def backoff(**fields: Any) -> EvictionBackoff:
+    """Of web on n1 for another minute."""
+    given = {"service_identity": "shop/web", "node": "n1", "until": NOW + 60, "count": 2, "reason": "it came back"}
+    return EvictionBackoff(**{**given, **fields})
+
+
 def test_give_up_memory_holds_until_its_time() -> None:
-    memory = EvictionBackoff(service_identity="shop/web", node="n1", until=NOW + 60, count=2, reason="it came back")
-    refusal = door(backoffs=(memory,)).refuses(a_move())
+    refusal = door(backoffs=(backoff(),)).refuses(a_move())
     assert refusal is not None
     assert refusal.code is Reason.EVICTION_BACKOFF
     assert "it came back (2 times)" in refusal.message
-    over = EvictionBackoff(service_identity="shop/web", node="n1", until=NOW - 1, count=2, reason="it came back")
-    assert door(backoffs=(over,)).refuses(a_move()) is None
+    assert door(backoffs=(backoff(until=NOW - 1),)).refuses(a_move()) is None
 
 
 @pytest.mark.parametrize(
@@ -246,15 +218,12 @@ def test_give_up_memory_holds_until_its_time() -> None:
     [("memory", "memory", True), ("memory", "cpu", False), ("", "memory", True), ("memory", "", True)],
 )
 def test_a_backoff_by_a_resource_holds_evictions_for_it_and_for_other_goals(of: str, for_: str, held: bool) -> None:
-    memory = EvictionBackoff(
-        service_identity="shop/web", node="n1", until=NOW + 60, count=2, reason="it did not help", resource=of
-    )
-    refusal = door(backoffs=(memory,)).refuses(replace(a_move(), resource=for_))
+    refusal = door(backoffs=(backoff(resource=of),)).refuses(replace(a_move(), resource=for_))
     assert (refusal is not None) is held
 
 
 def test_a_webhooks_backoff_holds_on_every_node_for_its_service_only() -> None:
-    memory = EvictionBackoff(service_identity="shop/web", node=EVERY_NODE, until=NOW + 60, count=1, reason="not now")
+    memory = backoff(node=EVERY_NODE, count=1, reason="not now")
     for refusal in (door(backoffs=(memory,)).refuses(a_move()), _after(memory)):
         assert refusal is not None
         assert (refusal.code, refusal.next_at) == (Reason.WEBHOOK_BACKOFF, NOW + 60)

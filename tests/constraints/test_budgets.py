@@ -26,15 +26,23 @@ def a_selector(**fields: Any) -> DisruptionBudget:
     return DisruptionBudget(namespace="shop", name="pdb", disruptions_allowed=0, **fields)
 
 
-def test_a_pod_without_a_budget_may_go() -> None:
-    assert code(*room_of()) is None
-
-
 @pytest.mark.parametrize(
-    ("allowed", "expected"), [(1, None), (0, Reason.BUDGET_EXHAUSTED), (-1, Reason.BUDGET_EXHAUSTED)]
+    ("budgets", "expected"),
+    [
+        ([], None),
+        ([a_budget("pdb", "web", 1)], None),
+        ([a_budget("pdb", "web", 0)], Reason.BUDGET_EXHAUSTED),
+        ([a_budget("pdb", "web", -1)], Reason.BUDGET_EXHAUSTED),
+        ([a_budget("a", "web", 5), a_budget("b", "web", 5)], Reason.SEVERAL_BUDGETS),
+        ([a_budget("a", "api", 0), a_budget("b", "web", 0, namespace="other")], None),
+        ([a_budget("pdb", "web", 5, up_to_date=False)], Reason.BUDGET_OUTDATED),
+    ],
+    ids=["none", "room", "no room", "less than none", "several", "of another app or namespace", "outdated"],
 )
-def test_a_budget_must_have_room(allowed: int, expected: Reason | None) -> None:
-    assert code(*room_of(a_budget("pdb", "web", allowed))) is expected
+def test_one_budget_of_the_pod_must_have_room_and_be_up_to_date(
+    budgets: list[DisruptionBudget], expected: Reason | None
+) -> None:
+    assert code(*room_of(*budgets)) is expected
 
 
 def test_what_the_plan_took_counts_and_what_the_server_refused_closes() -> None:
@@ -49,18 +57,6 @@ def test_what_the_plan_took_counts_and_what_the_server_refused_closes() -> None:
     other, snapshot = room_of(a_budget("pdb", "web", 2))
     other.close(snapshot.pod(0))
     assert code(other, snapshot, 1) is Reason.BUDGET_EXHAUSTED
-
-
-def test_several_budgets_are_a_veto_even_with_room() -> None:
-    assert code(*room_of(a_budget("a", "web", 5), a_budget("b", "web", 5))) is Reason.SEVERAL_BUDGETS
-
-
-def test_a_budget_of_another_app_or_namespace_does_not_count() -> None:
-    assert code(*room_of(a_budget("a", "api", 0), a_budget("b", "web", 0, namespace="other"))) is None
-
-
-def test_an_outdated_budget_closes_whatever_it_allows() -> None:
-    assert code(*room_of(a_budget("pdb", "web", 5, up_to_date=False))) is Reason.BUDGET_OUTDATED
 
 
 @pytest.mark.parametrize(
@@ -111,7 +107,7 @@ def test_several_budgets_are_named_in_one_order_however_they_are_listed() -> Non
 
 
 @pytest.mark.parametrize("phase", [PENDING, SUCCEEDED, FAILED])
-def test_nobody_asks_a_budget_about_a_pod_that_waits_or_has_finished(phase: int) -> None:
+def test_no_budget_is_asked_about_a_pod_that_waits_or_has_finished(phase: int) -> None:
     pods = [a_pod("web-0", "n1", owner="web", phase=phase, ready=False), *replicas("web", {"n1": 3})[1:]]
     snapshot = cluster([a_node("n1")], pods, budgets=[a_budget("pdb", "web", 1)])
     room = BudgetRoom(snapshot)

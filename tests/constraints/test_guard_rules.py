@@ -108,24 +108,18 @@ def test_the_deployment_decides_not_its_replica_set() -> None:
     assert of_deployment(TWO, desired=2, ready=2, rolling_out=True) is Reason.ROLLOUT_IN_PROGRESS
 
 
-def test_pods_of_all_its_replica_sets_count_for_a_deployment() -> None:
+def test_pods_of_all_its_replica_sets_count_for_a_deployment_and_finished_ones_for_none() -> None:
     pods = [a_pod("a", "n1", owner="web-1"), a_pod("b", "n1", owner="web-2")]
     assert of_deployment(pods, {"minReplicas": 2}) is None
     assert of_deployment(pods, {"minReplicas": 3}) is Reason.MIN_REPLICAS
-
-
-def test_finished_pods_are_no_replicas() -> None:
     gone = [a_pod("d", "n1", owner="web-1", phase=FAILED, ready=False)]
     assert of_deployment(TWO[:1] + gone, {"minReplicas": 2}) is Reason.MIN_REPLICAS
     assert of_deployment(TWO + gone, {"minReplicas": 2}) is None
 
 
-def test_a_terminating_sibling_is_missing_until_somebody_took_its_place() -> None:
+def test_a_sibling_that_terminates_or_is_not_ready_is_missing_before_the_controller_notices() -> None:
     leaving = [a_pod("c", "n1", owner="web-1", terminating=True)]
     assert of_deployment(TWO + leaving, {"minReplicas": 2}) is Reason.OWNER_NOT_HEALTHY
-
-
-def test_what_is_seen_missing_counts_before_the_controller_noticed() -> None:
     # the Deployment's status still says three ready, but only two are
     pods = [*TWO, a_pod("c", "n1", owner="web-1", ready=False)]
     assert of_deployment(pods, desired=3, ready=3) is Reason.OWNER_NOT_HEALTHY
@@ -150,13 +144,8 @@ def test_a_refusal_carries_the_numbers() -> None:
 
 
 def test_guards_are_asked_in_an_order_that_names_the_hardest_reason_first() -> None:
-    everything: dict[str, Any] = {
-        "owner_kind": "DaemonSet",
-        "terminating": True,
-        "priority": 2_000_000_000,
-        "namespace": "kube-system",
-        "ready": False,
-    }
+    everything: dict[str, Any] = {"owner_kind": "DaemonSet", "terminating": True, "ready": False}
+    everything |= {"priority": 2_000_000_000, "namespace": "kube-system"}
     assert code({**everything, **noted(**{"kubernetes.io/config.mirror": "x"})}) is Reason.MIRROR_POD
     assert code(everything) is Reason.TERMINATING
     assert len(GUARDS) == len(set(GUARDS))

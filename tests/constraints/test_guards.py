@@ -1,7 +1,7 @@
 """Each guard: what it protects, and the nearest thing that it doesn't."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,357 +11,272 @@ from rebalancer.model.reason import Reason
 from tests.constraints.builders import OPT, an_owner, asked, code, noted, volume
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Case:
     """`protected` is guarded with `reason`, `near` is the nearest miss; both are arguments of `asked`."""
 
     reason: Reason
     protected: Mapping[str, Any]
-    near: Mapping[str, Any] = field(default_factory=dict)
+    near: Mapping[str, Any]
+
+
+def a_case(reason: Reason, protected: Mapping[str, Any], near: Mapping[str, Any] | None = None, **both: Any) -> Case:
+    """`both` are arguments of the two; without `near` there is no nearest miss."""
+    return Case(reason, {**both, **protected}, {} if near is None else {**both, **near})
+
+
+def of(**pod: Any) -> dict[str, Any]:
+    """Arguments about the pod."""
+    return {"pod": pod}
 
 
 CLAIM = volume(persistentVolumeClaim={"claimName": "data"})
 DATA = frozenset({("shop", "data")})
 
 CASES = {
-    "mirror": Case(
-        reason=Reason.MIRROR_POD,
-        protected={"pod": noted(**{"kubernetes.io/config.mirror": ""})},
-        near={"pod": noted(**{"kubernetes.io/config.hash": "x"})},
+    "mirror": a_case(
+        Reason.MIRROR_POD,
+        {"pod": noted(**{"kubernetes.io/config.mirror": ""})},
+        {"pod": noted(**{"kubernetes.io/config.hash": "x"})},
     ),
-    "static, by its source": Case(
-        reason=Reason.STATIC_POD,
-        protected={"pod": noted(**{"kubernetes.io/config.source": "file"})},
-        near={"pod": noted(**{"kubernetes.io/config.source": "api"})},
+    "static, by its source": a_case(
+        Reason.STATIC_POD,
+        {"pod": noted(**{"kubernetes.io/config.source": "file"})},
+        {"pod": noted(**{"kubernetes.io/config.source": "api"})},
     ),
-    "static, by its owner": Case(reason=Reason.STATIC_POD, protected={"pod": {"owner_kind": "Node"}}),
-    "terminating": Case(
-        reason=Reason.TERMINATING, protected={"pod": {"terminating": True}}, near={"pod": {"terminating": False}}
+    "static, by its owner": a_case(Reason.STATIC_POD, of(owner_kind="Node")),
+    "terminating": a_case(Reason.TERMINATING, of(terminating=True), of(terminating=False)),
+    "succeeded": a_case(Reason.FINISHED, of(phase=SUCCEEDED)),
+    "failed": a_case(Reason.FINISHED, of(phase=FAILED), of(phase=UNKNOWN)),
+    "not ready": a_case(Reason.NOT_READY, of(ready=False)),
+    "pending": a_case(Reason.NOT_READY, of(ready=False, phase=PENDING, node="")),
+    "bare": a_case(Reason.BARE_POD, of(owner="")),
+    "of a pod": a_case(Reason.BARE_POD, of(owner_kind="Pod")),
+    "of a pod, although named": a_case(Reason.BARE_POD, of(owner_kind="Pod") | {"guards": {"ownerKinds": ["Pod"]}}),
+    "of a daemon set": a_case(Reason.DAEMONSET_POD, of(owner_kind="DaemonSet")),
+    "of a daemon set, although named": a_case(
+        Reason.DAEMONSET_POD, of(owner_kind="DaemonSet") | {"guards": {"ownerKinds": ["DaemonSet"]}}
     ),
-    "succeeded": Case(reason=Reason.FINISHED, protected={"pod": {"phase": SUCCEEDED}}),
-    "failed": Case(reason=Reason.FINISHED, protected={"pod": {"phase": FAILED}}, near={"pod": {"phase": UNKNOWN}}),
-    "not ready": Case(reason=Reason.NOT_READY, protected={"pod": {"ready": False}}),
-    "pending": Case(reason=Reason.NOT_READY, protected={"pod": {"ready": False, "phase": PENDING, "node": ""}}),
-    "bare": Case(reason=Reason.BARE_POD, protected={"pod": {"owner": ""}}),
-    "of a pod": Case(reason=Reason.BARE_POD, protected={"pod": {"owner_kind": "Pod"}}),
-    "of a pod, although named": Case(
-        reason=Reason.BARE_POD, protected={"pod": {"owner_kind": "Pod"}, "guards": {"ownerKinds": ["Pod"]}}
+    "of an unknown kind": a_case(
+        Reason.UNKNOWN_OWNER_KIND, {}, {"guards": {"ownerKinds": ["CloneSet"]}}, pod={"owner_kind": "CloneSet"}
     ),
-    "of a daemon set": Case(reason=Reason.DAEMONSET_POD, protected={"pod": {"owner_kind": "DaemonSet"}}),
-    "of a daemon set, although named": Case(
-        reason=Reason.DAEMONSET_POD,
-        protected={"pod": {"owner_kind": "DaemonSet"}, "guards": {"ownerKinds": ["DaemonSet"]}},
+    "a kind is named with its case": a_case(
+        Reason.UNKNOWN_OWNER_KIND, of(owner_kind="CloneSet") | {"guards": {"ownerKinds": ["cloneset"]}}
     ),
-    "of an unknown kind": Case(
-        reason=Reason.UNKNOWN_OWNER_KIND,
-        protected={"pod": {"owner_kind": "CloneSet"}},
-        near={"pod": {"owner_kind": "CloneSet"}, "guards": {"ownerKinds": ["CloneSet"]}},
+    "of a job": a_case(
+        Reason.JOB_POD,
+        {},
+        {"guards": {"jobPods": True}},
+        pod={"owner_kind": "Job"},
+        owner=an_owner("Job", spares_disruptions=True),
     ),
-    "a kind is named with its case": Case(
-        reason=Reason.UNKNOWN_OWNER_KIND,
-        protected={"pod": {"owner_kind": "CloneSet"}, "guards": {"ownerKinds": ["cloneset"]}},
+    "of a job that counts disruptions": a_case(
+        Reason.JOB_POD, of(owner_kind="Job") | {"owner": an_owner("Job"), "guards": {"jobPods": True}}
     ),
-    "of a job": Case(
-        reason=Reason.JOB_POD,
-        protected={"pod": {"owner_kind": "Job"}, "owner": an_owner("Job", spares_disruptions=True)},
-        near={
-            "pod": {"owner_kind": "Job"},
-            "owner": an_owner("Job", spares_disruptions=True),
-            "guards": {"jobPods": True},
-        },
+    "of a job that is named as a kind": a_case(
+        Reason.JOB_POD, of(owner_kind="Job") | {"guards": {"ownerKinds": ["Job"]}}
     ),
-    "of a job that counts disruptions": Case(
-        reason=Reason.JOB_POD,
-        protected={"pod": {"owner_kind": "Job"}, "owner": an_owner("Job"), "guards": {"jobPods": True}},
+    "ourselves, by name": a_case(Reason.OURSELVES, {"own_pod": ("shop", "web-0")}, {"own_pod": ("other", "web-0")}),
+    "ourselves, by label": a_case(
+        Reason.OURSELVES,
+        of(labels={"app.kubernetes.io/name": "rebalancer"}),
+        of(labels={"app.kubernetes.io/name": "rebalancer-ui"}),
     ),
-    "of a job that is named as a kind": Case(
-        reason=Reason.JOB_POD, protected={"pod": {"owner_kind": "Job"}, "guards": {"ownerKinds": ["Job"]}}
+    "our Prometheus": a_case(
+        Reason.OUR_PROMETHEUS,
+        {},
+        {"guards": {"ours": {"prometheus": {"matchLabels": {"app": "prom"}}}}},
+        pod={"labels": {"app.kubernetes.io/name": "prometheus"}},
     ),
-    "ourselves, by name": Case(
-        reason=Reason.OURSELVES, protected={"own_pod": ("shop", "web-0")}, near={"own_pod": ("other", "web-0")}
+    "our database": a_case(
+        Reason.OUR_DATABASE,
+        of(labels={"app.kubernetes.io/name": "postgresql"}),
+        of(labels={"app.kubernetes.io/name": "mysql"}),
     ),
-    "ourselves, by label": Case(
-        reason=Reason.OURSELVES,
-        protected={"pod": {"labels": {"app.kubernetes.io/name": "rebalancer"}}},
-        near={"pod": {"labels": {"app.kubernetes.io/name": "rebalancer-ui"}}},
+    "system-cluster-critical": a_case(Reason.SYSTEM_CRITICAL, of(priority=2000000000), of(priority=1999999999)),
+    "critical by its class": a_case(
+        Reason.SYSTEM_CRITICAL,
+        of(template={"priorityClass": "system-node-critical"}),
+        of(template={"priorityClass": "my-system"}),
     ),
-    "our Prometheus": Case(
-        reason=Reason.OUR_PROMETHEUS,
-        protected={"pod": {"labels": {"app.kubernetes.io/name": "prometheus"}}},
-        near={
-            "pod": {"labels": {"app.kubernetes.io/name": "prometheus"}},
-            "guards": {"ours": {"prometheus": {"matchLabels": {"app": "prom"}}}},
-        },
+    "priority": a_case(Reason.PRIORITY_THRESHOLD, of(priority=1000), of(priority=999), guards={"priorityBelow": 1000}),
+    "priority, by a class": a_case(
+        Reason.PRIORITY_THRESHOLD,
+        of(priority=1000),
+        of(priority=999),
+        guards={"priorityClassBelow": "high"},
+        priority_classes={"high": 1000},
     ),
-    "our database": Case(
-        reason=Reason.OUR_DATABASE,
-        protected={"pod": {"labels": {"app.kubernetes.io/name": "postgresql"}}},
-        near={"pod": {"labels": {"app.kubernetes.io/name": "mysql"}}},
+    "a class that isn't there closes": a_case(
+        Reason.PRIORITY_THRESHOLD, of(priority=-(2**31)) | {"guards": {"priorityClassBelow": "high"}}
     ),
-    "system-cluster-critical": Case(
-        reason=Reason.SYSTEM_CRITICAL,
-        protected={"pod": {"priority": 2_000_000_000}},
-        near={"pod": {"priority": 1_999_999_999}},
+    "hostPath": a_case(Reason.HOST_PATH, {}, {"guards": {"hostPath": True}}, pod=volume(hostPath={"path": "/var"})),
+    "disk emptyDir": a_case(
+        Reason.LOCAL_STORAGE, {"pod": volume(emptyDir={})}, {"pod": volume(emptyDir={"medium": "Memory"})}
     ),
-    "critical by its class": Case(
-        reason=Reason.SYSTEM_CRITICAL,
-        protected={"pod": {"template": {"priorityClass": "system-node-critical"}}},
-        near={"pod": {"template": {"priorityClass": "my-system"}}},
+    "disk emptyDir, spelled out": a_case(
+        Reason.LOCAL_STORAGE,
+        {"pod": volume(emptyDir={"medium": "", "sizeLimit": "1Gi"})},
+        {"pod": volume(emptyDir={}), "guards": {"diskEmptyDir": True}},
     ),
-    "priority": Case(
-        reason=Reason.PRIORITY_THRESHOLD,
-        protected={"pod": {"priority": 1000}, "guards": {"priorityBelow": 1000}},
-        near={"pod": {"priority": 999}, "guards": {"priorityBelow": 1000}},
+    "a claim": a_case(
+        Reason.PERSISTENT_VOLUME,
+        {},
+        {"guards": {"persistentVolumes": True}},
+        pod=volume(persistentVolumeClaim={"claimName": "data"}),
     ),
-    "priority, by a class": Case(
-        reason=Reason.PRIORITY_THRESHOLD,
-        protected={
-            "pod": {"priority": 1000},
-            "guards": {"priorityClassBelow": "high"},
-            "priority_classes": {"high": 1000},
-        },
-        near={"pod": {"priority": 999}, "guards": {"priorityClassBelow": "high"}, "priority_classes": {"high": 1000}},
+    "a local claim, whatever the policy": a_case(
+        Reason.LOCAL_VOLUME,
+        {"local_claims": frozenset({("shop", "data")})},
+        {"local_claims": frozenset({("other", "data"), ("shop", "data-2")})},
+        pod=volume(persistentVolumeClaim={"claimName": "data"}),
+        guards={"persistentVolumes": True},
     ),
-    "a class that isn't there closes": Case(
-        reason=Reason.PRIORITY_THRESHOLD,
-        protected={"pod": {"priority": -(2**31)}, "guards": {"priorityClassBelow": "high"}},
+    "claims that can't be read count as local": a_case(
+        Reason.LOCAL_VOLUME,
+        {"pod": volume(persistentVolumeClaim={"claimName": "data"}), "guards": {"persistentVolumes": True}},
+        {},
+        claims_known=False,
     ),
-    "hostPath": Case(
-        reason=Reason.HOST_PATH,
-        protected={"pod": volume(hostPath={"path": "/var"})},
-        near={"pod": volume(hostPath={"path": "/var"}), "guards": {"hostPath": True}},
+    "10: a ReadWriteOnce claim that another pod on the node uses": a_case(
+        Reason.VOLUME_IN_USE,
+        {},
+        {"sibling": {"template": {}}},
+        pod=CLAIM,
+        guards={"persistentVolumes": True},
+        one_node_claims=DATA,
     ),
-    "disk emptyDir": Case(
-        reason=Reason.LOCAL_STORAGE,
-        protected={"pod": volume(emptyDir={})},
-        near={"pod": volume(emptyDir={"medium": "Memory"})},
+    "10: a claim that is not bound": a_case(
+        Reason.PLACEMENT_NOT_MODELLED,
+        {"bound_claims": frozenset({("other", "data")})},
+        {"bound_claims": DATA},
+        pod=CLAIM,
+        guards={"persistentVolumes": True},
     ),
-    "disk emptyDir, spelled out": Case(
-        reason=Reason.LOCAL_STORAGE,
-        protected={"pod": volume(emptyDir={"medium": "", "sizeLimit": "1Gi"})},
-        near={"pod": volume(emptyDir={}), "guards": {"diskEmptyDir": True}},
+    "10: claims of dynamic resource allocation": a_case(
+        Reason.PLACEMENT_NOT_MODELLED, of(template={"resourceClaims": True}), of(template={"resourceClaims": False})
     ),
-    "a claim": Case(
-        reason=Reason.PERSISTENT_VOLUME,
-        protected={"pod": volume(persistentVolumeClaim={"claimName": "data"})},
-        near={"pod": volume(persistentVolumeClaim={"claimName": "data"}), "guards": {"persistentVolumes": True}},
+    "10: volume limits that can't be read": a_case(
+        Reason.PLACEMENT_NOT_MODELLED,
+        {"claim_drivers": {("shop", "data"): "disk.example"}},
+        {},
+        pod=CLAIM,
+        guards={"persistentVolumes": True},
+        volume_limits=None,
     ),
-    "a local claim, whatever the policy": Case(
-        reason=Reason.LOCAL_VOLUME,
-        protected={
-            "pod": volume(persistentVolumeClaim={"claimName": "data"}),
-            "guards": {"persistentVolumes": True},
-            "local_claims": frozenset({("shop", "data")}),
-        },
-        near={
-            "pod": volume(persistentVolumeClaim={"claimName": "data"}),
-            "guards": {"persistentVolumes": True},
-            "local_claims": frozenset({("other", "data"), ("shop", "data-2")}),
-        },
+    "an ephemeral volume": a_case(Reason.PERSISTENT_VOLUME, {"pod": volume(ephemeral={})}),
+    "an ephemeral volume on one node": a_case(
+        Reason.LOCAL_VOLUME,
+        {"local_claims": frozenset({("shop", "web-0-scratch")})},
+        {"local_claims": frozenset({("shop", "web-1-scratch")})},
+        pod=volume(ephemeral={}),
+        guards={"persistentVolumes": True},
     ),
-    "claims that can't be read count as local": Case(
-        reason=Reason.LOCAL_VOLUME,
-        protected={
-            "pod": volume(persistentVolumeClaim={"claimName": "data"}),
-            "guards": {"persistentVolumes": True},
-            "claims_known": False,
-        },
-        near={"claims_known": False},
+    "young": a_case(Reason.TOO_YOUNG, of(age=299.0), of(age=300.0)),
+    "without a start": a_case(Reason.TOO_YOUNG, {}, {"guards": {"minAge": "0s"}}, pod={"started": False}),
+    "started in the future": a_case(Reason.TOO_YOUNG, of(age=-60.0)),
+    "few replicas": a_case(Reason.MIN_REPLICAS, {"siblings": 0}, {"siblings": 1}),
+    "few wanted": a_case(
+        Reason.MIN_REPLICAS, {"owner": an_owner(desired=2)}, {"owner": an_owner(desired=3)}, guards={"minReplicas": 3}
     ),
-    "10: a ReadWriteOnce claim that another pod on the node uses": Case(
-        reason=Reason.VOLUME_IN_USE,
-        protected={"pod": CLAIM, "guards": {"persistentVolumes": True}, "one_node_claims": DATA},
-        near={
-            "pod": CLAIM,
-            "sibling": {"template": {}},
-            "guards": {"persistentVolumes": True},
-            "one_node_claims": DATA,
-        },
+    "one of a group (issue 16, C11)": a_case(
+        Reason.POD_GROUP,
+        {},
+        {"guards": {"groupLabels": []}},
+        pod={"labels": {"leaderworkerset.sigs.k8s.io/name": "llm"}},
     ),
-    "10: a claim that is not bound": Case(
-        reason=Reason.PLACEMENT_NOT_MODELLED,
-        protected={"pod": CLAIM, "guards": {"persistentVolumes": True}, "bound_claims": frozenset({("other", "data")})},
-        near={"pod": CLAIM, "guards": {"persistentVolumes": True}, "bound_claims": DATA},
+    "one of a group by a label of the policy (issue 16, C11)": a_case(
+        Reason.POD_GROUP, of(labels={"gang": "llm"}), of(labels={"band": "llm"}), guards={"groupLabels": ["gang"]}
     ),
-    "10: claims of dynamic resource allocation": Case(
-        reason=Reason.PLACEMENT_NOT_MODELLED,
-        protected={"pod": {"template": {"resourceClaims": True}}},
-        near={"pod": {"template": {"resourceClaims": False}}},
+    "of an old revision of a StatefulSet that is updated by hand (issue 16, C11)": a_case(
+        Reason.ROLLOUT_IN_PROGRESS,
+        of(owner_kind="StatefulSet", labels={"controller-revision-hash": "web-1"}),
+        of(owner_kind="StatefulSet", labels={"controller-revision-hash": "web-2"}),
+        owner=an_owner("StatefulSet", desired=3, ready=3, next_revision="web-2"),
     ),
-    "10: volume limits that can't be read": Case(
-        reason=Reason.PLACEMENT_NOT_MODELLED,
-        protected={
-            "pod": CLAIM,
-            "guards": {"persistentVolumes": True},
-            "claim_drivers": {("shop", "data"): "disk.example"},
-            "volume_limits": None,
-        },
-        near={"pod": CLAIM, "guards": {"persistentVolumes": True}, "volume_limits": None},
+    "of an unlisted kind with pods of two revisions (issue 16, C11)": a_case(
+        Reason.ROLLOUT_IN_PROGRESS,
+        {"sibling": {"labels": {"controller-revision-hash": "web-2"}}},
+        {"sibling": {"labels": {"controller-revision-hash": "web-1"}}},
+        pod={"owner_kind": "CloneSet", "labels": {"controller-revision-hash": "web-1"}},
+        guards={"ownerKinds": ["CloneSet"]},
     ),
-    "an ephemeral volume": Case(reason=Reason.PERSISTENT_VOLUME, protected={"pod": volume(ephemeral={})}),
-    "an ephemeral volume on one node": Case(
-        reason=Reason.LOCAL_VOLUME,
-        protected={
-            "pod": volume(ephemeral={}),
-            "guards": {"persistentVolumes": True},
-            "local_claims": frozenset({("shop", "web-0-scratch")}),
-        },
-        near={
-            "pod": volume(ephemeral={}),
-            "guards": {"persistentVolumes": True},
-            "local_claims": frozenset({("shop", "web-1-scratch")}),
-        },
+    "rolling out": a_case(
+        Reason.ROLLOUT_IN_PROGRESS, {"owner": an_owner(rolling_out=True)}, {"owner": an_owner(rolling_out=False)}
     ),
-    "young": Case(reason=Reason.TOO_YOUNG, protected={"pod": {"age": 299.0}}, near={"pod": {"age": 300.0}}),
-    "without a start": Case(
-        reason=Reason.TOO_YOUNG,
-        protected={"pod": {"started": False}},
-        near={"pod": {"started": False}, "guards": {"minAge": "0s"}},
+    "one is missing": a_case(Reason.OWNER_NOT_HEALTHY, {"owner": an_owner(desired=4)}, {"owner": an_owner(desired=3)}),
+    "its controller counts one less": a_case(
+        Reason.OWNER_NOT_HEALTHY, {"owner": an_owner(desired=3, ready=2)}, {"owner": an_owner(desired=3, ready=4)}
     ),
-    "started in the future": Case(reason=Reason.TOO_YOUNG, protected={"pod": {"age": -60.0}}),
-    "few replicas": Case(reason=Reason.MIN_REPLICAS, protected={"siblings": 0}, near={"siblings": 1}),
-    "few wanted": Case(
-        reason=Reason.MIN_REPLICAS,
-        protected={"owner": an_owner(desired=2), "guards": {"minReplicas": 3}},
-        near={"owner": an_owner(desired=3), "guards": {"minReplicas": 3}},
+    "a sibling isn't ready": a_case(Reason.OWNER_NOT_HEALTHY, {"sibling": {"ready": False}}, {"sibling": {"age": 1.0}}),
+    "a sibling is terminating and not replaced": a_case(
+        Reason.OWNER_NOT_HEALTHY,
+        {"owner": an_owner(desired=3), "siblings": 2},
+        {"owner": an_owner(desired=1), "guards": {"minReplicas": 1}},
+        sibling={"terminating": True},
     ),
-    "one of a group (issue 16, C11)": Case(
-        reason=Reason.POD_GROUP,
-        protected={"pod": {"labels": {"leaderworkerset.sigs.k8s.io/name": "llm"}}},
-        near={"pod": {"labels": {"leaderworkerset.sigs.k8s.io/name": "llm"}}, "guards": {"groupLabels": []}},
+    "opted out by its label": a_case(Reason.OPTED_OUT, of(labels={OPT: "false"}), of(labels={OPT: "true"})),
+    "opted out by its annotation": a_case(
+        Reason.OPTED_OUT, {"pod": noted(**{OPT: "false"})}, {"pod": noted(**{OPT: "true"})}
     ),
-    "one of a group by a label of the policy (issue 16, C11)": Case(
-        reason=Reason.POD_GROUP,
-        protected={"pod": {"labels": {"gang": "llm"}}, "guards": {"groupLabels": ["gang"]}},
-        near={"pod": {"labels": {"band": "llm"}}, "guards": {"groupLabels": ["gang"]}},
+    "opted out by its namespace": a_case(
+        Reason.OPTED_OUT,
+        {"namespace_labels": {"shop": {OPT: "false"}}},
+        {"namespace_labels": {"other": {OPT: "false"}}},
     ),
-    "of an old revision of a StatefulSet that is updated by hand (issue 16, C11)": Case(
-        reason=Reason.ROLLOUT_IN_PROGRESS,
-        protected={
-            "pod": {"owner_kind": "StatefulSet", "labels": {"controller-revision-hash": "web-1"}},
-            "owner": an_owner("StatefulSet", desired=3, ready=3, next_revision="web-2"),
-        },
-        near={
-            "pod": {"owner_kind": "StatefulSet", "labels": {"controller-revision-hash": "web-2"}},
-            "owner": an_owner("StatefulSet", desired=3, ready=3, next_revision="web-2"),
-        },
+    "opted out by its node": a_case(
+        Reason.OPTED_OUT, {"node": {"labels": {OPT: "false"}}}, {"node": {"labels": {OPT: "true"}}}
     ),
-    "of an unlisted kind with pods of two revisions (issue 16, C11)": Case(
-        reason=Reason.ROLLOUT_IN_PROGRESS,
-        protected={
-            "pod": {"owner_kind": "CloneSet", "labels": {"controller-revision-hash": "web-1"}},
-            "sibling": {"labels": {"controller-revision-hash": "web-2"}},
-            "guards": {"ownerKinds": ["CloneSet"]},
-        },
-        near={
-            "pod": {"owner_kind": "CloneSet", "labels": {"controller-revision-hash": "web-1"}},
-            "sibling": {"labels": {"controller-revision-hash": "web-1"}},
-            "guards": {"ownerKinds": ["CloneSet"]},
-        },
+    "out beats in": a_case(
+        Reason.OPTED_OUT,
+        {"namespace_labels": {"shop": {OPT: "false"}}},
+        {"namespace_labels": {"shop": {OPT: "true"}}},
+        pod={"labels": {OPT: "true"}},
     ),
-    "rolling out": Case(
-        reason=Reason.ROLLOUT_IN_PROGRESS,
-        protected={"owner": an_owner(rolling_out=True)},
-        near={"owner": an_owner(rolling_out=False)},
+    "garbage closes": a_case(Reason.OPTED_OUT, of(labels={OPT: "yes"}), of(labels={OPT: "T"})),
+    "not opted in": a_case(Reason.NOT_OPTED_IN, {}, of(labels={OPT: "true"}), guards={"requireOptIn": True}),
+    "opted in by its annotation": a_case(
+        Reason.NOT_OPTED_IN,
+        {"pod": noted(**{"example.com/evict": "true"})},
+        {"pod": noted(**{OPT: "true"})},
+        guards={"requireOptIn": True},
     ),
-    "one is missing": Case(
-        reason=Reason.OWNER_NOT_HEALTHY,
-        protected={"owner": an_owner(desired=4)},
-        near={"owner": an_owner(desired=3)},
+    "opted in by its namespace": a_case(
+        Reason.NOT_OPTED_IN,
+        {"namespace_labels": {"other": {OPT: "true"}}},
+        {"namespace_labels": {"shop": {OPT: "true"}}},
+        guards={"requireOptIn": True},
     ),
-    "its controller counts one less": Case(
-        reason=Reason.OWNER_NOT_HEALTHY,
-        protected={"owner": an_owner(desired=3, ready=2)},
-        near={"owner": an_owner(desired=3, ready=4)},
+    "kube-system": a_case(Reason.NAMESPACE_EXCLUDED, of(namespace="kube-system"), of(namespace="kube-systems")),
+    "a namespace by a glob": a_case(
+        Reason.NAMESPACE_EXCLUDED,
+        of(namespace="kube-public"),
+        of(namespace="kubernetes"),
+        guards={"namespaces": {"exclude": ["kube-*"]}},
     ),
-    "a sibling isn't ready": Case(
-        reason=Reason.OWNER_NOT_HEALTHY,
-        protected={"sibling": {"ready": False}},
-        near={"sibling": {"age": 1.0}},
+    "a namespace that isn't included": a_case(
+        Reason.NAMESPACE_EXCLUDED, {}, of(namespace="team-a"), guards={"namespaces": {"include": ["team-*"]}}
     ),
-    "a sibling is terminating and not replaced": Case(
-        reason=Reason.OWNER_NOT_HEALTHY,
-        protected={"sibling": {"terminating": True}, "owner": an_owner(desired=3), "siblings": 2},
-        near={"sibling": {"terminating": True}, "owner": an_owner(desired=1), "guards": {"minReplicas": 1}},
+    "a namespace that is both": a_case(
+        Reason.NAMESPACE_EXCLUDED,
+        {"guards": {"namespaces": {"include": ["sho*"], "exclude": ["shop"]}}},
+        {"guards": {"namespaces": {"include": ["sho*"], "exclude": ["shops"]}}},
     ),
-    "opted out by its label": Case(
-        reason=Reason.OPTED_OUT, protected={"pod": {"labels": {OPT: "false"}}}, near={"pod": {"labels": {OPT: "true"}}}
+    "a label": a_case(
+        Reason.LABEL_EXCLUDED,
+        of(labels={"tier": "db"}),
+        {},
+        guards={"labels": {"exclude": {"matchLabels": {"tier": "db"}}}},
     ),
-    "opted out by its annotation": Case(
-        reason=Reason.OPTED_OUT, protected={"pod": noted(**{OPT: "false"})}, near={"pod": noted(**{OPT: "true"})}
+    "a label that isn't included": a_case(
+        Reason.LABEL_EXCLUDED,
+        {},
+        of(labels={"movable": "yes"}),
+        guards={"labels": {"include": {"matchLabels": {"movable": "yes"}}}},
     ),
-    "opted out by its namespace": Case(
-        reason=Reason.OPTED_OUT,
-        protected={"namespace_labels": {"shop": {OPT: "false"}}},
-        near={"namespace_labels": {"other": {OPT: "false"}}},
-    ),
-    "opted out by its node": Case(
-        reason=Reason.OPTED_OUT,
-        protected={"node": {"labels": {OPT: "false"}}},
-        near={"node": {"labels": {OPT: "true"}}},
-    ),
-    "out beats in": Case(
-        reason=Reason.OPTED_OUT,
-        protected={"pod": {"labels": {OPT: "true"}}, "namespace_labels": {"shop": {OPT: "false"}}},
-        near={"pod": {"labels": {OPT: "true"}}, "namespace_labels": {"shop": {OPT: "true"}}},
-    ),
-    "garbage closes": Case(
-        reason=Reason.OPTED_OUT, protected={"pod": {"labels": {OPT: "yes"}}}, near={"pod": {"labels": {OPT: "T"}}}
-    ),
-    "not opted in": Case(
-        reason=Reason.NOT_OPTED_IN,
-        protected={"guards": {"requireOptIn": True}},
-        near={"guards": {"requireOptIn": True}, "pod": {"labels": {OPT: "true"}}},
-    ),
-    "opted in by its annotation": Case(
-        reason=Reason.NOT_OPTED_IN,
-        protected={"guards": {"requireOptIn": True}, "pod": noted(**{"example.com/evict": "true"})},
-        near={"guards": {"requireOptIn": True}, "pod": noted(**{OPT: "true"})},
-    ),
-    "opted in by its namespace": Case(
-        reason=Reason.NOT_OPTED_IN,
-        protected={"guards": {"requireOptIn": True}, "namespace_labels": {"other": {OPT: "true"}}},
-        near={"guards": {"requireOptIn": True}, "namespace_labels": {"shop": {OPT: "true"}}},
-    ),
-    "kube-system": Case(
-        reason=Reason.NAMESPACE_EXCLUDED,
-        protected={"pod": {"namespace": "kube-system"}},
-        near={"pod": {"namespace": "kube-systems"}},
-    ),
-    "a namespace by a glob": Case(
-        reason=Reason.NAMESPACE_EXCLUDED,
-        protected={"pod": {"namespace": "kube-public"}, "guards": {"namespaces": {"exclude": ["kube-*"]}}},
-        near={"pod": {"namespace": "kubernetes"}, "guards": {"namespaces": {"exclude": ["kube-*"]}}},
-    ),
-    "a namespace that isn't included": Case(
-        reason=Reason.NAMESPACE_EXCLUDED,
-        protected={"guards": {"namespaces": {"include": ["team-*"]}}},
-        near={"pod": {"namespace": "team-a"}, "guards": {"namespaces": {"include": ["team-*"]}}},
-    ),
-    "a namespace that is both": Case(
-        reason=Reason.NAMESPACE_EXCLUDED,
-        protected={"guards": {"namespaces": {"include": ["sho*"], "exclude": ["shop"]}}},
-        near={"guards": {"namespaces": {"include": ["sho*"], "exclude": ["shops"]}}},
-    ),
-    "a label": Case(
-        reason=Reason.LABEL_EXCLUDED,
-        protected={
-            "pod": {"labels": {"tier": "db"}},
-            "guards": {"labels": {"exclude": {"matchLabels": {"tier": "db"}}}},
-        },
-        near={"guards": {"labels": {"exclude": {"matchLabels": {"tier": "db"}}}}},
-    ),
-    "a label that isn't included": Case(
-        reason=Reason.LABEL_EXCLUDED,
-        protected={"guards": {"labels": {"include": {"matchLabels": {"movable": "yes"}}}}},
-        near={
-            "pod": {"labels": {"movable": "yes"}},
-            "guards": {"labels": {"include": {"matchLabels": {"movable": "yes"}}}},
-        },
-    ),
-    "a label that is both": Case(
-        reason=Reason.LABEL_EXCLUDED,
-        protected={
+    "a label that is both": a_case(
+        Reason.LABEL_EXCLUDED,
+        {
             "guards": {
                 "labels": {"include": {"matchLabels": {"app": "web"}}, "exclude": {"matchLabels": {"app": "web"}}}
             }
@@ -396,5 +311,5 @@ def test_every_guard_reason_has_a_case() -> None:
     budgets = {Reason.BUDGET_EXHAUSTED, Reason.BUDGET_OUTDATED, Reason.SEVERAL_BUDGETS}  # see test_budgets
     vetoes = {Reason.ANNOTATION_VETO, Reason.EVICTION_IN_PROGRESS}  # see test_guard_rules
     scaled = {Reason.AUTOSCALING}  # see test_autoscalers
-    told = {case.reason for case in CASES.values()} - {Reason.PLACEMENT_NOT_MODELLED}  # also the placement model's
-    assert set(list(Reason)[:upto]) == told | budgets | vetoes | scaled
+    covered = {case.reason for case in CASES.values()} - {Reason.PLACEMENT_NOT_MODELLED}  # also the placement model's
+    assert set(list(Reason)[:upto]) == covered | budgets | vetoes | scaled

@@ -9,8 +9,9 @@ import pytest
 from rebalancer.constraints.moves.in_flight import CLOCK_SLACK_SECONDS, EvictionProgress, follow, typical_start_up
 from rebalancer.model.cluster.owners import Owner, Service
 from rebalancer.model.cluster.pods import FAILED, PENDING, SUCCEEDED
-from rebalancer.model.decisions.eviction import Eviction, TargetNode, eviction_of
+from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from tests.builders import NOW, APod, a_node, a_pod, changed, cluster
+from tests.builders import an_eviction as eviction_of
 
 NODES = [a_node("n1"), a_node("n2"), a_node("n3")]
 EVICTED_AGO = 60.0
@@ -28,26 +29,12 @@ def an_eviction(
 ) -> Eviction:
     """Evicted `ago` seconds before now, off n1, with a target node, when all three replicas were ready; late five
     minutes after that."""
-    return eviction_of(
-        **{
-            "record": 1,
-            "pool": "general",
-            "node": "n1",
-            "namespace": "shop",
-            "pod": pod,
-            "uid": f"uid-shop-{pod}",
-            "service": Service(kind=kind, namespace="shop", name=service_name),
-            "service_identity": "shop/web",
-            "strategy": "LowNodeUtilization",
-            "reason": "hot",
-            "planned_at": NOW - ago,
-            "deadline_at": NOW - ago + 300.0,
-            "ready_before": 3,
-            "desired_before": 3,
-            "target_nodes": (TargetNode(expected_on, 1.0),) if expected_on else (),
-            **fields,
-        }
-    )
+    targets = (TargetNode(expected_on, 1.0),) if expected_on else ()
+    known = {"record": 1, "ready_before": 3, "desired_before": 3, "target_nodes": targets}
+    times = {"planned_at": NOW - ago, "deadline_at": NOW - ago + 300.0}
+    made = eviction_of(**{"pod": pod, "uid": f"uid-shop-{pod}", **known, **times, **fields})
+    made.service = Service(kind=kind, namespace="shop", name=service_name)
+    return made
 
 
 def old(name: str, node: str = "n2", *, kind: str = "Deployment", **fields: Any) -> APod:
@@ -84,185 +71,70 @@ def progress(
     return follow(made, evictions, now=NOW, max_late_seconds=MAX_LATE, replacements=replacements)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Case:
     says: str
     pods: list[APod]
-    owner: Owner | None = None
+    owner: Owner | None = field(default_factory=service)
     eviction: Eviction = field(default_factory=an_eviction)
-    landed: bool
+    replacement: str = ""
+    """With its node."""
+    landed: bool = False
     late: bool = False
-    replacement: str | None = None
-    on: str = ""
-    """The replacement's node."""
     came_back: bool = False
 
 
+def overdue() -> Eviction:
+    return an_eviction(**OVERDUE)
+
+
 STAYED = [old("web-1"), old("web-2")]
-"""The two replicas that nobody touched."""
+"""The two replicas that were not touched."""
 LEAVING = old("web-0", "n1", terminating=True)
 OVERDUE: dict[str, Any] = {"deadline_at": NOW - 0.1}
 
 CASES = [
-    Case(
-        says="the first new pod of the owner, once it is Ready",
-        pods=[*STAYED, new("web-b", age=30), new("web-a", age=40)],
-        owner=service(4),
-        landed=True,
-        replacement="web-a",
-        on="n3",
-    ),
-    Case(
-        says="a replacement that isn't bound yet has no node, and is no landing",
-        pods=[*STAYED, LEAVING, pending("web-a")],
-        owner=service(),
-        landed=False,
-        replacement="web-a",
-    ),
-    Case(
-        says="a replacement that is bound but not Ready",
-        pods=[*STAYED, new("web-a", ready=False)],
-        owner=service(),
-        landed=False,
-        replacement="web-a",
-        on="n3",
-    ),
-    Case(says="nothing has come yet", pods=[*STAYED, LEAVING], owner=service(), landed=False),
-    Case(says="late: nothing came in time", pods=STAYED, owner=service(), eviction=an_eviction(**OVERDUE), landed=False,
-         late=True),
-    Case(
-        says="late: what came is not Ready in time",
-        pods=[*STAYED, pending("web-a")],
-        owner=service(),
-        eviction=an_eviction(**OVERDUE),
-        landed=False,
-        late=True,
-        replacement="web-a",
-    ),
-    Case(
-        says="on its deadline it isn't late yet",
-        pods=STAYED,
-        owner=service(),
-        eviction=an_eviction(deadline_at=NOW),
-        landed=False,
-    ),
-    Case(
-        says="past its deadline, but landed: not late",
-        pods=[*STAYED, new("web-a")],
-        owner=service(),
-        eviction=an_eviction(**OVERDUE),
-        landed=True,
-        replacement="web-a",
-        on="n3",
-    ),
-    Case(
-        says="the replacement came back to the node that its predecessor had left",
-        pods=[*STAYED, new("web-a", "n1")],
-        owner=service(),
-        landed=True,
-        replacement="web-a",
-        on="n1",
-        came_back=True,
-    ),
-    Case(
-        says="on its way back to the same node: seen before it has landed",
-        pods=[*STAYED, new("web-a", "n1", ready=False)],
-        owner=service(),
-        landed=False,
-        replacement="web-a",
-        on="n1",
-        came_back=True,
-    ),
-    Case(says="none after a scale-down: enough are ready", pods=STAYED, owner=service(2), landed=True),
-    Case(
-        says="scaled down to nothing",
-        pods=[old("web-1", terminating=True)],
-        owner=service(0),
-        landed=True,
-    ),
-    Case(
-        says="scaled down, but still one short of what it wants now",
-        pods=[old("web-1")],
-        owner=service(2),
-        landed=False,
-    ),
-    Case(
-        says="scaled up meanwhile: as many as before are enough",
-        pods=[*STAYED, new("web-a"), pending("web-b"), pending("web-c")],
-        owner=service(5),
-        landed=True,
-        replacement="web-a",
-        on="n3",
-    ),
-    Case(
-        says="it was one short before: as many as then are enough",
-        pods=[*STAYED, new("web-a", ready=False)],
-        owner=service(),
-        eviction=an_eviction(ready_before=2),
-        landed=True,
-        replacement="web-a",
-        on="n3",
-    ),
-    Case(
-        says="the controller has counted fewer ready pods than the list shows: the replacement is Ready",
-        pods=[*STAYED, new("web-a")],
-        owner=service(ready=2),
-        landed=True,
-        replacement="web-a",
-        on="n3",
-    ),
-    Case(
-        says="the controller still counts the pod that is leaving",
-        pods=[*STAYED, LEAVING, pending("web-a")],
-        owner=service(ready=3),
-        landed=False,
-        replacement="web-a",
-    ),
-    Case(
-        says="the service was deleted: nothing will come",
-        pods=[a_pod("api-0", "n1", owner="api", owner_kind="Deployment")],
-        eviction=an_eviction(**OVERDUE),
-        landed=True,
-    ),
-    Case(
-        says="a service of the same name in another namespace is another one",
-        pods=[new("web-a", namespace="blog")],
-        landed=True,
-    ),
-    Case(
-        says="the call's outcome is unknown and the pod is alive: not landed, although the service is complete",
-        pods=[old("web-0", "n1"), *STAYED],
-        owner=service(),
-        landed=False,
-    ),
-    Case(
-        says="alive past the deadline: late",
-        pods=[old("web-0", "n1"), *STAYED],
-        owner=service(),
-        eviction=an_eviction(**OVERDUE),
-        landed=False,
-        late=True,
-    ),
-    Case(
-        says="the evicted pod itself is never its replacement, however young",
-        pods=[new("web-0", "n1", terminating=True), *STAYED],
-        owner=service(),
-        landed=False,
-    ),
-    Case(
-        says="a pod that was there before is no replacement",
-        pods=[*STAYED, old("web-9", age=EVICTED_AGO + CLOCK_SLACK_SECONDS + 1)],
-        owner=service(),
-        landed=True,
-    ),
-    Case(
-        says="clocks differ: a pod that seems to be a little older than the eviction is its replacement",
-        pods=[*STAYED, new("web-a", age=EVICTED_AGO + CLOCK_SLACK_SECONDS)],
-        owner=service(),
-        landed=True,
-        replacement="web-a",
-        on="n3",
-    ),
+    Case("the first new pod of the owner, once it is Ready", [*STAYED, new("web-b", age=30), new("web-a", age=40)],
+         service(4), replacement="web-a on n3", landed=True),
+    Case("a replacement that isn't bound yet has no node, and is no landing", [*STAYED, LEAVING, pending("web-a")],
+         replacement="web-a on no node"),
+    Case("a replacement that is bound but not Ready", [*STAYED, new("web-a", ready=False)], replacement="web-a on n3"),
+    Case("nothing has come yet", [*STAYED, LEAVING]),
+    Case("late: nothing came in time", STAYED, eviction=overdue(), late=True),
+    Case("late: what came is not Ready in time", [*STAYED, pending("web-a")], eviction=overdue(),
+         replacement="web-a on no node", late=True),
+    Case("on its deadline it isn't late yet", STAYED, eviction=an_eviction(deadline_at=NOW)),
+    Case("past its deadline, but landed: not late", [*STAYED, new("web-a")], eviction=overdue(),
+         replacement="web-a on n3", landed=True),
+    Case("the replacement came back to the node that its predecessor had left", [*STAYED, new("web-a", "n1")],
+         replacement="web-a on n1", landed=True, came_back=True),
+    Case("on its way back to the same node: seen before it has landed", [*STAYED, new("web-a", "n1", ready=False)],
+         replacement="web-a on n1", came_back=True),
+    Case("none after a scale-down: enough are ready", STAYED, service(2), landed=True),
+    Case("scaled down to nothing", [old("web-1", terminating=True)], service(0), landed=True),
+    Case("scaled down, but still one short of what it wants now", [old("web-1")], service(2)),
+    Case("scaled up meanwhile: as many as before are enough",
+         [*STAYED, new("web-a"), pending("web-b"), pending("web-c")], service(5), replacement="web-a on n3",
+         landed=True),
+    Case("it was one short before: as many as then are enough", [*STAYED, new("web-a", ready=False)],
+         eviction=an_eviction(ready_before=2), replacement="web-a on n3", landed=True),
+    Case("the controller has counted fewer ready pods than the list shows: the replacement is Ready",
+         [*STAYED, new("web-a")], service(ready=2), replacement="web-a on n3", landed=True),
+    Case("the controller still counts the pod that is leaving", [*STAYED, LEAVING, pending("web-a")],
+         service(ready=3), replacement="web-a on no node"),
+    Case("the service was deleted: nothing will come", [a_pod("api-0", "n1", owner="api", owner_kind="Deployment")],
+         None, overdue(), landed=True),
+    Case("a service of the same name in another namespace is another one", [new("web-a", namespace="blog")],
+         None, landed=True),
+    Case("the call's outcome is unknown and the pod is alive: not landed, although the service is complete",
+         [old("web-0", "n1"), *STAYED]),
+    Case("alive past the deadline: late", [old("web-0", "n1"), *STAYED], eviction=overdue(), late=True),
+    Case("the evicted pod itself is never its replacement, however young",
+         [new("web-0", "n1", terminating=True), *STAYED]),
+    Case("a pod that was there before is no replacement",
+         [*STAYED, old("web-9", age=EVICTED_AGO + CLOCK_SLACK_SECONDS + 1)], landed=True),
+    Case("clocks differ: a pod that seems to be a little older than the eviction is its replacement",
+         [*STAYED, new("web-a", age=EVICTED_AGO + CLOCK_SLACK_SECONDS)], replacement="web-a on n3", landed=True),
 ]  # fmt: skip
 
 
@@ -271,8 +143,7 @@ def test_one_eviction(case: Case) -> None:
     (one,) = progress(case.pods, case.eviction, owner=case.owner)
     found = one.replacement
     assert (one.landed, one.late) == (case.landed, case.late)
-    assert (None if found is None else found.name) == case.replacement
-    assert (found.node if found is not None else "") == case.on
+    assert ("" if found is None else f"{found.name} on {found.node or 'no node'}") == case.replacement
     assert one.came_back is case.came_back
     if found is not None:
         assert (found.namespace, found.uid) == ("shop", f"uid-shop-{found.name}")
@@ -304,12 +175,8 @@ def test_of_a_statefulset_it_is_the_pod_of_the_same_name(
 
 def test_a_deployment_and_a_statefulset_of_one_name_are_two_services() -> None:
     pods = [*STAYED, new("web-0", **SET)]
-    first, second = progress(
-        pods,
-        an_eviction(uid="uid-a"),
-        an_eviction(record=2, uid="uid-b", kind="StatefulSet", ready_before=1),
-        owner=service(),
-    )
+    of_set = an_eviction(record=2, uid="uid-b", kind="StatefulSet", ready_before=1)
+    first, second = progress(pods, an_eviction(uid="uid-a"), of_set, owner=service())
     assert (first.landed, first.replacement) == (False, None)
     assert second.landed
     assert second.replacement is not None
@@ -319,35 +186,43 @@ def names_of(found: list[EvictionProgress]) -> list[tuple[int, str | None]]:
     return [(each.eviction.reserved.record, each.replacement.name if each.replacement else None) for each in found]
 
 
-def test_several_evictions_of_one_owner_and_their_pods_pair_up_in_order() -> None:
-    evictions = [
-        an_eviction("web-2", ago=20, record=3),
-        an_eviction("web-0", ago=60, record=1),
-        an_eviction("web-1", ago=40, record=2),
-    ]
-    pods = [pending("z", age=59), pending("y", age=39), pending("x", age=19)]
-    found = progress(pods, *evictions, owner=service())
-    assert names_of(found) == [(1, "z"), (2, "y"), (3, "x")]
-    assert not any(each.landed for each in found)
-
-
-def test_of_evictions_and_pods_of_one_moment_the_row_and_the_name_decide() -> None:
-    evictions = [an_eviction("web-1", record=2), an_eviction("web-0", record=1)]
-    found = progress([pending("b"), pending("a"), old("web-2")], *evictions, owner=service())
-    assert names_of(found) == [(1, "a"), (2, "b")]
-
-
-def test_the_older_eviction_has_its_pod_and_the_younger_one_waits() -> None:
-    evictions = [an_eviction("web-0", record=1), an_eviction("web-1", record=2)]
-    found = progress([new("a"), old("web-2")], *evictions, owner=service())
-    assert names_of(found) == [(1, "a"), (2, None)]
-    assert [each.landed for each in found] == [True, False]
-
-
-def test_a_pod_from_between_two_evictions_is_never_the_second_ones() -> None:
-    evictions = [an_eviction("web-0", ago=60, record=1), an_eviction("web-1", ago=20, record=2)]
-    found = progress([new("a", age=50), new("b", age=45), old("web-2")], *evictions, owner=service())
-    assert names_of(found) == [(1, "a"), (2, None)]
+@pytest.mark.parametrize(
+    ("evictions", "pods", "pairs", "landed"),
+    [
+        (
+            [("web-2", 20, 3), ("web-0", 60, 1), ("web-1", 40, 2)],
+            [pending("z", age=59), pending("y", age=39), pending("x", age=19)],
+            [(1, "z"), (2, "y"), (3, "x")],
+            [False, False, False],
+        ),
+        (
+            [("web-1", 60, 2), ("web-0", 60, 1)],
+            [pending("b"), pending("a"), old("web-2")],
+            [(1, "a"), (2, "b")],
+            [False, False],
+        ),
+        ([("web-0", 60, 1), ("web-1", 60, 2)], [new("a"), old("web-2")], [(1, "a"), (2, None)], [True, False]),
+        (
+            [("web-0", 60, 1), ("web-1", 20, 2)],
+            [new("a", age=50), new("b", age=45), old("web-2")],
+            [(1, "a"), (2, None)],
+            [True, True],
+        ),
+    ],
+    ids=[
+        "in order",
+        "of one moment the row and the name decide",
+        "the older eviction has its pod and the younger one waits",
+        "a pod from between two evictions is never the second one's",
+    ],
+)
+def test_several_evictions_of_one_owner_and_their_pods_pair_up(
+    evictions: list[tuple[str, float, int]], pods: list[APod], pairs: list[Any], landed: list[bool]
+) -> None:
+    made = [an_eviction(pod, ago=ago, record=record) for pod, ago, record in evictions]
+    found = progress(pods, *made, owner=service())
+    assert names_of(found) == pairs
+    assert [each.landed for each in found] == landed
 
 
 def test_evictions_of_several_services_dont_mix() -> None:
@@ -378,16 +253,12 @@ def test_an_owner_that_does_not_tell_how_many_it_wants_still_wants_as_many_as_be
 # ---- services without a pod
 
 
-def test_a_listed_service_whose_last_pod_is_gone_was_not_deleted() -> None:
-    only = an_eviction(ready_before=1, desired_before=1)
-    (one,) = progress([], only, owner=service(1))
-    assert (one.landed, one.late) == (False, False)
-    (one,) = progress([], an_eviction(ready_before=1, desired_before=1, **OVERDUE), owner=service(1))
-    assert (one.landed, one.late) == (False, True)
-
-
-def test_a_service_that_is_not_among_all_of_its_kind_was_deleted() -> None:
-    (one,) = progress([], an_eviction(ready_before=1, desired_before=1))
+def test_a_listed_service_whose_last_pod_is_gone_was_not_deleted_and_one_that_is_not_listed_was() -> None:
+    only: dict[str, Any] = {"ready_before": 1, "desired_before": 1}
+    for more, late in (({}, False), (OVERDUE, True)):
+        (one,) = progress([], an_eviction(**only, **more), owner=service(1))
+        assert (one.landed, one.late) == (False, late)
+    (one,) = progress([], an_eviction(**only))
     assert (one.landed, one.late, one.replacement) == (True, False, None)
 
 
@@ -482,7 +353,7 @@ def test_an_eviction_in_the_background_is_in_flight_until_its_pod_is_gone() -> N
         (one,) = progress([left, new("web-a", **vm)], eviction)
         assert one.landed
         assert one.replacement is not None
-    (one,) = progress([source], replace(eviction, **OVERDUE))
+    (one,) = progress([source], changed(eviction, **OVERDUE))
     assert (one.open, one.late, one.landed) == (False, False, False)
     assert one.closed == "its eviction in the background did not move it in time"
 

@@ -78,12 +78,9 @@ def test_an_unknown_level_evicts_nothing() -> None:
     )
 
 
-def test_a_level_that_is_never_moved_refuses() -> None:
+def test_a_level_that_is_never_moved_refuses_and_other_keys_can_be_stated() -> None:
     assert level(a_pod_of(cls="core")) is Reason.LEVEL_FORBIDS
     assert level(a_pod_of(label="frozen")) is Reason.LEVEL_FORBIDS
-
-
-def test_other_keys_and_none_can_be_stated() -> None:
     levels = levels_with(annotation=None, label="tier")
     assert level(a_pod_of(annotation="bronze", label="platinum"), levels) == "silver"
 

@@ -69,15 +69,9 @@ def test_a_rule_of_which_one_field_does_not_match_does_neither(rule: Mapping[str
     assert asked(allow=[rule]) is Reason.NOT_ALLOW_LISTED
 
 
-def test_without_lists_anything_may_go() -> None:
+def test_deny_wins_over_allow_and_one_allow_rule_of_several_is_enough() -> None:
     assert asked() is None
-
-
-def test_deny_wins_over_allow() -> None:
     assert asked(allow=[{"namespaces": ["shop"]}], deny=[{"services": ["shop/cart"]}]) is Reason.DENY_LISTED
-
-
-def test_one_allow_rule_of_several_is_enough() -> None:
     assert asked(allow=[{"namespaces": ["bank"]}, {"pools": ["general"]}]) is None
 
 
@@ -93,18 +87,13 @@ def test_a_bare_pod_stands_for_its_service() -> None:
 
 
 def test_the_refusal_says_which_rule_and_what_it_says() -> None:
-    lists = Lists.model_validate(
-        {
-            "deny": [
-                {"pools": ["batch"]},
-                {"services": ["shop/*", "bank/*"], "selector": {"matchLabels": {"tier": "front"}}},
-            ]
-        }
-    )
+    in_pool, of_services = {"pools": ["batch"]}, {"services": ["shop/*", "bank/*"]}
+    front = {"selector": {"matchLabels": {"tier": "front"}}}
+    lists = Lists.model_validate({"deny": [in_pool, {**of_services, **front}]})
     refusal = refuses(a_pod_of(), cluster="east", pool="general", lists=lists)
     assert refusal is not None
     assert refusal.message == "on a deny list: deny[1], services shop/*, bank/* and its selector"
-    allow = Lists.model_validate({"allow": [{"pools": ["batch"]}]})
+    allow = Lists.model_validate({"allow": [in_pool]})
     refusal = refuses(a_pod_of(), cluster="east", pool="general", lists=allow)
     assert refusal is not None
     assert refusal.message == "on no allow list: none of the 1 allow rules matches shop/cart-7"

@@ -57,9 +57,19 @@ def test_a_replacement_needs_room_beside_the_pod_that_still_terminates(
     assert str(refused(a_quota({resource: little}), **gpu)).startswith(f"team has {little:g} of {resource} left, ")
 
 
-@pytest.mark.parametrize("resource", ["services", "count/secrets", "requests.storage", "persistentvolumeclaims"])
-def test_what_pods_do_not_use_refuses_none(resource: str) -> None:
-    assert refused(a_quota({resource: 0.0})) is None
+@pytest.mark.parametrize(
+    ("quota", "fields"),
+    [
+        *((a_quota({resource: 0.0}), {}) for resource in ("services", "count/secrets", "requests.storage")),
+        (a_quota({"persistentvolumeclaims": 0.0}), {}),
+        (a_quota({"pods": 0.0}), {"phase": SUCCEEDED}),
+        (a_quota({"pods": 0.0}, namespace="other"), {}),
+    ],
+)
+def test_what_pods_do_not_use_finished_pods_and_other_namespaces_refuse_none(
+    quota: ResourceQuota, fields: dict[str, Any]
+) -> None:
+    assert refused(quota, **fields) is None
 
 
 def test_a_stateful_sets_replacement_takes_the_place_of_its_predecessor() -> None:
@@ -81,14 +91,6 @@ def test_the_newest_sibling_says_what_the_replacement_will_request() -> None:
     ]
     assert refused(a_quota({"requests.cpu": 2_000.0}), pods) is None
     assert refused(a_quota({"requests.cpu": 1_999.0}), pods) == "team has 1999 of requests.cpu left, 2000 are needed"
-
-
-def test_a_finished_pod_has_no_replacement() -> None:
-    assert refused(a_quota({"pods": 0.0}), phase=SUCCEEDED) is None
-
-
-def test_quotas_of_other_namespaces_do_not_count() -> None:
-    assert refused(a_quota({"pods": 0.0}, namespace="other")) is None
 
 
 @pytest.mark.parametrize(

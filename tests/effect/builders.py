@@ -5,16 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rebalancer.model.reason import Reason
-from rebalancer.model.records.effect import (
-    Assessment,
-    DayRow,
-    HotEpisode,
-    NodeObservation,
-    Outcome,
-    PodBefore,
-    PoolHour,
-    Step,
-)
+from rebalancer.model.records import effect as records
+from rebalancer.model.records.effect import Assessment, DayRow, HotEpisode, NodeObservation, Outcome, PodBefore, Step
 
 DAY = 20_850
 """Monday, 2027-02-01."""
@@ -39,16 +31,8 @@ def an_episode(*, minutes: float | None = 60, start: float = T0, **changes: Any)
 
 def a_sighting(minute: float, **changes: Any) -> NodeObservation:
     """By the timer, so many minutes after the episode's start; of a node that it did not look at."""
-    values: dict[str, Any] = {
-        "cycle": f"cycle-{minute:g}",
-        "at": T0 + minute * MINUTE,
-        "trigger": "periodic",
-        "dry_run": False,
-        "finding": None,
-        "share": None,
-        "high": None,
-        "refusals": {},
-    }
+    values: dict[str, Any] = {"cycle": f"cycle-{minute:g}", "at": T0 + minute * MINUTE, "trigger": "periodic"}
+    values |= {"dry_run": False, "finding": None, "share": None, "high": None, "refusals": {}}
     return NodeObservation(**values | changes)
 
 
@@ -89,32 +73,21 @@ def an_assessment(*pods: PodBefore, minute: float = 10, outcome: Outcome | None 
     return Assessment(**values | changes)
 
 
-def an_hour(hour: int, **changes: Any) -> PoolHour:
-    values: dict[str, Any] = {
-        "pool": "general",
-        "hour": hour,
-        "nodes": 10,
-        "hot_nodes": 1.0,
-        "hot_node_minutes": 60.0,
-        "cpu_share": 0.5,
-        "requested_share": 0.7,
-        "share_stddev": 0.1,
-        "highest_share": 0.8,
-        "new_pods": 0,
-        "new_pods_over_target": 0,
-    }
-    return PoolHour(**values | changes)
+def a_breakdown(before: float = 8_000.0, after: float = 7_000.0, **parts: float) -> records.ChangeBreakdown:
+    """Parts that are not named are zero, the residual too."""
+    none = dict.fromkeys(("evicted", "departed", "arrived", "returned", "remaining_change", "residual"), 0.0)
+    return records.ChangeBreakdown(before=before, after=after, **none | parts)
+
+
+def an_hour(hour: int, **changes: Any) -> records.PoolHour:
+    values: dict[str, Any] = {"pool": "general", "nodes": 10, "hot_nodes": 1.0, "hot_node_minutes": 60.0}
+    values |= {"cpu_share": 0.5, "requested_share": 0.7, "share_stddev": 0.1, "highest_share": 0.8}
+    return records.PoolHour(hour=hour, **values | {"new_pods": 0, "new_pods_over_target": 0} | changes)
 
 
 def a_row(**changes: Any) -> DayRow:
-    values: dict[str, Any] = {
-        "cluster": "test",
-        "pool": "general",
-        "strategy": STRATEGY,
-        "trigger": "periodic",
-        "day": DAY,
-    }
-    return DayRow(**values | changes)
+    values: dict[str, Any] = {"pool": "general", "strategy": STRATEGY, "trigger": "periodic", "day": DAY}
+    return DayRow(**{"cluster": "test"} | values | changes)
 
 
 UNKNOWN = math.nan

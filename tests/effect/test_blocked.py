@@ -16,32 +16,24 @@ def group(*found: NodeObservation, paused: bool = False) -> BlockedReason:
 @pytest.mark.parametrize(
     ("code", "stuck"),
     [
-        (Reason.LOCAL_STORAGE, BlockedReason.GUARDS),
-        (Reason.DAEMONSET_POD, BlockedReason.GUARDS),
-        (Reason.CROSS_CLUSTER, BlockedReason.GUARDS),
-        (Reason.DENY_LISTED, BlockedReason.LISTS),
-        (Reason.LEVEL_FORBIDS, BlockedReason.LEVELS),
-        (Reason.WINDOW_CLOSED, BlockedReason.WINDOWS),
-        (Reason.WINDOW_INVALID, BlockedReason.WINDOWS),
-        (Reason.LIMIT_CYCLE, BlockedReason.LIMITS),
-        (Reason.LIMIT_REPLACEMENTS, BlockedReason.LIMITS),
-        (Reason.READY_SHARE_TOO_LOW, BlockedReason.LIMITS),
-        (Reason.COOLDOWN_NODE, BlockedReason.COOLDOWNS),
-        (Reason.EVICTION_BACKOFF, BlockedReason.COOLDOWNS),
-        (Reason.CIRCUIT_BREAKER_OPEN, BlockedReason.COOLDOWNS),
-        (Reason.PAUSED, BlockedReason.PAUSED),
-        (Reason.BUDGET_EXHAUSTED, BlockedReason.BUDGETS),
-        (Reason.SERVER_BUDGET, BlockedReason.BUDGETS),
-        (Reason.NO_TARGET_NODE, BlockedReason.NO_TARGET_NODE),
-        (Reason.WOULD_RETURN_TO_NODE, BlockedReason.NO_TARGET_NODE),
-        (Reason.POOL_FULL, BlockedReason.POOL_FULL),
-        (Reason.SERVER_FORBIDDEN, BlockedReason.SERVER),
-        (Reason.PLANNING_TIMEOUT, BlockedReason.POOR_SELECTION),
-        (Reason.GOAL_REACHED, BlockedReason.POOR_SELECTION),
-        (Reason.LEASE_LOST, BlockedReason.INTERRUPTED),
-        (Reason.STOPPING, BlockedReason.INTERRUPTED),
-        (Reason.NO_POD_USAGE, BlockedReason.NO_CANDIDATES),
-        (Reason.NO_RELIEF, BlockedReason.NO_CANDIDATES),
+        (code, stuck)
+        for stuck, codes in {
+            BlockedReason.GUARDS: (Reason.LOCAL_STORAGE, Reason.DAEMONSET_POD, Reason.CROSS_CLUSTER),
+            BlockedReason.LISTS: (Reason.DENY_LISTED,),
+            BlockedReason.LEVELS: (Reason.LEVEL_FORBIDS,),
+            BlockedReason.WINDOWS: (Reason.WINDOW_CLOSED, Reason.WINDOW_INVALID),
+            BlockedReason.LIMITS: (Reason.LIMIT_CYCLE, Reason.LIMIT_REPLACEMENTS, Reason.READY_SHARE_TOO_LOW),
+            BlockedReason.COOLDOWNS: (Reason.COOLDOWN_NODE, Reason.EVICTION_BACKOFF, Reason.CIRCUIT_BREAKER_OPEN),
+            BlockedReason.PAUSED: (Reason.PAUSED,),
+            BlockedReason.BUDGETS: (Reason.BUDGET_EXHAUSTED, Reason.SERVER_BUDGET),
+            BlockedReason.NO_TARGET_NODE: (Reason.NO_TARGET_NODE, Reason.WOULD_RETURN_TO_NODE),
+            BlockedReason.POOL_FULL: (Reason.POOL_FULL,),
+            BlockedReason.SERVER: (Reason.SERVER_FORBIDDEN,),
+            BlockedReason.POOR_SELECTION: (Reason.PLANNING_TIMEOUT, Reason.GOAL_REACHED),
+            BlockedReason.INTERRUPTED: (Reason.LEASE_LOST, Reason.STOPPING),
+            BlockedReason.NO_CANDIDATES: (Reason.NO_POD_USAGE, Reason.NO_RELIEF),
+        }.items()
+        for code in codes
     ],
 )
 def test_a_node_whose_candidates_all_got_one_code_is_in_that_codes_group(code: Reason, stuck: BlockedReason) -> None:
@@ -53,20 +45,26 @@ def test_every_group_but_the_dry_run_is_some_codes() -> None:
     assert groups == set(BlockedReason) - {BlockedReason.DRY_RUN}
 
 
-def test_the_largest_group_counts_not_the_largest_code() -> None:
-    codes = {Reason.LOCAL_STORAGE: 4, Reason.NO_TARGET_NODE: 3, Reason.TARGET_NODE_WITHOUT_HEADROOM: 3}
-    assert group(a_finding(3, codes)) is BlockedReason.NO_TARGET_NODE
-
-
-def test_of_groups_of_one_size_the_one_that_got_furthest_counts() -> None:
-    assert group(a_finding(3, {Reason.LOCAL_STORAGE: 3, Reason.NO_TARGET_NODE: 3})) is BlockedReason.NO_TARGET_NODE
-    assert group(a_finding(3, {Reason.LIMIT_POOL: 3, Reason.WINDOW_CLOSED: 3})) is BlockedReason.LIMITS
-
-
-def test_pods_that_nobody_would_move_count_only_where_nothing_else_is() -> None:
-    assert group(a_finding(3, {Reason.DAEMONSET_POD: 9, Reason.LIMIT_POOL: 1})) is BlockedReason.LIMITS
-    assert group(a_finding(3, {Reason.DAEMONSET_POD: 9, Reason.NO_RELIEF: 1})) is BlockedReason.NO_CANDIDATES
-    assert group(a_finding(3, {Reason.NO_RELIEF: 30, Reason.LIMIT_POOL: 1})) is BlockedReason.LIMITS
+@pytest.mark.parametrize(
+    ("codes", "stuck"),
+    [
+        ({}, BlockedReason.NO_CANDIDATES),
+        # the largest group, not the largest code
+        (
+            {Reason.LOCAL_STORAGE: 4, Reason.NO_TARGET_NODE: 3, Reason.TARGET_NODE_WITHOUT_HEADROOM: 3},
+            BlockedReason.NO_TARGET_NODE,
+        ),
+        # of groups of one size the one that got furthest
+        ({Reason.LOCAL_STORAGE: 3, Reason.NO_TARGET_NODE: 3}, BlockedReason.NO_TARGET_NODE),
+        ({Reason.LIMIT_POOL: 3, Reason.WINDOW_CLOSED: 3}, BlockedReason.LIMITS),
+        # pods that are never moved count only where nothing else is
+        ({Reason.DAEMONSET_POD: 9, Reason.LIMIT_POOL: 1}, BlockedReason.LIMITS),
+        ({Reason.DAEMONSET_POD: 9, Reason.NO_RELIEF: 1}, BlockedReason.NO_CANDIDATES),
+        ({Reason.NO_RELIEF: 30, Reason.LIMIT_POOL: 1}, BlockedReason.LIMITS),
+    ],
+)
+def test_the_group_that_counts_among_several(codes: dict[Reason, int], stuck: BlockedReason) -> None:
+    assert group(a_finding(3, codes)) is stuck
 
 
 def test_pods_that_are_each_too_small_are_a_poor_selection_only_if_they_could_make_up_the_excess() -> None:
@@ -83,11 +81,7 @@ def test_a_pause_of_all_of_that_time_counts_before_everything() -> None:
     assert group(a_finding(3, {Reason.LOCAL_STORAGE: 9, Reason.PAUSED: 1})) is BlockedReason.GUARDS
 
 
-def test_nothing_on_the_node_is_no_candidates() -> None:
-    assert group(a_finding(3)) is BlockedReason.NO_CANDIDATES
-
-
-def test_what_is_said_of_the_node_is_no_reason_of_a_candidate() -> None:
+def test_a_reason_of_the_node_is_no_reason_of_a_candidate() -> None:
     stuck, codes, _ = why_blocked([a_finding(3, {Reason.SETTLING: 9, Reason.LIMIT_POOL: 1})], paused=False)
     assert (stuck, codes) == (BlockedReason.LIMITS, {Reason.LIMIT_POOL: 1})
 

@@ -17,18 +17,9 @@ def a_span(hours: list[PoolHour], *, days: int = 1, first: int = DAY) -> list:
 
 
 def test_a_pool_is_the_sum_or_the_mean_of_its_hours() -> None:
+    shares = {"cpu_share": 0.6, "requested_share": 0.9, "share_stddev": 0.2, "highest_share": 0.85}
     hours = [
-        an_hour(
-            FIRST,
-            hot_nodes=2.0,
-            hot_node_minutes=120,
-            cpu_share=0.6,
-            requested_share=0.9,
-            share_stddev=0.2,
-            highest_share=0.85,
-            new_pods=4,
-            new_pods_over_target=1,
-        ),
+        an_hour(FIRST, **shares, hot_nodes=2.0, hot_node_minutes=120, new_pods=4, new_pods_over_target=1),
         an_hour(FIRST + 1, hot_nodes=0.0, hot_node_minutes=0, nodes=30, cpu_share=0.4, highest_share=0.9, new_pods=6),
     ]
     [pool, everything] = a_span(hours)
@@ -82,7 +73,7 @@ def test_hours_outside_of_the_time_are_only_compared_with() -> None:
     assert a_span([]) == []
 
 
-def test_days_are_told_one_by_one_and_are_those_days_alone() -> None:
+def test_days_are_listed_one_by_one_and_are_those_days_alone() -> None:
     hours = [an_hour(FIRST + each, pool=pool, hot_node_minutes=each) for each in range(48) for pool in ("a", "b")]
     days = over_days(hours, since=DAY * DAY_SECONDS, until=(DAY + 2) * DAY_SECONDS)
     assert [(each.day, each.summary.pool) for each in days] == [

@@ -32,33 +32,33 @@ def two_weeks(before: float, after: float, **changes: Any) -> Comparison:
 
 
 def test_fewer_hot_minutes_on_every_day_are_fewer() -> None:
-    told = two_weeks(60.0, 20.0)
+    reported = two_weeks(60.0, 20.0)
     # 10 nodes: 24 h x 60 min / 10 nodes
-    assert (told.matched_days, told.sufficient_data, told.before, told.after) == (14, True, 144.0, 48.0)
-    assert told.change is not None
-    assert (told.change.median, told.change.low, told.change.high) == (-96.0, -96.0, -96.0)
-    assert told.verdict.startswith("a node is hot for 96 minutes a day shorter, between 96 and 96 (99% sure, 14 m")
+    assert (reported.matched_days, reported.sufficient_data, reported.before, reported.after) == (14, True, 144.0, 48.0)
+    assert reported.change is not None
+    assert (reported.change.median, reported.change.low, reported.change.high) == (-96.0, -96.0, -96.0)
+    assert reported.verdict.startswith("a node is hot for 96 minutes a day shorter, between 96 and 96 (99% sure, 14 m")
     assert two_weeks(20.0, 60.0).verdict.startswith("a node is hot for 96 minutes a day longer, between 96 and 96 (")
 
 
 @pytest.mark.parametrize("days", [0, 1, 4])
 def test_fewer_than_five_matched_days_are_too_little_data(days: int) -> None:
-    told = compare(some_days(DAY - 7, days), some_days(DAY, days, 0.0))
-    assert (told.matched_days, told.sufficient_data, told.change) == (days, False, None)
+    reported = compare(some_days(DAY - 7, days), some_days(DAY, days, 0.0))
+    assert (reported.matched_days, reported.sufficient_data, reported.change) == (days, False, None)
     days_told = "1 matched day" if days == 1 else f"{days} matched days"
-    assert told.verdict == f"insufficient data: {days_told}, at least 5 are needed"
+    assert reported.verdict == f"insufficient data: {days_told}, at least 5 are needed"
 
 
 def test_five_matched_days_say_how_sure_they_are() -> None:
-    told = compare(some_days(DAY - 7, 5), some_days(DAY, 5, lambda day: 10.0 * day))
-    assert told.change == Interval(median=-96.0, low=-144.0, high=-48.0, confidence=1 - 2 / 2**5)
+    reported = compare(some_days(DAY - 7, 5), some_days(DAY, 5, lambda day: 10.0 * day))
+    assert reported.change == Interval(median=-96.0, low=-144.0, high=-48.0, confidence=1 - 2 / 2**5)
 
 
 def test_days_are_matched_with_the_same_weekday_once_and_with_the_nearest() -> None:
     # five weeks before, of which only the last one's minutes are 60; a week and a day after
     before = [*some_days(DAY - 35, 28, 6_000.0), *some_days(DAY - 7, 7, 60.0)]
-    told = compare(before, some_days(DAY, 7, 60.0))
-    assert (told.matched_days, told.before) == (7, 144.0)
+    reported = compare(before, some_days(DAY, 7, 60.0))
+    assert (reported.matched_days, reported.before) == (7, 144.0)
     assert compare(some_days(DAY - 7, 7), some_days(DAY, 8)).matched_days == 7
     assert compare(some_days(DAY - 8, 1), some_days(DAY, 7)).matched_days == 1
 
@@ -75,41 +75,41 @@ def test_only_hours_of_the_day_that_both_sides_know_are_compared() -> None:
     night = [each for each in some_days(DAY - 7, 7, 0.0) if each.hour % 24 < 12]
     day = [each for each in some_days(DAY - 7, 7, 600.0) if each.hour % 24 >= 12]
     after = [each for each in some_days(DAY, 7, 0.0) if each.hour % 24 < 12]
-    told = compare([*night, *day], after)
-    assert (told.before, told.after) == (0.0, 0.0)
+    reported = compare([*night, *day], after)
+    assert (reported.before, reported.after) == (0.0, 0.0)
 
 
-def test_no_difference_that_is_clear_is_told_as_such() -> None:
-    told = compare(some_days(DAY - 14, 14), some_days(DAY, 14, lambda day: 60.0 + (10 if day % 2 else -10)))
-    assert told.change is not None
-    assert told.change.low < 0 < told.change.high
-    assert told.verdict.startswith("no clear change in hot time: between -24 and 24 minutes a day")
+def test_no_difference_that_is_clear_is_reported_as_such() -> None:
+    reported = compare(some_days(DAY - 14, 14), some_days(DAY, 14, lambda day: 60.0 + (10 if day % 2 else -10)))
+    assert reported.change is not None
+    assert reported.change.low < 0 < reported.change.high
+    assert reported.verdict.startswith("no clear change in hot time: between -24 and 24 minutes a day")
 
 
 def test_pools_that_were_left_alone_are_taken_off() -> None:
     before = [*some_days(DAY - 14, 14, 60.0), *some_days(DAY - 14, 14, 60.0, pool="alone")]
     after = [*some_days(DAY, 14, 20.0), *some_days(DAY, 14, 20.0, pool="alone")]
-    told = compare(before, after, untouched=["alone"])
-    assert told.change is not None
-    assert told.change.median == -96.0
-    assert told.control is not None
-    assert told.control.median == -96.0
-    assert told.net_change is not None
-    assert told.net_change.median == 0.0
-    assert told.verdict.startswith("no clear change")
+    reported = compare(before, after, untouched=["alone"])
+    assert reported.change is not None
+    assert reported.change.median == -96.0
+    assert reported.control is not None
+    assert reported.control.median == -96.0
+    assert reported.net_change is not None
+    assert reported.net_change.median == 0.0
+    assert reported.verdict.startswith("no clear change")
     # by itself it looks like a success
     assert "shorter" in compare(some_days(DAY - 14, 14, 60.0), some_days(DAY, 14, 20.0)).verdict
 
 
 def test_pools_that_were_left_alone_without_data_are_named() -> None:
-    told = compare(some_days(DAY - 14, 14), some_days(DAY, 14, 20.0), untouched=["alone"])
-    assert told.net_change is None
-    assert told.verdict.endswith("; but insufficient data of the control group")
+    reported = compare(some_days(DAY - 14, 14), some_days(DAY, 14, 20.0), untouched=["alone"])
+    assert reported.net_change is None
+    assert reported.verdict.endswith("; but insufficient data of the control group")
 
 
 def test_a_pool_that_is_known_on_one_side_only_is_left_out() -> None:
-    told = compare(some_days(DAY - 14, 14), [*some_days(DAY, 14), *some_days(DAY, 14, 9_000.0, pool="new")])
-    assert (told.before, told.after) == (144.0, 144.0)
+    reported = compare(some_days(DAY - 14, 14), [*some_days(DAY, 14), *some_days(DAY, 14, 9_000.0, pool="new")])
+    assert (reported.before, reported.after) == (144.0, 144.0)
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_a_pool_that_is_known_on_one_side_only_is_left_out() -> None:
     ],
 )
 def test_what_else_moved_is_named(changes: dict[str, float], moved: tuple[str, ...]) -> None:
-    told = two_weeks(60.0, 20.0, **changes)
-    assert told.confounders == moved
-    assert told.verdict.endswith("".join(f"; but {each}" for each in moved))
+    reported = two_weeks(60.0, 20.0, **changes)
+    assert reported.confounders == moved
+    assert reported.verdict.endswith("".join(f"; but {each}" for each in moved))
 
 
 def an_event(first_day: int, days: int, *pools: str) -> Event:
@@ -144,20 +144,20 @@ def test_declared_events_are_named_with_the_side_they_were_on() -> None:
 
 
 def test_the_spread_between_nodes_is_compared_too() -> None:
-    told = two_weeks(60.0, 60.0, share_stddev=0.06)
-    assert told.share_stddev is not None
-    assert told.share_stddev.median == pytest.approx(-0.04)
+    reported = two_weeks(60.0, 60.0, share_stddev=0.06)
+    assert reported.share_stddev is not None
+    assert reported.share_stddev.median == pytest.approx(-0.04)
     assert two_weeks(60.0, 60.0, share_stddev=math.nan).share_stddev is None
 
 
 @given(st.lists(st.floats(0, 600), min_size=5, max_size=40))
 def test_the_median_lies_in_its_interval_and_more_days_are_surer(minutes: list[float]) -> None:
     days = len(minutes)
-    told = compare(some_days(DAY - 42, 42, 0.0, hours=12), some_days(DAY, days, lambda day: minutes[day], hours=12))
-    assert told.matched_days == days
-    assert told.change is not None
-    assert told.change.low <= told.change.median <= told.change.high
-    assert told.change.confidence >= (0.95 if days > 5 else 0.9375)
+    reported = compare(some_days(DAY - 42, 42, 0.0, hours=12), some_days(DAY, days, lambda day: minutes[day], hours=12))
+    assert reported.matched_days == days
+    assert reported.change is not None
+    assert reported.change.low <= reported.change.median <= reported.change.high
+    assert reported.change.confidence >= (0.95 if days > 5 else 0.9375)
 
 
 def test_the_interval_holds_the_true_median_as_often_as_it_says() -> None:
@@ -165,8 +165,8 @@ def test_the_interval_holds_the_true_median_as_often_as_it_says() -> None:
     hits = 0
     for _ in range(200):
         minutes = [60.0 + dice.gauss(0.0, 5.0) for _ in range(10)]
-        told = compare(some_days(DAY - 14, 10, 60.0, hours=12), some_days(DAY, 10, minutes.__getitem__, hours=12))
-        assert told.change is not None
-        assert told.change.confidence == pytest.approx(0.978515625)
-        hits += told.change.low <= 0 <= told.change.high
+        reported = compare(some_days(DAY - 14, 10, 60.0, hours=12), some_days(DAY, 10, minutes.__getitem__, hours=12))
+        assert reported.change is not None
+        assert reported.change.confidence == pytest.approx(0.978515625)
+        hits += reported.change.low <= 0 <= reported.change.high
     assert hits >= 186  # 195.7 are expected; fewer than 186 come once in ten thousand

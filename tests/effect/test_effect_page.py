@@ -42,7 +42,7 @@ def test_the_metrics_that_it_names_exist() -> None:
 
 def test_its_numbers_are_those_of_the_code() -> None:
     kept = Effect().detail_retention / DAY_SECONDS
-    for said, holds in [
+    for message, holds in [
         ("`effect.detailRetention`, 30 days by default", kept == 30),
         ("evictions, hours of the pools | 400 days", details.HISTORY_SECONDS == 400 * DAY_SECONDS),
         ("forecasts and their outcomes | 90 days", pruning.FORECASTS_SECONDS == 90 * DAY_SECONDS),
@@ -51,5 +51,5 @@ def test_its_numbers_are_those_of_the_code() -> None:
         ("nodes over 10%", MOVED == 0.10),
         ("94% certain", round(1 - 2 * 0.5**ENOUGH_DAYS, 2) == 0.94),
     ]:
-        assert said in " ".join(PAGE.split())
-        assert holds, said
+        assert message in " ".join(PAGE.split())
+        assert holds, message

@@ -82,14 +82,9 @@ def test_the_peak_is_the_highest_share_of_the_span() -> None:
 
 
 def test_nodes_have_thresholds_of_their_own_and_one_without_is_never_hot() -> None:
-    shares = np.full((3, 3), 0.8)
-    found = hot_spans(
-        T0 + MINUTE * np.arange(3),
-        shares,
-        threshold=np.array([0.75, 0.85, math.nan]),
-        for_seconds=0,
-        end=T0 + 120,
-    )
+    own = np.array([0.75, 0.85, math.nan])
+    times = T0 + MINUTE * np.arange(3)
+    found = hot_spans(times, np.full((3, 3), 0.8), threshold=own, for_seconds=0, end=T0 + 120)
     assert [each.node for each in found] == [0]
 
 

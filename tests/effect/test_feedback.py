@@ -10,6 +10,7 @@ from rebalancer.effect.feedback import BREAKER_OPEN_SECONDS, TWICE_WITHIN_SECOND
 from rebalancer.model.records.effect import Assessment, ChangeBreakdown, Outcome, PodBefore, Step
 from rebalancer.policy.schema.safety import EffectivenessBreaker
 from tests.builders import an_eviction
+from tests.effect.builders import an_assessment
 
 NOW = 1_790_000_000.0
 CAPACITY = 10_000.0
@@ -34,30 +35,12 @@ def made(
 ) -> Assessment:
     """Of the cycle with that number, an hour after the one before; planned from 80% to 60%."""
     last_eviction_at = NOW - 86_400.0 + number * 3600.0
-    values: dict[str, Any] = {
-        "cycle": f"c{number:03d}",
-        "node": node,
-        "pool": pool,
-        "strategy": "LowNodeUtilization",
-        "trigger": "periodic",
-        "step": Step.SETTLED,
-        "last_eviction_at": last_eviction_at,
-        "due_at": last_eviction_at + 900.0,
-        "assessed_at": last_eviction_at + 910.0,
-        "before_share": 0.8,
-        "planned_share": 0.6,
-        "target": 0.65,
-        "high": 0.75,
-        "capacity": CAPACITY,
-        "pods": (
-            PodBefore(uid="uid-web", pod="shop/web-1", amount=2000.0, evicted=True),
-            PodBefore(uid="uid-db", pod="shop/db-1", amount=500.0, evicted=False),
-        ),
-        "outcome": outcome,
-        "breakdown": account,
-        **fields,
-    }
-    return Assessment(**values)
+    ends = {"last_eviction_at": last_eviction_at, "due_at": last_eviction_at + 900.0}
+    web = PodBefore(uid="uid-web", pod="shop/web-1", amount=2000.0, evicted=True)
+    db = PodBefore(uid="uid-db", pod="shop/db-1", amount=500.0, evicted=False)
+    of = {"cycle": f"c{number:03d}", "node": node, "pool": pool, "capacity": CAPACITY, "planned_share": 0.6, **ends}
+    values = {"target": 0.65, "assessed_at": last_eviction_at + 910.0, "breakdown": account, **of, **fields}
+    return an_assessment(web, db, outcome=outcome, **values)
 
 
 def learned(
@@ -87,78 +70,55 @@ def test_a_service_that_left_twice_without_help_is_given_up_on_that_node(outcome
     assert found[0].reason.startswith("its node did not cool twice within a day after its eviction: remainingPodsGrew")
 
 
-def test_once_is_not_twice() -> None:
-    assert learned([made(1, Outcome.REMAINING_PODS_GREW)]).ineffective == ()
+G = Outcome.REMAINING_PODS_GREW
 
 
 @pytest.mark.parametrize("outcome", [Outcome.TOO_FEW_EVICTED, Outcome.REPLACEMENTS_RETURNED, Outcome.UNKNOWN, None])
 def test_what_helped_a_little_what_came_back_and_what_is_not_known_are_no_reason_to_give_up(
     outcome: Outcome | None,
 ) -> None:
-    assert learned([made(3, outcome)], [made(2, outcome), made(1, Outcome.REMAINING_PODS_GREW)]).ineffective == ()
+    assert learned([made(3, outcome)], [made(2, outcome), made(1, G)]).ineffective == ()
 
 
-def test_help_in_between_begins_anew() -> None:
-    assert (
-        learned(
-            [made(3, Outcome.REMAINING_PODS_GREW)], [made(1, Outcome.REMAINING_PODS_GREW), made(2, Outcome.COOLED)]
-        ).ineffective
-        == ()
-    )
+@pytest.mark.parametrize(
+    ("new", "earlier", "count"),
+    [
+        (made(1, G), [], 0),
+        (made(3, G), [made(1, G), made(2, Outcome.COOLED)], 0),
+        (made(3, G), [made(1, G), made(2, Outcome.TOO_FEW_EVICTED)], 1),
+        (made(2, G, node="b"), [made(1, G)], 0),
+        (made(3, Outcome.COOLED, node="b"), [made(1, G), made(2, G)], 0),
+        (made(1, G), [made(1, G)], 0),
+    ],
+    ids=[
+        "once",
+        "help in between begins anew",
+        "what says nothing in between does not",
+        "two nodes",
+        "learned before",
+        "read back with the others",
+    ],
+)
+def test_what_is_twice(new: Assessment, earlier: list[Assessment], count: int) -> None:
+    assert len(learned([new], earlier).ineffective) == count
 
 
-def test_what_says_nothing_in_between_does_not() -> None:
-    found = learned(
-        [made(3, Outcome.REMAINING_PODS_GREW)], [made(1, Outcome.REMAINING_PODS_GREW), made(2, Outcome.TOO_FEW_EVICTED)]
-    ).ineffective
-    assert len(found) == 1
-
-
-def test_two_nodes_are_not_twice() -> None:
-    assert (
-        learned([made(2, Outcome.REMAINING_PODS_GREW, node="b")], [made(1, Outcome.REMAINING_PODS_GREW)]).ineffective
-        == ()
-    )
-
-
-def test_two_services_are_not_twice() -> None:
-    one, two = made(1, Outcome.REMAINING_PODS_GREW), made(2, Outcome.REMAINING_PODS_GREW)
+def test_two_services_are_not_twice_and_all_that_left_both_times_are_given_up() -> None:
+    one, two = made(1, G), made(2, G)
     moved = [
         an_eviction(service="shop/web", node="a", cycle=one.cycle, trigger="periodic"),
         an_eviction(service="shop/db", node="a", cycle=two.cycle, trigger="periodic"),
     ]
     assert feedback([two], [one], moved=moved, breaker=BRAKE, now=NOW).ineffective == ()
-
-
-def test_all_services_that_left_both_times_are_given_up() -> None:
-    found = learned(
-        [made(2, Outcome.REMAINING_PODS_GREW)], [made(1, Outcome.REMAINING_PODS_GREW)], services=("shop/web", "shop/db")
-    ).ineffective
+    found = learned([two], [one], services=("shop/web", "shop/db")).ineffective
     assert [each.service_identity for each in found] == ["shop/db", "shop/web"]
 
 
 @pytest.mark.parametrize(("apart", "backoffs"), [(0.0, 1), (1.0, 0)])
 def test_more_than_a_day_apart_is_not_twice(apart: float, backoffs: int) -> None:
-    second = made(2, Outcome.REMAINING_PODS_GREW)
-    first = replace(
-        made(1, Outcome.REMAINING_PODS_GREW), last_eviction_at=second.last_eviction_at - TWICE_WITHIN_SECONDS - apart
-    )
+    second = made(2, G)
+    first = replace(made(1, G), last_eviction_at=second.last_eviction_at - TWICE_WITHIN_SECONDS - apart)
     assert len(learned([second], [first]).ineffective) == backoffs
-
-
-def test_what_was_learned_before_is_not_learned_again() -> None:
-    assert (
-        learned(
-            [made(3, Outcome.COOLED, node="b")],
-            [made(1, Outcome.REMAINING_PODS_GREW), made(2, Outcome.REMAINING_PODS_GREW)],
-        ).ineffective
-        == ()
-    )
-
-
-def test_one_that_is_read_back_with_the_others_counts_once() -> None:
-    once = made(1, Outcome.REMAINING_PODS_GREW)
-    assert learned([once], [once]).ineffective == ()
 
 
 @pytest.mark.parametrize("fields", [{"late": True}, {"step": Step.HOUR}, {"step": Step.DAY}, {"assessed_at": None}])
@@ -178,7 +138,7 @@ def the_last(*outcomes: Outcome, pool: str = "p") -> list[Assessment]:
     return [made(number, outcome, pool=pool, node=f"{pool}-{number}") for number, outcome in enumerate(outcomes)]
 
 
-C, G = Outcome.COOLED, Outcome.REMAINING_PODS_GREW
+C = Outcome.COOLED
 
 
 @pytest.mark.parametrize(

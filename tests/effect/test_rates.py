@@ -13,31 +13,14 @@ from rebalancer.effect.rates import RateLine, day_of, day_rows, merged, monday_o
 from rebalancer.model.notation.document import DIMENSIONS
 from rebalancer.model.reason import BlockedReason, MissReason
 from rebalancer.model.records.effect import Assessment, DayRow, HotEpisode, Outcome, Rate, Step
-from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
+from rebalancer.model.records.forecasts import ForecastKind, Verdict, VerifiedForecast
 from tests.effect.builders import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode
+from tests.forecast.builders import a_stored_forecast, an_actual
 
 
 def a_forecast(verdict: Verdict | None, *, hot_from: float | None = T0, pool: str = "general") -> VerifiedForecast:
-    forecast = StoredForecast(
-        kind=ForecastKind.AHEAD,
-        node="node-1",
-        pool=pool,
-        made_at=T0 - 86_400,
-        until=T0,
-        predictor="combined",
-        peak_millicores=8_000,
-        peak_at=T0,
-        margin_millicores=100,
-        capacity_millicores=10_000,
-        high=0.75,
-        days_used=8,
-        confidence=1.0,
-        hot_from=hot_from,
-    )
-    known = {"p95_millicores": 1.0, "peak_millicores": 1.0, "peak_at": T0, "departed_peak_share": 0.0}
-    return VerifiedForecast(
-        forecast=forecast, actuals=Actuals(**known, counterfactual_peak_millicores=1.0, verdict=verdict)
-    )
+    forecast = a_stored_forecast(T0 - 86_400, kind=ForecastKind.AHEAD, node="node-1", pool=pool, hot_from=hot_from)
+    return VerifiedForecast(forecast=forecast, actuals=an_actual(1.0, T0, verdict=verdict))
 
 
 def rows_of(episodes: list[HotEpisode], assessments: list[Assessment] | None = None, **changes: Any) -> list[DayRow]:
@@ -80,37 +63,21 @@ def test_a_day_counted_by_hand() -> None:
     episodes, assessments, judged = a_day()
     rows = rows_of(episodes, assessments, judged=judged)
     none: dict[str, Any] = {"strategy": "", "trigger": ""}
+    missed, limits = {"discovery/daemonDown": 1}, {"eviction/limits": 1}
+    of_batch = {"hot": 2, "discovered": 2, "evicted_from": 2, "cooled": 1, "assessed": 1, "evictions": 3}
+    relief_of_batch = {"relief_planned": pytest.approx(1.2), "relief_measured": pytest.approx(1.0)}
+    effects_of_batch = {"effect/cooled": 1, "effect/unknown": 1}
+    of_timer = {"hot": 3, "discovered": 3, "evicted_from": 2, "cooled": 1, "assessed": 2, "evictions": 3}
+    relief_of_timer = {"relief_planned": pytest.approx(2.4), "relief_measured": pytest.approx(1.9)}
+    effects_of_timer = {"effect/cooled": 1, "effect/remainingPodsGrew": 1, **limits}
+    alerts: dict[str, Any] = {"pool": "batch", "trigger": "alert", "hot_node_minutes": 150.0}
     assert rows == [
-        a_row(pool="batch", **none, hot=1, hot_node_minutes=20.0, reasons={"discovery/daemonDown": 1}),
-        a_row(
-            pool="batch",
-            trigger="alert",
-            hot=2,
-            discovered=2,
-            evicted_from=2,
-            cooled=1,
-            assessed=1,
-            evictions=3,
-            relief_planned=pytest.approx(1.2),
-            relief_measured=pytest.approx(1.0),
-            hot_node_minutes=150.0,
-            reasons={"effect/cooled": 1, "effect/unknown": 1},
-        ),
+        a_row(pool="batch", **none, hot=1, hot_node_minutes=20.0, reasons=missed),
+        a_row(**alerts, **of_batch, **relief_of_batch, reasons=effects_of_batch),
         a_row(**none, hot=1, hot_node_minutes=10.0, reasons={"discovery/belowThreshold": 1}),
         a_row(strategy="", trigger="forecast", prevented=2, too_late=1, reasons={}),
-        a_row(trigger="alert", hot=1, discovered=1, hot_node_minutes=40.0, reasons={"eviction/limits": 1}),
-        a_row(
-            hot=3,
-            discovered=3,
-            evicted_from=2,
-            cooled=1,
-            assessed=2,
-            evictions=3,
-            relief_planned=pytest.approx(2.4),
-            relief_measured=pytest.approx(1.9),
-            hot_node_minutes=140.0,
-            reasons={"effect/cooled": 1, "effect/remainingPodsGrew": 1, "eviction/limits": 1},
-        ),
+        a_row(trigger="alert", hot=1, discovered=1, hot_node_minutes=40.0, reasons=limits),
+        a_row(**of_timer, **relief_of_timer, hot_node_minutes=140.0, reasons=effects_of_timer),
     ]
     [everything] = rates(rows, ())
     assert everything.discovery == Rate(part=6, whole=8)
@@ -156,7 +123,7 @@ def test_a_rate_of_nothing_is_none() -> None:
     assert not line.missed
 
 
-def test_an_episode_that_is_still_hot_lasts_until_now_and_counts_once_something_is_told_of_it() -> None:
+def test_an_episode_that_is_still_hot_lasts_until_now_and_counts_once_something_is_known_of_it() -> None:
     [row] = rows_of([an_episode(minutes=None, **FOUND), an_episode(minutes=None)], now=T0 + 25 * MINUTE)
     assert (row.hot, row.discovered, row.hot_node_minutes) == (1, 1, 25.0)
 

@@ -17,7 +17,7 @@ from rebalancer.model.notation.figures import cores, percent
 from rebalancer.model.reason import BlockedReason, MissReason
 from rebalancer.model.records.effect import Assessment, ChangeBreakdown, HotEpisode, Outcome, Rate, Step
 from tests.builders import an_eviction
-from tests.effect.builders import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode, an_hour
+from tests.effect.builders import DAY, STRATEGY, T0, a_breakdown, a_pod, a_row, an_assessment, an_episode, an_hour
 
 SINCE, UNTIL = DAY * 86_400.0, (DAY + 7) * 86_400.0
 FOUND = {"discovered_at": T0, "discovery_trigger": "periodic", "strategy": STRATEGY}
@@ -25,56 +25,41 @@ FOUND = {"discovered_at": T0, "discovery_trigger": "periodic", "strategy": STRAT
 
 def an_account(*, landed: float = 0.0, unexplained: float = 0.0) -> ChangeBreakdown:
     """Of a node that came from 8 to 7 cores but for these."""
-    return ChangeBreakdown(
-        before=8_000.0,
-        after=7_000.0 + landed + unexplained,
-        evicted=1_000.0,
-        departed=0.0,
-        arrived=landed,
-        returned=0.0,
-        remaining_change=0.0,
-        residual=unexplained,
-    )
+    after = 7_000.0 + landed + unexplained
+    return a_breakdown(8_000.0, after, evicted=1_000.0, arrived=landed, residual=unexplained)
+
+
+def an_accuracy(pool: str | None = None, **fields: Any) -> AccuracyLine:
+    unknown = dict.fromkeys(("mae", "coverage", "hot_recall", "hot_precision", "peak_hour_error"))
+    return AccuracyLine(pool=pool, forecasts=30, **{**unknown, **fields})
 
 
 def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Eviction]]:
+    missed = {"minutes": 30, "miss_reason": MissReason.BELOW_THRESHOLD}
+    stuck = {"blocked_reason": BlockedReason.LIMITS, "detail": "limits were used up", **FOUND}
     episodes = [
-        an_episode(minutes=30, miss_reason=MissReason.BELOW_THRESHOLD, detail="measured at most 71.2%"),
-        an_episode(
-            minutes=30, start=T0 + 86_400, miss_reason=MissReason.BELOW_THRESHOLD, detail="measured at most 70%"
-        ),
-        an_episode(
-            minutes=90, node="node-2", blocked_reason=BlockedReason.LIMITS, detail="limits were used up", **FOUND
-        ),
+        an_episode(detail="measured at most 71.2%", **missed),
+        an_episode(start=T0 + 86_400, detail="measured at most 70%", **missed),
+        an_episode(minutes=90, node="node-2", **stuck),
         an_episode(minutes=45, node="node-3", evictions=2, cooled=True, **FOUND),
-        an_episode(minutes=None, node="node-4", start=UNTIL - 20 * MINUTE, evictions=1, cooled=False, **FOUND),
+        an_episode(minutes=None, node="node-4", start=UNTIL - 1_200, evictions=1, cooled=False, **FOUND),
     ]
+    a, b, c = (a_pod(name, evicted=True) for name in "abc")
+    cooled = {"outcome": Outcome.COOLED, "after_share": 0.7, "breakdown": an_account()}
+    arrived = {"outcome": Outcome.NEW_PODS_ARRIVED, "after_share": 0.79, "breakdown": an_account(landed=900.0)}
     assessments = [
-        an_assessment(
-            a_pod("a", evicted=True),
-            a_pod("b", evicted=True),
-            node="node-3",
-            outcome=Outcome.COOLED,
-            after_share=0.7,
-            breakdown=an_account(),
-        ),
-        an_assessment(
-            a_pod("c", evicted=True),
-            a_pod("stays"),
-            node="node-4",
-            minute=30,
-            outcome=Outcome.NEW_PODS_ARRIVED,
-            after_share=0.79,
-            breakdown=an_account(landed=900.0),
-            detail="80% to 79%",
-        ),
-        an_assessment(a_pod("c", evicted=True), node="node-4", minute=30, step=Step.HOUR, outcome=Outcome.COOLED),
+        an_assessment(a, b, node="node-3", **cooled),
+        an_assessment(c, a_pod("stays"), node="node-4", minute=30, **arrived, detail="80% to 79%"),
+        an_assessment(c, node="node-4", minute=30, step=Step.HOUR, outcome=Outcome.COOLED),
     ]
     moved = [
-        an_eviction(service="shop/cart", node="node-3", cycle="cycle-10", trigger="periodic"),
-        an_eviction(service="shop/cart", node="node-4", cycle="cycle-30", trigger="alert"),
-        an_eviction(service="shop/web", node="node-3", cycle="cycle-10", trigger="periodic"),
-        an_eviction(service="shop/cart", node="node-9", cycle="cycle-99", trigger="alert"),
+        an_eviction(service=service, node=node, cycle=f"cycle-{cycle}", trigger=trigger)
+        for service, node, cycle, trigger in (
+            ("shop/cart", "node-3", 10, "periodic"),
+            ("shop/cart", "node-4", 30, "alert"),
+            ("shop/web", "node-3", 10, "periodic"),
+            ("shop/cart", "node-9", 99, "alert"),
+        )
     ]
     return episodes, assessments, moved
 
@@ -84,29 +69,17 @@ def report() -> Report:
     episodes, assessments, moved = some_details()
     rows = day_rows(cluster="test", days=range(DAY, DAY + 7), now=UNTIL, episodes=episodes, assessments=assessments)
     hours = [an_hour(DAY * 24 + each) for each in range(-168, 168)]
+    late = an_assessment(last_eviction_at=UNTIL, late=True, outcome=Outcome.REMAINING_PODS_GREW)
     return make_report(
         since=SINCE,
         until=UNTIL,
         by=("pool", "trigger"),
         days=[*rows, a_row(day=DAY - 1, hot=99), a_row(day=DAY + 7, hot=99)],
         episodes=[*episodes, an_episode(start=UNTIL), an_episode(start=SINCE - 7_200)],
-        assessments=[
-            *assessments,
-            an_assessment(last_eviction_at=UNTIL, late=True, outcome=Outcome.REMAINING_PODS_GREW),
-        ],
+        assessments=[*assessments, late],
         moved=moved,
         hours=hours,
-        accuracy=[
-            AccuracyLine(
-                pool=None,
-                forecasts=30,
-                mae=0.04,
-                coverage=0.9,
-                hot_recall=None,
-                hot_precision=None,
-                peak_hour_error=1.5,
-            )
-        ],
+        accuracy=[an_accuracy(mae=0.04, coverage=0.9, peak_hour_error=1.5)],
         comparison=compare(hours[:168], hours[168:]),
         details_since=SINCE,
     )
@@ -145,12 +118,8 @@ def test_nodes_and_services_count_the_same_evictions_and_the_report_says_which_o
 ) -> None:
     """Four evictions: one from node-9, which is not assessed, and two from node-3."""
     assert report.evictions == sum(each.evictions for each in report.services) == 4
-    assert {each.node: each.evictions for each in report.hottest} == {
-        "node-1": 0,
-        "node-2": 0,
-        "node-3": 2,
-        "node-4": 1,
-    }
+    counts = {"node-1": 0, "node-2": 0, "node-3": 2, "node-4": 1}
+    assert {each.node: each.evictions for each in report.hottest} == counts
     assert report.total is not None
     note = "rates count only what is assessed, {} of 4 evictions; the tables of nodes and services count all"
     assert note.format(report.total.counts.evictions) in report.notes
@@ -172,7 +141,7 @@ def test_minutes_outside_of_the_time_do_not_count() -> None:
     assert row.hot_minutes == 15.0
 
 
-def test_services_are_told_by_how_often_they_were_moved_and_whether_it_helped(report: Report) -> None:
+def test_services_are_listed_by_how_often_they_were_moved_and_whether_it_helped(report: Report) -> None:
     assert [(row.service, row.evictions, row.nodes) for row in report.services] == [
         ("shop/cart", 3, 3),
         ("shop/web", 1, 1),
@@ -194,34 +163,17 @@ def test_notes_say_what_makes_the_figures_doubtful(report: Report) -> None:
         "1 node still hot when the SLO was last evaluated: their figures may change",
         "rates count only what is assessed, 3 of 4 evictions; the tables of nodes and services count all",
     )
+    grew = {"outcome": Outcome.REMAINING_PODS_GREW}
     made = [
-        an_assessment(minute=5, late=True, outcome=Outcome.REMAINING_PODS_GREW, breakdown=an_account(unexplained=900)),
-        an_assessment(
-            minute=10, outcome=Outcome.REMAINING_PODS_GREW, breakdown=an_account(landed=500, unexplained=100)
-        ),
+        an_assessment(minute=5, late=True, **grew, breakdown=an_account(unexplained=900)),
+        an_assessment(minute=10, **grew, breakdown=an_account(landed=500, unexplained=100)),
         an_assessment(minute=20, outcome=Outcome.UNKNOWN),
         an_assessment(minute=30),
     ]
-    drifts = AccuracyLine(
-        pool="batch",
-        forecasts=30,
-        mae=None,
-        coverage=None,
-        hot_recall=None,
-        hot_precision=None,
-        peak_hour_error=None,
-        drift="the error of the last 3 days is 9% of capacity, 2% before",
-    )
-    told = make_report(
-        since=SINCE,
-        until=UNTIL,
-        by=(),
-        days=[a_row(hot=20, discovered=20)],
-        assessments=made,
-        accuracy=[drifts],
-        details_since=SINCE + 1,
-    )
-    assert told.notes == (
+    known: dict[str, Any] = {"days": [a_row(hot=20, discovered=20)], "assessments": made, "details_since": SINCE + 1}
+    drifts = an_accuracy("batch", drift="the error of the last 3 days is 9% of capacity, 2% before")
+    reported = make_report(since=SINCE, until=UNTIL, by=(), accuracy=[drifts], **known)
+    assert reported.notes == (
         "1 assessment pending",
         "1 assessment made late, after an outage: not counted",
         "1 assessment without the node's load",
@@ -231,18 +183,18 @@ def test_notes_say_what_makes_the_figures_doubtful(report: Report) -> None:
     )
 
 
-def test_nothing_known_is_said_and_no_rate_is_made_of_it() -> None:
+def test_nothing_known_is_reported_and_no_rate_is_made_of_it() -> None:
     empty = make_report(since=SINCE, until=UNTIL, by=DIMENSIONS, days=[])
     assert (empty.total, empty.lines, empty.reasons, empty.breakdown) == (None, (), (), None)
     assert empty.notes == ("no data for this time: no node was hot by the hot-node SLO, or the SLO was not evaluated",)
     assert to_json(empty)["total"] is None
 
 
-def test_a_long_time_is_told_by_weeks() -> None:
+def test_a_long_time_is_shown_by_weeks() -> None:
     rows = [a_row(day=DAY + each, hot=1) for each in range(60)]
-    told = make_report(since=SINCE, until=SINCE + 60 * 86_400, by=(), days=rows)
-    assert {point.days for point in told.trend} == {7}
-    assert sum(point.line.counts.hot for point in told.trend) == 60
+    reported = make_report(since=SINCE, until=SINCE + 60 * 86_400, by=(), days=rows)
+    assert {point.days for point in reported.trend} == {7}
+    assert sum(point.line.counts.hot for point in reported.trend) == 60
 
 
 # ---- as JSON
@@ -266,14 +218,8 @@ def test_the_document_says_what_the_report_says(report: Report) -> None:
     assert document["trend"][0]["from"] == "2027-02-01"
     assert document["daily"][0]["day"] == "2027-02-01"
     assert document["pools"][-1]["pool"] is None
-    assert document["hottest"][0] == {
-        "node": "node-2",
-        "pool": "general",
-        "episodes": 1,
-        "hotMinutes": 90.0,
-        "evictions": 0,
-        "ineffectiveEvictions": 0,
-    }
+    hottest = {"node": "node-2", "pool": "general", "episodes": 1, "hotMinutes": 90.0}
+    assert document["hottest"][0] == {**hottest, "evictions": 0, "ineffectiveEvictions": 0}
     assert document["services"][0]["effective"] == {"part": 1, "whole": 2, "share": 0.5}
     assert document["breakdown"]["returned"] == 0.0
     assert document["accuracy"][0]["hotRecall"] is None
@@ -297,16 +243,13 @@ def test_a_counted_reason_has_the_sentence_of_its_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "text"),
-    [(0.712, "71.2%"), (0.75, "75%"), (1.0, "100%"), (0.0, "0%"), (-0.0001, "0%"), (None, "-"), (math.nan, "-")],
+    ("show", "value", "text"),
+    [
+        *((percent, share, text) for share, text in ((0.712, "71.2%"), (0.75, "75%"), (1.0, "100%"), (0.0, "0%"))),
+        *((percent, share, text) for share, text in ((-0.0001, "0%"), (None, "-"), (math.nan, "-"))),
+        *((cores, millicores, text) for millicores, text in ((1_850.0, "1.85"), (1_000.0, "1"), (-400.0, "-0.4"))),
+        *((cores, millicores, text) for millicores, text in ((3.0, "0"), (-3.0, "0"), (100_000.0, "100"))),
+    ],
 )
-def test_shares_are_shown_in_percent(share: float | None, text: str) -> None:
-    assert percent(share) == text
-
-
-@pytest.mark.parametrize(
-    ("millicores", "text"),
-    [(1_850.0, "1.85"), (1_000.0, "1"), (-400.0, "-0.4"), (3.0, "0"), (-3.0, "0"), (100_000.0, "100")],
-)
-def test_cores_are_shown_in_two_digits(millicores: float, text: str) -> None:
-    assert cores(millicores) == text
+def test_shares_are_shown_in_percent_and_cores_in_two_digits(show: Any, value: float | None, text: str) -> None:
+    assert show(value) == text

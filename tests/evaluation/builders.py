@@ -13,27 +13,19 @@ from rebalancer.model.decisions.eviction import Outcome as EvictionOutcome
 from rebalancer.model.decisions.plan import Trigger
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.reason import BlockedReason, MissReason
-from rebalancer.model.records.effect import Assessment, ChangeBreakdown, HotEpisode, Outcome, PodBefore, PoolHour
+from rebalancer.model.records.effect import Assessment, HotEpisode, Outcome, PodBefore, PoolHour
 from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
 from rebalancer.store import SqlForecasts, SqlRecords, open_records
 from tests.builders import set_fields
-from tests.effect.builders import STRATEGY, an_assessment, an_episode, an_hour
+from tests.effect.builders import STRATEGY, a_breakdown, an_assessment, an_episode, an_hour
+from tests.forecast.builders import a_stored_forecast, an_actual
 from tests.store.builders import SteppingClock, build_eviction, build_report
 
 DAY = 20_000
 """A Friday; the week of the report begins with it."""
 SINCE, UNTIL = DAY * DAY_SECONDS, (DAY + 7) * DAY_SECONDS
 HOUR = 3600.0
-ACCOUNT = ChangeBreakdown(
-    before=8000.0,
-    after=6500.0,
-    evicted=2000.0,
-    departed=0.0,
-    arrived=300.0,
-    returned=0.0,
-    remaining_change=200.0,
-    residual=0.0,
-)
+ACCOUNT = a_breakdown(8000.0, 6500.0, evicted=2000.0, arrived=300.0, remaining_change=200.0)
 
 
 def fill(url: str, cluster: str = "test", *, details: bool = True) -> None:
@@ -62,41 +54,17 @@ def fill(url: str, cluster: str = "test", *, details: bool = True) -> None:
 
 def _episodes() -> list[HotEpisode]:
     found: dict[str, Any] = {"discovery_trigger": "alert", "strategy": STRATEGY}
+    first, back, stuck, missed = (SINCE + hour * HOUR for hour in (8, 32, 33, 50))
+    limits = {"blocked_reason": BlockedReason.LIMITS, "detail": "nothing evicted: limits were used up"}
+    below = {"miss_reason": MissReason.BELOW_THRESHOLD, "detail": "at most 71%"}
+    late = {"discovered_at": SINCE + 8.1 * HOUR, "evictions": 2, "cooled": True}
+    at_once = {"discovered_at": back, "evictions": 1, "cooled": False}
+    periodic = found | {"discovered_at": stuck, "discovery_trigger": "periodic"}
     return [
-        an_episode(
-            start=SINCE + 8 * HOUR,
-            discovered_at=SINCE + 8.1 * HOUR,
-            evictions=2,
-            cooled=True,
-            **found,
-            node="n1",
-            minutes=60,
-        ),
-        an_episode(
-            start=SINCE + 32 * HOUR,
-            discovered_at=SINCE + 32 * HOUR,
-            evictions=1,
-            cooled=False,
-            **found,
-            node="n1",
-            minutes=90,
-        ),
-        an_episode(
-            start=SINCE + 33 * HOUR,
-            discovered_at=SINCE + 33 * HOUR,
-            blocked_reason=BlockedReason.LIMITS,
-            detail="nothing evicted: limits were used up",
-            **(found | {"discovery_trigger": "periodic"}),
-            node="n2",
-            minutes=30,
-        ),
-        an_episode(
-            start=SINCE + 50 * HOUR,
-            miss_reason=MissReason.BELOW_THRESHOLD,
-            detail="at most 71%",
-            node="n3",
-            minutes=45,
-        ),
+        an_episode(start=first, **late, **found, node="n1", minutes=60),
+        an_episode(start=back, **at_once, **found, node="n1", minutes=90),
+        an_episode(start=stuck, **limits, **periodic, node="n2", minutes=30),
+        an_episode(start=missed, **below, node="n3", minutes=45),
     ]
 
 
@@ -106,23 +74,12 @@ def _assessments(cluster: str) -> list[Assessment]:
     )
     common: dict[str, Any] = {"node": "n1", "trigger": "alert", "breakdown": ACCOUNT, "assessed_at": UNTIL}
     first, second = SINCE + 8.2 * HOUR, SINCE + 32.2 * HOUR
-    cooled = {
-        "cycle": f"{cluster}-c1",
-        "last_eviction_at": first,
-        "due_at": first + 900,
-        "outcome": Outcome.COOLED,
-        "after_share": 0.65,
-    }
-    back = {
-        "cycle": f"{cluster}-c2",
-        "last_eviction_at": second,
-        "due_at": second + 900,
-        "outcome": Outcome.REPLACEMENTS_RETURNED,
-        "after_share": 0.8,
-    }
+    cooled = {"cycle": f"{cluster}-c1", "outcome": Outcome.COOLED, "after_share": 0.65}
+    back = {"cycle": f"{cluster}-c2", "outcome": Outcome.REPLACEMENTS_RETURNED, "after_share": 0.8}
+    ends, back_ends = ({"last_eviction_at": at, "due_at": at + 900} for at in (first, second))
     return [
-        replace(an_assessment(*pods), **common, **cooled),
-        replace(an_assessment(*pods[1:]), **common, **back, detail="78% to 80%"),
+        replace(an_assessment(*pods), **common, **cooled, **ends),
+        replace(an_assessment(*pods[1:]), **common, **back, **back_ends, detail="78% to 80%"),
     ]
 
 
@@ -165,34 +122,12 @@ def a_forecast(node: str, day: int, **fields: Any) -> StoredForecast:
 
 def made_at(node: str, time: float, **fields: Any) -> StoredForecast:
     """A forecast of the day from then on: 2000 and a margin of 400, of a node of 4000."""
-    given: dict[str, Any] = {
-        "kind": ForecastKind.DAILY,
-        "node": node,
-        "pool": "general",
-        "made_at": time,
-        "until": time + DAY_SECONDS,
-        "predictor": "combined",
-        "peak_millicores": 2400.0,
-        "peak_at": time + 7200.0,
-        "margin_millicores": 400.0,
-        "capacity_millicores": 4000.0,
-        "high": 0.55,
-        "days_used": 8,
-        "confidence": 1.0,
-    }
-    return StoredForecast(**given | fields)
+    return a_stored_forecast(time, **{"node": node, "high": 0.55, **fields})
 
 
 def a_truth(forecast: StoredForecast, p95: float, verdict: Verdict | None = None) -> Actuals:
     """What came of it: its peak was an hour and a half late."""
-    return Actuals(
-        p95_millicores=p95,
-        peak_millicores=p95 + 100.0,
-        peak_at=forecast.peak_at + 5400.0,
-        departed_peak_share=0.0,
-        counterfactual_peak_millicores=p95 + 100.0,
-        verdict=verdict,
-    )
+    return an_actual(p95, forecast.peak_at + 5400.0, verdict=verdict)
 
 
 def _ahead(verdict: Verdict) -> VerifiedForecast:

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.constraints.admission import LedgerState
 from rebalancer.cycle.evict.scheduled_assessments import assessments_of
 from rebalancer.cycle.observe.observation import Observation
 from rebalancer.effect.feedback import open_breakers, relief_factors
 from rebalancer.evaluation.assessments import AssessmentBatch, derive_feedback, remember, run_due_assessments
 from rebalancer.forecast.series.pod_cpu import MissingReplica
 from rebalancer.model.cluster.owners import Service
-from rebalancer.model.decisions.eviction import Eviction, TargetNode, eviction_of
+from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from rebalancer.model.decisions.eviction import Outcome as Became
 from rebalancer.model.decisions.plan import CycleReport, NodeLine, Trigger
 from rebalancer.model.errors import ConnectError
@@ -27,7 +26,9 @@ from rebalancer.policy.schema.safety import EffectivenessBreaker
 from rebalancer.store import SqlRecords, open_records
 from rebalancer.strategies import Findings
 from tests.builders import NOW, ANode, APod, a_node, a_pod, a_policy, cluster, found_in, set_fields, usage_of, view_of
+from tests.builders import an_eviction as eviction_of
 from tests.prometheus.fakes import Clock
+from tests.strategies.builders.finding import observation_of
 
 SETTLE, HOUR, DAY = 900.0, 3600.0, 86_400.0
 NODES = [a_node("hot", cpu=10_000.0, used=8_500.0), a_node("cool", cpu=10_000.0, used=2_000.0)]
@@ -49,34 +50,13 @@ def seen_at(
     policy = policy or a_policy()
     snapshot = cluster(nodes, pods)
     view = view_of(snapshot, usage_of(snapshot, nodes, pods, **usage), policy, now=now)
-    return Observation(
-        snapshot=snapshot,
-        usage=view.usage,
-        node_pools=view.node_pools,
-        cpu=view.cpu,
-        loads=view.base,
-        recent=(),
-        ledger_state=LedgerState(),
-        now=now,
-    )
+    return observation_of(view, now=now)
 
 
 def an_eviction(name: str, outcome: Became = Became.EVICTED, *, node: str = "hot") -> Eviction:
     service = name.partition("-")[0]
-    return eviction_of(
-        namespace="shop",
-        pod=name,
-        uid=f"uid-shop-{name}",
-        node=node,
-        pool="general",
-        service=Service(kind="Deployment", namespace="shop", name=service),
-        service_identity=f"shop/{service}",
-        strategy="LowNodeUtilization",
-        reason="hot",
-        cpu_millicores=1000.0,
-        target_nodes=(TargetNode("cool", 1.0),),
-        outcome=outcome,
-    )
+    given = {"pod": name, "uid": f"uid-shop-{name}", "node": node, "cpu_millicores": 1000.0, "outcome": outcome}
+    return eviction_of(service=f"shop/{service}", target_nodes=(TargetNode("cool", 1.0),), **given)
 
 
 def a_report(*evictions: Eviction, dry_run: bool = False, cycle: str = "c1") -> CycleReport:
@@ -210,7 +190,7 @@ def test_nothing_is_made_before_it_is_due(effect: EffectRecords) -> None:
     assert look(effect, NOW + SETTLE - 1, *afterwards(6_500.0)) == AssessmentBatch()
 
 
-def test_a_node_that_cooled_is_said_to_have_cooled(effect: EffectRecords) -> None:
+def test_a_node_that_cooled_is_recorded_as_cooled(effect: EffectRecords) -> None:
     (made,) = look(effect, NOW + SETTLE, *afterwards(6_500.0)).made
     assert (made.step, made.outcome, made.late) == (Step.SETTLED, Outcome.COOLED, False)
     assert (made.assessed_at, made.after_share) == (NOW + SETTLE, pytest.approx(0.65))
@@ -263,10 +243,8 @@ def test_a_node_whose_pods_carry_the_load_of_a_missing_replica_has_not_grown(eff
 
 def test_the_rest_that_grew_is_to_blame_where_it_did(effect: EffectRecords) -> None:
     (made,) = look(effect, NOW + SETTLE, *afterwards(8_200.0, db_1=4_700.0)).made
-    assert (made.outcome, made.breakdown.remaining_change if made.breakdown else 0) == (
-        Outcome.REMAINING_PODS_GREW,
-        1_700.0,
-    )
+    grew = made.breakdown.remaining_change if made.breakdown else 0
+    assert (made.outcome, grew) == (Outcome.REMAINING_PODS_GREW, 1_700.0)
 
 
 def test_what_a_later_cycle_evicted_did_not_leave_by_itself(effect: EffectRecords) -> None:
@@ -404,24 +382,15 @@ def outcomes(records: SqlRecords, *results: Outcome, node: str = "hot") -> list[
     """One cycle after the other, an hour apart until NOW, evicted one pod each, and came to that."""
     effect, out = records.effect(), []
     for number, outcome in enumerate(results):
-        last_eviction_at = NOW - (len(results) - number) * HOUR
-        report = replace(
-            a_report(an_eviction("web-1", node=node), cycle=f"{node}{number}"), started_at=last_eviction_at
-        )
+        at = NOW - (len(results) - number) * HOUR
+        report = replace(a_report(an_eviction("web-1", node=node), cycle=f"{node}{number}"), started_at=at)
         records.begin(report)
         moved = report.evictions[0]
         set_fields(moved, record=records.planned(report, moved))
         records.outcome(moved)
-        due = replace(
-            expected_of(an_eviction("web-1"))[0], cycle=report.id, node=node, last_eviction_at=last_eviction_at
-        )
-        done = replace(
-            due,
-            due_at=last_eviction_at + SETTLE,
-            assessed_at=last_eviction_at + SETTLE,
-            outcome=outcome,
-            after_share=0.8,
-        )
+        due = replace(expected_of(an_eviction("web-1"))[0], cycle=report.id, node=node, last_eviction_at=at)
+        times = {"due_at": at + SETTLE, "assessed_at": at + SETTLE}
+        done = replace(due, **times, outcome=outcome, after_share=0.8)
         effect.expect([due])
         effect.made([done])
         out.append(done)

@@ -90,7 +90,7 @@ def test_in_the_lab_a_node_cools_and_the_account_closes(
     assert abs(made.breakdown.residual) < 0.05 * abs(change)
 
 
-def test_what_was_due_while_nobody_was_there_is_made_after_the_restart_and_is_late(
+def test_what_was_due_while_no_daemon_ran_is_made_after_the_restart_and_is_late(
     tmp_path: Path, lab_records: Callable[[Stage], EffectRecords]
 ) -> None:
     with a_stage(three_services(), tmp_path) as stage:

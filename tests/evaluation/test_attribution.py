@@ -16,14 +16,15 @@ from rebalancer.evaluation.assessments import run_due_assessments
 from rebalancer.evaluation.hot_nodes import LAG_SECONDS, evaluate_slo
 from rebalancer.model.decisions.eviction import Outcome as Became
 from rebalancer.model.decisions.limits import Pause, Scope
-from rebalancer.model.decisions.plan import CycleReport, Finding, NodeLine, PodRefusal, Trigger
+from rebalancer.model.decisions.plan import CycleReport, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
-from rebalancer.model.records.effect import Assessment, DayRow, EffectRecords, HotEpisode, Outcome, PodBefore, Step
+from rebalancer.model.records.effect import Assessment, DayRow, EffectRecords, Outcome, PodBefore
 from rebalancer.prometheus.history.slo import PrometheusSlo
 from rebalancer.store import open_records
 from tests.builders import NOW, set_fields
+from tests.effect.builders import an_assessment, an_episode
 from tests.evaluation.scenarios import DAY, HOUR, MINUTE, Reads, hot_between, reads_on
-from tests.store.builders import build_eviction
+from tests.store.builders import build_eviction, build_finding
 from tests.stories.scenarios.stage import a_scenario, a_stage, burner, service
 
 # ---- what we had said of them
@@ -44,17 +45,8 @@ def a_cycle(
     report = CycleReport(id=f"c{number}", cluster="test", trigger=trigger, dry_run=False, started_at=at)
     reads.records.begin(report)
     if found:
-        finding = Finding(
-            strategy="LowNodeUtilization",
-            node=0,
-            pool="general",
-            reason="hot",
-            cpu_share=share,
-            high=0.75,
-            target=0.65,
-            candidates=np.array([], dtype=np.int32),
-        )
-        report.findings = [(finding, node)]
+        marks = {"cpu_share": share, "high": 0.75, "target": 0.65}
+        report.findings = [(build_finding(reason="hot", candidates=np.array([], dtype=np.int32), **marks), node)]
     report.nodes = [NodeLine(name=node, pool="general", cpu_before=share, cpu_planned=share, hot=found, high=0.75)]
     report.refusals = [
         PodRefusal(node=node, namespace="shop", name=f"p{index}", code=code, message=str(code))
@@ -94,10 +86,8 @@ def test_an_episode_that_is_found_later_counts_once_and_as_found(open_at: Callab
     assert (found.blocked_reason, found.codes) == (BlockedReason.NO_TARGET_NODE, {Reason.NO_TARGET_NODE: 3})
     day = int(NOW // DAY)
     rows = {(each.strategy, each.trigger): each for each in reads.effect.days(day, day + 1)}
-    assert {key: (row.hot, row.discovered) for key, row in rows.items()} == {
-        ("", ""): (0, 0),
-        ("LowNodeUtilization", "periodic"): (1, 1),
-    }
+    counts = {("", ""): (0, 0), ("LowNodeUtilization", "periodic"): (1, 1)}
+    assert {key: (row.hot, row.discovered) for key, row in rows.items()} == counts
 
 
 def test_a_cycle_that_is_written_late_still_counts_for_what_just_ended(open_at: Callable[..., Reads]) -> None:
@@ -157,22 +147,10 @@ def evicted_from(reads: Reads, report: CycleReport, node: str) -> Assessment:
     eviction = build_eviction(node=node, outcome=Became.EVICTED)
     set_fields(eviction, record=reads.records.planned(report, eviction))
     reads.records.outcome(eviction)
-    due = Assessment(
-        cycle=report.id,
-        node=node,
-        pool="general",
-        strategy="LowNodeUtilization",
-        trigger="periodic",
-        step=Step.SETTLED,
-        last_eviction_at=report.started_at + 5,
-        due_at=report.started_at + 905,
-        before_share=0.9,
-        planned_share=0.6,
-        target=0.65,
-        high=0.75,
-        capacity=16_000.0,
-        pods=(PodBefore(uid="uid-web-1", pod="shop/web-1", amount=4800.0, evicted=True),),
-    )
+    web = PodBefore(uid="uid-web-1", pod="shop/web-1", amount=4800.0, evicted=True)
+    times = {"last_eviction_at": report.started_at + 5, "due_at": report.started_at + 905}
+    shares = {"before_share": 0.9, "planned_share": 0.6, "target": 0.65, "capacity": 16_000.0}
+    due = an_assessment(web, cycle=report.id, node=node, **times, **shares)
     reads.effect.expect([due])
     return due
 
@@ -220,24 +198,13 @@ class Counts:
 
 
 @pytest.mark.parametrize(("days", "times"), [(0.1, 6), (1.0, 2), (2.5, 1)])
-def test_a_node_that_is_hot_for_days_is_told_less_often_until_it_has_cooled(
+def test_a_node_that_is_hot_for_days_is_attributed_less_often_until_it_has_cooled(
     open_at: Callable[..., Reads], days: float, times: int
 ) -> None:
     began = NOW - round(days * 24) * HOUR
     reads = reads_on(open_at(hot_between(("a", began, NOW + 4800))), NOW + 3000)
-    reads.effect.put_episodes(
-        [
-            HotEpisode(
-                node="a",
-                pool="general",
-                started_at=began,
-                ended_at=None,
-                peak_share=0.9,
-                threshold=0.75,
-                miss_reason=MissReason.BELOW_THRESHOLD,
-            )
-        ]
-    )
+    still_hot = {"minutes": None, "peak_share": 0.9, "miss_reason": MissReason.BELOW_THRESHOLD}
+    reads.effect.put_episodes([an_episode(node="a", start=began, **still_hot)])
     a_cycle(reads, 0, began + 60, share=0.7, found=False)
     counts = Counts(reads.effect)
     reads.effect = counts  # type: ignore[assignment]
@@ -249,15 +216,8 @@ def test_a_node_that_is_hot_for_days_is_told_less_often_until_it_has_cooled(
 def test_days_whose_details_are_dropped_are_not_counted_again(open_at: Callable[..., Reads]) -> None:
     began = NOW - 5 * DAY
     reads = reads_on(open_at(hot_between(("a", began, NOW + HOUR)), effect={"detailRetention": "1d"}), NOW)
-    old = HotEpisode(
-        node="a",
-        pool="general",
-        started_at=began,
-        ended_at=None,
-        peak_share=0.9,
-        threshold=0.75,
-        miss_reason=MissReason.STABILIZATION_WINDOW,
-    )
+    still_hot = {"minutes": None, "peak_share": 0.9, "miss_reason": MissReason.STABILIZATION_WINDOW}
+    old = an_episode(node="a", start=began, **still_hot)
     reads.effect.put_episodes([old])
     long_ago = DayRow(cluster="test", pool="general", strategy="", trigger="", day=int(began // DAY), hot=7)
     reads.effect.roll_up([long_ago])
@@ -304,22 +264,13 @@ def test_in_the_lab_an_episode_is_what_the_lab_knows_and_what_we_did(tmp_path: P
             (truth,) = lab.truth.episodes(high=0.7, start=since, end=now - LAG_SECONDS)
     assert (episode.node, episode.started_at) == ("hot", truth.start)
     assert episode.peak_share == pytest.approx(truth.peak_share)
-    assert (episode.discovered_at, episode.discovery_trigger, episode.measured_peak_share) == (
-        report.started_at,
-        "manual",
-        pytest.approx(0.8),
-    )
+    discovered = (episode.discovered_at, episode.discovery_trigger, episode.measured_peak_share)
+    assert discovered == (report.started_at, "manual", pytest.approx(0.8))
     assert sum(each.hot_node_minutes for each in hours) == pytest.approx((truth.end - truth.start) / 60, abs=1.0)
     if runs:
         assert (episode.ended_at, episode.evictions, episode.cooled) == (truth.end, 3, True)
-        assert (row.hot, row.discovered, row.evicted_from, row.assessed, row.cooled, row.evictions) == (
-            1,
-            1,
-            1,
-            1,
-            1,
-            3,
-        )
+        assert (row.hot, row.discovered, row.evicted_from, row.assessed, row.cooled) == (1, 1, 1, 1, 1)
+        assert row.evictions == 3
         assert row.relief_measured == pytest.approx(3.0, rel=0.01)
     else:
         assert (episode.ended_at, episode.evictions, episode.blocked_reason) == (None, 0, BlockedReason.DRY_RUN)

@@ -142,10 +142,8 @@ def test_the_policys_own_threshold_counts_before_the_pools_and_for_nodes_in_no_p
     effect = {"hotNodeSLO": {"threshold": 55}}
     reads = reads_on(open_at(shares, snapshot=cluster(nodes, []), effect=effect), NOW)
     reads.every(600, since=NOW, until=NOW + 2 * HOUR)
-    assert [(each.node, each.pool, each.threshold) for each in reads.episodes()] == [
-        ("a", "general", 0.55),
-        ("lone", "", 0.55),
-    ]
+    found = [(each.node, each.pool, each.threshold) for each in reads.episodes()]
+    assert found == [("a", "general", 0.55), ("lone", "", 0.55)]
     assert reads.episodes()[1].miss_reason is MissReason.NOT_COVERED
 
 
@@ -161,11 +159,8 @@ def test_in_deviation_mode_a_node_is_hot_over_the_mean_of_each_moment(open_at: C
         others = 0.2 if at < NOW + 1800 else 0.6  # all others come up: then a isn't special any more
         return 0.7 if node == "a" else others
 
-    pool = {
-        "name": "general",
-        "selector": {"matchLabels": {"pool": "general"}},
-        "thresholds": {"high": 20, "target": 10, "low": 5, "relativeToMean": True, "floor": 50},
-    }
+    thresholds = {"high": 20, "target": 10, "low": 5, "relativeToMean": True, "floor": 50}
+    pool = {"name": "general", "selector": {"matchLabels": {"pool": "general"}}, "thresholds": thresholds}
     reads = reads_on(open_at(shares, pools=[pool]), NOW)
     reads.every(600, since=NOW, until=NOW + 2 * HOUR)
     (found,) = reads.episodes()
@@ -194,7 +189,7 @@ def test_a_source_that_fails_is_a_note_and_asked_again(open_at: Callable[..., Re
     assert reads.spans() == [("a", 0, 30)]
 
 
-def test_what_can_not_be_read_for_a_day_is_left_out_and_said(open_at: Callable[..., Reads]) -> None:
+def test_what_can_not_be_read_for_a_day_is_left_out_and_reported(open_at: Callable[..., Reads]) -> None:
     reads = reads_on(open_at(hot_between()), NOW)
     reads.samples.fails = ConfigError("effect.hotNodeSLO.query: wrong")
     assert reads.at(NOW + DAY - 1).read_until == NOW - 300
@@ -214,23 +209,17 @@ def test_a_source_without_samples_of_late_is_waited_for_and_not_for_ever(open_at
     assert reads.effect.slo_evaluated_until() == NOW + HOUR
 
 
-def test_a_partial_answer_is_taken_and_said(open_at: Callable[..., Reads]) -> None:
+def test_a_partial_answer_is_taken_and_reported(open_at: Callable[..., Reads]) -> None:
     reads = reads_on(open_at(hot_between(("a", NOW, NOW + 1800))), NOW)
     reads.samples.partial = ("a store is away",)
     assert reads.at(NOW + HOUR).notes == ("the hot-node SLO query returned a partial result: a store is away",)
     assert reads.spans() == [("a", 0, 30)]
 
 
-def test_without_prometheus_there_is_no_standard_and_that_is_said(open_at: Callable[..., Reads]) -> None:
+def test_without_prometheus_there_is_no_standard_and_that_is_reported(open_at: Callable[..., Reads]) -> None:
     reads = open_at(hot_between())
-    found = evaluate_slo(
-        None,
-        reads.effect,
-        reads.snapshot,
-        NodePools.of(reads.policy.pools, reads.snapshot.nodes),
-        reads.policy,
-        now=NOW,
-    )
+    pools = NodePools.of(reads.policy.pools, reads.snapshot.nodes)
+    found = evaluate_slo(None, reads.effect, reads.snapshot, pools, reads.policy, now=NOW)
     assert found.notes == ("the hot-node SLO is not evaluated: it needs Prometheus",)
 
 
@@ -249,8 +238,7 @@ def test_a_node_removed_during_an_outage_stays_in_the_denominator(open_at: Calla
     assert reads.spans() == [("a", 10, 50), ("gone", 10, 50)]
     assert {each.pool for each in reads.episodes()} == {"general"}
     # the hours of the pools are of the nodes that are there
-    assert {each.nodes for each in reads.effect.hours(NOW, NOW + HOUR) if each.pool == "general"} == {
-        len(reads.snapshot.nodes)
-    }
+    there = len(reads.snapshot.nodes)
+    assert {each.nodes for each in reads.effect.hours(NOW, NOW + HOUR) if each.pool == "general"} == {there}
     (row,) = reads.effect.days(int(NOW // DAY), int(NOW // DAY) + 1)
     assert (row.hot, row.discovered) == (2, 0)

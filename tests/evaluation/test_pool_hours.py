@@ -19,7 +19,7 @@ def the_hours(reads: Reads) -> dict[int, PoolHour]:
     return {each.hour - int(NOW // HOUR): each for each in reads.effect.hours(NOW, NOW + 5 * HOUR)}
 
 
-def test_an_hour_of_a_pool_is_told(open_at: Callable[..., Reads]) -> None:
+def test_an_hour_of_a_pool_is_stored(open_at: Callable[..., Reads]) -> None:
     # the second node is twice as large
     nodes = [a_node("a", cpu=10_000.0), a_node("b", cpu=20_000.0), a_node("lone", labels={"pool": "other"})]
     pods = [a_pod("one", "a", cpu=3000.0), a_pod("two", "b", cpu=6000.0), a_pod("leaving", "b", terminating=True)]
@@ -34,7 +34,7 @@ def test_an_hour_of_a_pool_is_told(open_at: Callable[..., Reads]) -> None:
     assert found.requested_share == pytest.approx(0.3)
 
 
-def test_an_hour_is_told_anew_until_it_is_over(open_at: Callable[..., Reads]) -> None:
+def test_an_hour_is_stored_anew_until_it_is_over(open_at: Callable[..., Reads]) -> None:
     reads = reads_on(open_at(hot_between(("a", NOW, NOW + HOUR))), NOW)
     minutes = []
     for at in (900, 1800, 2700, 3600, 3900, 4200):

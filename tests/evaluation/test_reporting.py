@@ -92,7 +92,7 @@ def test_nodes_services_and_the_account_come_from_the_details(url: str, report: 
     assert (found.breakdown.evicted, found.breakdown.arrived) == (2 * ACCOUNT.evicted, 2 * ACCOUNT.arrived)
 
 
-def test_what_is_outside_of_the_time_is_not_told(url: str, report: Gather) -> None:
+def test_what_is_outside_of_the_time_is_left_out(url: str, report: Gather) -> None:
     fill(url)
     second_day = report(since=SINCE + DAY_SECONDS, until=SINCE + 2 * DAY_SECONDS)
     assert second_day.total is not None
@@ -103,7 +103,7 @@ def test_what_is_outside_of_the_time_is_not_told(url: str, report: Gather) -> No
     assert (before.total, before.hottest, before.services, before.breakdown) == (None, (), (), None)
 
 
-def test_nothing_is_told_of_the_time_to_come(url: str, report: Gather) -> None:
+def test_nothing_is_reported_of_the_time_to_come(url: str, report: Gather) -> None:
     """A node that is still hot has been so until now, not until the end of the time that was asked for."""
     with open_records(url=url, cluster="test", clock=SteppingClock(UNTIL)) as records:
         records.effect().put_episodes([an_episode(start=UNTIL - 2 * HOUR, minutes=None)])
@@ -133,8 +133,8 @@ def test_without_an_eviction_nothing_is_compared(url: str, report: Gather) -> No
 def test_evictions_before_as_well_are_named(url: str, report: Gather) -> None:
     """Then the comparison tells a change of what we do, not what we do."""
     fill(url)
-    said = "3 pods were also evicted before"
-    assert not any(said in note for note in report().notes)
+    message = "3 pods were also evicted before"
+    assert not any(message in note for note in report().notes)
     with open_records(url=url, cluster="test", clock=SteppingClock(UNTIL)) as records:
         effect = records.effect()
         effect.put_hours([an_hour(hour) for hour in range((DAY + 7) * 24, (DAY + 14) * 24)], read_until=UNTIL)
@@ -142,7 +142,7 @@ def test_evictions_before_as_well_are_named(url: str, report: Gather) -> None:
         effect.roll_up([replace(row, day=DAY + 8) for row in later])
     next_week = report(since=UNTIL, until=UNTIL + 7 * DAY_SECONDS, now=UNTIL + 7 * DAY_SECONDS)
     assert next_week.comparison is not None
-    assert any(said in note for note in next_week.notes)
+    assert any(message in note for note in next_week.notes)
 
 
 def test_a_declared_event_is_named_beside_the_comparison(url: str, report: Gather) -> None:
@@ -170,7 +170,7 @@ def test_an_event_of_ours_is_none_of_another_clusters(url: str, report: Gather) 
 
 
 @on_both
-def test_forecasts_are_told_by_pool_with_their_drift(url: str, report: Gather) -> None:
+def test_forecasts_are_reported_by_pool_with_their_drift(url: str, report: Gather) -> None:
     fill(url)
     everything, general = report().accuracy
     assert (everything.pool, general.pool) == (None, "general")
@@ -192,18 +192,18 @@ def test_too_few_forecasts_tell_nothing(url: str, report: Gather) -> None:
 def test_details_that_are_not_kept_any_more_are_missed_in_a_note(url: str, report: Gather) -> None:
     fill(url, details=False)
     short = "older details are not kept"
-    told = report(now=UNTIL + 40 * DAY_SECONDS)
-    assert told.total is not None
-    assert told.total.counts.hot == 4
-    assert told.hottest == ()
-    assert any(short in note for note in told.notes)
+    reported = report(now=UNTIL + 40 * DAY_SECONDS)
+    assert reported.total is not None
+    assert reported.total.counts.hot == 4
+    assert reported.hottest == ()
+    assert any(short in note for note in reported.notes)
     assert not any(short in note for note in report().notes)
     longer = {"effect": {"detailRetention": "60d"}}
     assert not any(short in note for note in report(now=UNTIL + 40 * DAY_SECONDS, policy=longer).notes)
 
 
 @on_both
-def test_clusters_that_share_a_database_are_told_apart_or_together(url: str, report: Gather) -> None:
+def test_clusters_that_share_a_database_are_reported_apart_or_together(url: str, report: Gather) -> None:
     fill(url)
     fill(url, "other")
     alone = report()
@@ -225,7 +225,7 @@ def test_clusters_that_share_a_database_are_told_apart_or_together(url: str, rep
     assert both.comparison.net_change is not None
 
 
-def test_the_shortest_memory_of_all_clusters_is_told(url: str, report: Gather) -> None:
+def test_the_shortest_memory_of_all_clusters_is_reported(url: str, report: Gather) -> None:
     fill(url)
     fill(url, "other")
     engine = open_engine(url)

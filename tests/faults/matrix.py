@@ -381,8 +381,8 @@ FRONT_DOOR = (
     fault(
         "Hundreds of idle connections, of one client or many; a client that keeps all of its connections busy",
         "The longest idle one makes room; where all are busy, 503. Probes have a listener of their own.",
-        "tests/web/test_front_door.py::test_idle_connections_of_one_client_keep_nobody_out",
-        "tests/web/test_front_door.py::test_idle_connections_of_many_clients_keep_nobody_out",
+        "tests/web/test_front_door.py::test_idle_connections_of_one_client_keep_none_out",
+        "tests/web/test_front_door.py::test_idle_connections_of_many_clients_keep_none_out",
         "tests/web/test_front_door.py::test_probes_have_a_listener_and_a_thread_of_their_own",
         "tests/web/test_front_door.py::test_a_client_that_keeps_all_its_connections_busy_is_refused_alone",
         "tests/web/test_server.py::test_more_busy_connections_than_it_takes_are_turned_away_and_later_served",

@@ -10,6 +10,7 @@ from rebalancer.forecast.series.membership import DepartedPod
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock, History
 from rebalancer.model.measured.peaks import Peaks
+from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast
 from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import NOW, ANode, APod, a_node, a_pod, cluster
 
@@ -59,15 +60,13 @@ def forecasts(
     **policy: Any,
 ) -> Forecasts:
     """Forecast with all nodes in pool `general`; `policy` are fields of the section."""
-    return forecast(
-        past,
-        snapshot,
-        policy=Forecast.model_validate(policy),
-        pool_of=np.zeros(len(snapshot.nodes), dtype=np.int32),
-        pools=["general"],
-        now=now,
-        arrivals=arrivals,
-    )
+    return forecast(past, snapshot, **in_general(snapshot, policy), now=now, arrivals=arrivals)
+
+
+def in_general(snapshot: ClusterSnapshot, policy: Mapping[str, Any]) -> dict[str, Any]:
+    """All nodes are of one pool."""
+    pool_of = np.zeros(len(snapshot.nodes), dtype=np.int32)
+    return {"policy": Forecast.model_validate(policy), "pool_of": pool_of, "pools": ["general"]}
 
 
 def the_forecast(past: History, snapshot: ClusterSnapshot, **options: Any) -> NodeForecast:
@@ -85,22 +84,27 @@ def look(
     evicted: Sequence[DepartedPod] = (),
     **policy: Any,
 ) -> NodeForecasts:
-    return forecast_nodes(
-        past,
-        snapshot,
-        policy=Forecast.model_validate(policy),
-        pool_of=np.zeros(len(snapshot.nodes), dtype=np.int32),
-        pools=["general"],
-        now=now,
-        arrivals=arrivals,
-        before=before,
-        evicted=evicted,
-    )
+    options: dict[str, Any] = {"now": now, "arrivals": arrivals, "before": before, "evicted": evicted}
+    return forecast_nodes(past, snapshot, **in_general(snapshot, policy), **options)
 
 
 def expect(past: History, snapshot: ClusterSnapshot, **options: Any) -> Peaks:
     """Laid over the snapshot that it was made of."""
     return look(past, snapshot, **options).peaks(snapshot, now=options.get("now", MIDNIGHT))
+
+
+def a_stored_forecast(made_at: float, **fields: Any) -> StoredForecast:
+    """Of a node of 4 cores for the day from then on: 2000 millicores and a margin of 400."""
+    times = {"made_at": made_at, "until": made_at + DAY_SECONDS, "peak_at": made_at + 7200.0}
+    amounts = {"peak_millicores": 2400.0, "margin_millicores": 400.0, "capacity_millicores": 4000.0, "high": 0.75}
+    known = {"kind": ForecastKind.DAILY, "predictor": "combined", "days_used": 8, "confidence": 1.0}
+    return StoredForecast(**{"node": "n1", "pool": "general", **times, **amounts, **known, **fields})
+
+
+def an_actual(p95: float, peak_at: float, **fields: Any) -> Actuals:
+    """What came of a forecast; the busiest quarter lay 100 millicores over its P95."""
+    peaks = {"peak_millicores": p95 + 100.0, "counterfactual_peak_millicores": p95 + 100.0, "peak_at": peak_at}
+    return Actuals(**{"p95_millicores": p95, "departed_peak_share": 0.0, "verdict": None, **peaks, **fields})
 
 
 def by_pod(snapshot: ClusterSnapshot, column: np.ndarray) -> dict[str, float]:

@@ -8,7 +8,8 @@ import pytest
 
 from rebalancer.forecast.evaluation.accuracy import LEAST, LOOKS_BACK_SECONDS, Scores, accuracy
 from rebalancer.model.measured.history import DAY_SECONDS
-from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
+from rebalancer.model.records.forecasts import ForecastKind, Verdict, VerifiedForecast
+from tests.forecast.builders import a_stored_forecast, an_actual
 
 NOW = 20_000 * DAY_SECONDS + 3600.0
 HOUR = 3600.0
@@ -29,33 +30,13 @@ def a_day(
 ) -> VerifiedForecast:
     """A node of 4000: expected at 2000, with its margin at 2400; the forecast was over `ago` days before NOW."""
     made = NOW - (ago + 1) * DAY_SECONDS
-    forecast = {
-        "kind": ForecastKind.DAILY,
-        "node": "n1",
-        "pool": "general",
-        "made_at": made,
-        "until": made + DAY_SECONDS,
-        "predictor": "combined",
-        "peak_millicores": peak,
-        "peak_at": made + 10 * HOUR,
-        "margin_millicores": margin,
-        "capacity_millicores": 4000.0,
-        "high": 0.75,
-        "days_used": 8,
-        "confidence": 1.0,
-        **fields,
-    }
+    expected = {"peak_millicores": peak, "margin_millicores": margin, "peak_at": made + 10 * HOUR, **fields}
     busiest = actual + 200.0
+    came = {"peak_millicores": busiest, "departed_peak_share": changed, "verdict": verdict}
+    alone = {"counterfactual_peak_millicores": busiest if without_us is None else without_us}
     return VerifiedForecast(
-        forecast=StoredForecast(**forecast),
-        actuals=Actuals(
-            p95_millicores=actual,
-            peak_millicores=busiest,
-            peak_at=made + (10 + hours_off) * HOUR,
-            departed_peak_share=changed,
-            counterfactual_peak_millicores=busiest if without_us is None else without_us,
-            verdict=verdict,
-        ),
+        forecast=a_stored_forecast(made, **expected),
+        actuals=an_actual(actual, made + (10 + hours_off) * HOUR, **came, **alone),
     )
 
 
@@ -152,12 +133,8 @@ def test_verdicts_are_counted_and_those_forecasts_are_not_scored() -> None:
         *[a_day()] * 20,
     ]
     found = scores(days)
-    assert dict(found.verdicts) == {
-        Verdict.PREVENTED: 3,
-        Verdict.FALSE_ALARM: 2,
-        Verdict.TOO_LATE: 1,
-        Verdict.NOT_MOVED: 0,
-    }
+    others = {Verdict.FALSE_ALARM: 2, Verdict.TOO_LATE: 1, Verdict.NOT_MOVED: 0}
+    assert dict(found.verdicts) == {Verdict.PREVENTED: 3, **others}
     assert (found.count, found.mae) == (20, 0.0)
 
 
@@ -171,18 +148,9 @@ def test_days_without_samples_are_counted_and_not_scored() -> None:
 def test_too_few_tell_nothing() -> None:
     few, enough = ([a_day(3100.0, peak=3200.0, changed=0.0)] * count for count in (LEAST - 1, LEAST))
     found = scores([*few, ahead(Verdict.PREVENTED)])
-    figures = (
-        found.mae,
-        found.under,
-        found.over,
-        found.coverage,
-        found.hot_recall,
-        found.hot_precision,
-        found.peak_hour_error,
-        found.unchanged_share,
-        found.unchanged_mae,
-    )
-    assert all(math.isnan(figure) for figure in figures)
+    errors = (found.mae, found.under, found.over, found.coverage, found.peak_hour_error)
+    shares = (found.hot_recall, found.hot_precision, found.unchanged_share, found.unchanged_mae)
+    assert all(math.isnan(figure) for figure in (*errors, *shares))
     assert not found.enough
     assert (found.count, found.hot_days, found.verdicts[Verdict.PREVENTED]) == (LEAST - 1, LEAST - 1, 1)
     assert scores(enough).enough
@@ -192,11 +160,8 @@ def test_too_few_tell_nothing() -> None:
 def test_pools_are_scored_apart_and_together() -> None:
     days = [*[a_day(2200.0)] * 20, *[a_day(2400.0, pool="batch")] * 20, *[a_day(2000.0, pool="")] * 20]
     found = accuracy(days, since=LONG_AGO, now=NOW)
-    assert {name: each.mae for name, each in found.pools.items()} == {
-        "": 0.0,
-        "batch": pytest.approx(0.1),
-        "general": pytest.approx(0.05),
-    }
+    maes = {"": 0.0, "batch": pytest.approx(0.1), "general": pytest.approx(0.05)}
+    assert {name: each.mae for name, each in found.pools.items()} == maes
     assert found.everything.count == 60
 
 
@@ -208,7 +173,7 @@ def test_only_what_was_made_since_is_counted() -> None:
     assert list(accuracy(days, since=NOW - 4 * DAY_SECONDS + 1, now=NOW).pools) == []
 
 
-def test_nothing_judged_is_nothing() -> None:
+def test_without_judged_forecasts_nothing_is_scored() -> None:
     found = accuracy([], since=LONG_AGO, now=NOW)
     assert (found.everything.count, dict(found.pools)) == (0, {})
 
@@ -216,72 +181,45 @@ def test_nothing_judged_is_nothing() -> None:
 # ---- drift
 
 
-def history(recent: Iterable[VerifiedForecast], before: Iterable[VerifiedForecast]) -> str:
-    return scores([*recent, *before]).drift
-
-
-def days(count: int, actual: float, *, ago: float, covered: int | None = None, **fields: Any) -> list[VerifiedForecast]:
+def days(count: int, actual: float, *, ago: float, covered: int = 0, **fields: Any) -> list[VerifiedForecast]:
     """`covered` of them just under the forecast with its margin, the others at `actual`."""
-    good = 0 if covered is None else covered
-    return [a_day(2390.0 if number < good else actual, ago=ago, **fields) for number in range(count)]
+    return [a_day(2390.0 if number < covered else actual, ago=ago, **fields) for number in range(count)]
+
+
+def drifts(recent: float, before: float, drift: str = "", *, case: str, **fields: Any) -> Any:
+    """Two times of days that came at one level each; further `fields` are of the recent ones."""
+    count, ago, covered = fields.pop("count", (20, 20)), fields.pop("ago", (1, 5)), fields.pop("covered", (0, 0))
+    lately = days(count[0], recent, ago=ago[0], covered=covered[0], **fields)
+    return pytest.param(lately, days(count[1], before, ago=ago[1], covered=covered[1]), drift, id=case)
+
+
+COVERED = "{}% of the last 3 days stayed at or under the forecast, {}% before"
+ERROR = "the error of the last 3 days is {}% of capacity, 2.5% before"
 
 
 @pytest.mark.parametrize(
     ("recent", "before", "drift"),
     [
-        pytest.param(
-            days(20, 2410.0, ago=1, covered=15),
-            days(20, 2410.0, ago=5, covered=18),
-            "75% of the last 3 days stayed at or under the forecast, 90% before",
-            id="15 points less covered",
-        ),
-        pytest.param(
-            days(20, 2410.0, ago=1, covered=16),
-            days(20, 2410.0, ago=5, covered=18),
-            "",
-            id="10 points less covered",
-        ),
-        pytest.param(
-            days(20, 2200.0, ago=1),
-            days(20, 2100.0, ago=5),
-            "the error of the last 3 days is 5% of capacity, 2.5% before",
-            id="twice the error",
-        ),
-        pytest.param(days(20, 2190.0, ago=1), days(20, 2100.0, ago=5), "", id="not quite twice"),
-        pytest.param(
-            days(20, 1800.0, ago=1),
-            days(20, 2100.0, ago=5),
-            "the error of the last 3 days is 5% of capacity, 2.5% before",
-            id="too high is an error too",
-        ),
-        pytest.param(days(20, 2039.0, ago=1), days(20, 2010.0, ago=5), "", id="four times as much of nothing"),
-        pytest.param(
-            days(20, 2800.0, ago=1),
-            days(20, 2100.0, ago=5),
-            "0% of the last 3 days stayed at or under the forecast, 100% before; "
-            "the error of the last 3 days is 20% of capacity, 2.5% before",
-            id="both",
-        ),
-        pytest.param(days(19, 2800.0, ago=1), days(20, 2100.0, ago=5), "", id="too few lately"),
-        pytest.param(days(20, 2800.0, ago=1), days(19, 2100.0, ago=5), "", id="too few before"),
-        pytest.param(days(20, 2000.0, ago=1), days(20, 2800.0, ago=5), "", id="better than before"),
-        pytest.param(
-            days(20, 1200.0, ago=1, without_us=2300.0), days(20, 2100.0, ago=5), "", id="we made them cooler ourselves"
-        ),
-        pytest.param(days(20, 2800.0, ago=3), days(20, 2100.0, ago=5), "", id="three days ago is not the last three"),
-        pytest.param(days(20, 2800.0, ago=1), days(20, 2100.0, ago=17), "", id="17 days ago is before the 14"),
-        pytest.param(
-            days(20, 2200.0, ago=2.9),
-            days(20, 2100.0, ago=16.9),
-            "the error of the last 3 days is 5% of capacity, 2.5% before",
-            id="just within both",
-        ),
+        drifts(2410.0, 2410.0, COVERED.format(75, 90), covered=(15, 18), case="15 points less covered"),
+        drifts(2410.0, 2410.0, covered=(16, 18), case="10 points less covered"),
+        drifts(2200.0, 2100.0, ERROR.format(5), case="twice the error"),
+        drifts(2190.0, 2100.0, case="not quite twice"),
+        drifts(1800.0, 2100.0, ERROR.format(5), case="too high is an error too"),
+        drifts(2039.0, 2010.0, case="four times as much of nothing"),
+        drifts(2800.0, 2100.0, f"{COVERED.format(0, 100)}; {ERROR.format(20)}", case="both"),
+        drifts(2800.0, 2100.0, count=(19, 20), case="too few lately"),
+        drifts(2800.0, 2100.0, count=(20, 19), case="too few before"),
+        drifts(2000.0, 2800.0, case="better than before"),
+        drifts(1200.0, 2100.0, without_us=2300.0, case="we made them cooler ourselves"),
+        drifts(2800.0, 2100.0, ago=(3, 5), case="three days ago is not the last three"),
+        drifts(2800.0, 2100.0, ago=(1, 17), case="17 days ago is before the 14"),
+        drifts(2200.0, 2100.0, ERROR.format(5), ago=(2.9, 16.9), case="just within both"),
     ],
 )
-def test_a_drift_is_said_with_its_numbers(
+def test_a_drift_is_named_with_its_numbers(
     recent: list[VerifiedForecast], before: list[VerifiedForecast], drift: str
 ) -> None:
-    assert history(recent, before) == drift
+    assert scores([*recent, *before]).drift == drift
 
 
 def test_a_drift_is_found_however_short_the_time_that_is_asked_for() -> None:

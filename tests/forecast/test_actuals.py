@@ -12,6 +12,7 @@ from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
 from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast, Verdict
 from tests.builders import an_eviction
+from tests.forecast.builders import a_stored_forecast
 
 DAY = 20_000
 MADE = DAY * DAY_SECONDS + 6 * 3600.0
@@ -30,26 +31,9 @@ def at(step: float) -> float:
 
 
 def a_forecast(**fields: Any) -> StoredForecast:
-    return StoredForecast(
-        **{
-            "kind": ForecastKind.AHEAD,
-            "node": "n1",
-            "pool": "general",
-            "made_at": MADE,
-            "until": OVER,
-            "predictor": "combined",
-            "peak_millicores": 3200.0,
-            "peak_at": at(48),
-            "margin_millicores": 200.0,
-            "capacity_millicores": CAPACITY,
-            "high": HIGH,
-            "days_used": 8,
-            "confidence": 1.0,
-            "pods": (("aaaaaaaa", 0.5), ("bbbbbbbb", 0.3), ("cccccccc", 0.15)),
-            "hot_from": at(48),
-            **fields,
-        }
-    )
+    pods = (("aaaaaaaa", 0.5), ("bbbbbbbb", 0.3), ("cccccccc", 0.15))
+    peak = {"peak_millicores": 3200.0, "peak_at": at(48), "margin_millicores": 200.0, "hot_from": at(48)}
+    return a_stored_forecast(MADE, **{"kind": ForecastKind.AHEAD, "pods": pods, **peak, **fields})
 
 
 def series(levels: Levels) -> np.ndarray:
@@ -108,6 +92,7 @@ def moved_at(step: float, replacement: str = "web-2", cpu: float = 400.0) -> Evi
 
 
 # ---- figures
+GAP: Levels = {0: 1000.0, 98: math.nan, 100: 3000.0, 103: 1000.0}
 
 
 def test_the_percentile_is_of_the_forecasts_own_day() -> None:
@@ -117,26 +102,23 @@ def test_the_percentile_is_of_the_forecasts_own_day() -> None:
     assert came.p95_millicores == pytest.approx(1000 + 0.65 * 2000)
 
 
-def test_the_busiest_quarter_is_three_steps_and_is_where_its_middle_is() -> None:
-    came = actuals({0: 1000.0, 100: 2400.0, 101: 3000.0, 102: 2700.0, 103: 1000.0, 200: 2690.0, 203: 500.0})
+@pytest.mark.parametrize(
+    ("levels", "peak", "slot"),
+    [
+        ({0: 1000.0, 100: 2400.0, 101: 3000.0, 102: 2700.0, 103: 1000.0, 200: 2690.0, 203: 500.0}, 2700.0, 101),
+        ({0: 1000.0, 100: 3000.0, 101: 1000.0, 200: 1800.0, 203: 1000.0}, 1800.0, 201),
+        ({**GAP, 101: 2000.0, 102: math.nan}, 2500.0, 100),
+        ({**GAP, 101: math.nan}, 1000.0, None),
+    ],
+    ids=["its middle", "a spike of one step is none", "one of three steps may miss", "but not two"],
+)
+def test_the_busiest_quarter_is_three_steps_and_is_where_its_middle_is(
+    levels: Levels, peak: float, slot: int | None
+) -> None:
+    came = actuals(levels)
     assert came is not None
-    assert (came.peak_millicores, came.peak_at) == (2700.0, at(101))
-
-
-def test_a_spike_of_one_step_is_no_quarter() -> None:
-    came = actuals({0: 1000.0, 100: 3000.0, 101: 1000.0, 200: 1800.0, 203: 1000.0})
-    assert came is not None
-    assert (came.peak_millicores, came.peak_at) == (1800.0, at(201))
-
-
-def test_a_quarter_may_miss_one_of_its_three_steps_but_not_two() -> None:
-    gap = {0: 1000.0, 98: math.nan, 100: 3000.0, 101: math.nan, 103: 1000.0}
-    came = actuals(gap)
-    assert came is not None
-    assert came.peak_millicores == 1000.0
-    came = actuals({**gap, 101: 2000.0, 102: math.nan})
-    assert came is not None
-    assert (came.peak_millicores, came.peak_at) == (2500.0, at(100))
+    assert came.peak_millicores == peak
+    assert slot is None or came.peak_at == at(slot)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +256,7 @@ def same(came: Actuals | None, other: Actuals) -> bool:
     return repr(came) == repr(other)
 
 
-def test_while_steps_are_still_to_be_read_nothing_is_said() -> None:
+def test_while_steps_are_still_to_be_read_there_is_no_message() -> None:
     """Today was asked for up to step 71 of 72."""
     assert actuals(HOT, filled=71) is None
     assert actuals(HOT, filled=71, now=OVER + WAIT_SECONDS - 1) is None

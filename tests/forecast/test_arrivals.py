@@ -10,6 +10,7 @@ from rebalancer.forecast import Arrival, expected_arrivals
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.measured.history import History
 from tests.builders import ANode, APod, a_node, a_pod
 from tests.forecast.builders import AGED, MIDNIGHT, by_pod, flat, history, look, services, world
 
@@ -47,7 +48,7 @@ def test_a_rollout_that_has_taken_pods_down_will_bring_them_back() -> None:
     assert arriving(run_of("web", 2, a_pod("web-2", "b"), a_pod("web-3", "b"), a_pod("web-4", "b"))) == {}
 
 
-def test_cordoned_and_broken_nodes_expect_nobody() -> None:
+def test_cordoned_and_broken_nodes_expect_no_pods() -> None:
     pods = [a_pod("web-0", "a"), a_pod("web-1", "b")]
     snapshot = run_of("web", 3, *pods, a=a_node("a", unschedulable=True), b=a_node("b", ready=False))
     assert arriving(snapshot) == {"shop/web": {"c": 1.0}}
@@ -79,11 +80,16 @@ def test_pods_of_daemon_sets_and_jobs_are_not_expected(kind: str) -> None:
     assert arriving(run_of("agent", 3, a_pod("agent-0", "a"), kind=kind)) == {}
 
 
-def test_an_expected_pod_that_came_is_not_counted_twice() -> None:
+def beside_db() -> tuple[History, list[APod]]:
+    """A database on a, and two replicas of web on b."""
     series, pods = services("web")
-    pods.append(a_pod("db-0", **ON_A))
+    return history(series | {"shop/db-0": flat(100)}), [*pods, a_pod("db-0", **ON_A)]
+
+
+def test_an_expected_pod_that_came_is_not_counted_twice() -> None:
+    past, pods = beside_db()
     coming = (Arrival(service="shop/web", nodes={"a": 1.0}),)
-    base = look(history(series | {"shop/db-0": flat(100)}), world(BOTH, pods), arrivals=coming)
+    base = look(past, world(BOTH, pods), arrivals=coming)
     assert base.peaks(world(BOTH, pods), now=MIDNIGHT).node_millicores == pytest.approx([500, 800])
     newer = world(BOTH, [*pods, a_pod("web-8", owner="web", node="a", age=60)])
     peaks = base.peaks(newer, now=MIDNIGHT)
@@ -116,10 +122,9 @@ def test_an_expected_pod_that_came_is_not_counted_twice() -> None:
 def test_one_that_came_stands_first_for_one_that_was_expected_there_else_for_a_share_of_what_is_still_missing(
     each: float, came: Sequence[str], millicores: tuple[float, float]
 ) -> None:
-    series, pods = services("web")
-    pods.append(a_pod("db-0", **ON_A))
+    past, pods = beside_db()
     coming = (Arrival(service="shop/web", nodes={"a": each, "b": each}),)
-    base = look(history(series | {"shop/db-0": flat(100)}), world(BOTH, pods), arrivals=coming)
+    base = look(past, world(BOTH, pods), arrivals=coming)
     new = [a_pod(f"web-x{index}", owner="web", node=node, age=60) for index, node in enumerate(came)]
     newer = world([*BOTH, a_node("c")], [*pods, *new])
     assert base.peaks(newer, now=MIDNIGHT).node_millicores[:2] == pytest.approx(millicores, abs=0.01)
@@ -127,9 +132,10 @@ def test_one_that_came_stands_first_for_one_that_was_expected_there_else_for_a_s
 
 def test_arrivals_of_many_services_are_expected_together() -> None:
     series, pods = services(*(f"web{number}" for number in range(300)), level=10)
+    past = history(series | {"shop/db-0": flat(100)})
     pods.append(a_pod("db-0", **ON_A))
     coming = [Arrival(service=f"shop/web{number}", nodes={"a": 0.5}) for number in range(300) for _ in range(2)]
-    base = look(history(series | {"shop/db-0": flat(100)}), world(BOTH, pods), arrivals=coming)
+    base = look(past, world(BOTH, pods), arrivals=coming)
     assert base.peaks(world(BOTH, pods), now=MIDNIGHT).node_millicores == pytest.approx([3100, 6000])
 
 
@@ -149,11 +155,9 @@ def test_a_service_that_ran_only_on_days_that_do_not_count_is_still_known() -> N
 
 def test_what_is_expected_on_a_faster_machine_needs_less_there() -> None:
     nodes = (a_node("a", labels={"type": "new"}), a_node("b", labels={"type": "old"}))
-    series, pods = services("web")
-    pods.append(a_pod("db-0", **ON_A))
+    past, pods = beside_db()
     coming = (Arrival(service="shop/web", nodes={"a": 1.0}),)
     generation = {"label": "type", "factors": {"new": 2.0, "old": 1.0}}
-    past = history(series | {"shop/db-0": flat(100)})
     base = look(past, world(nodes, pods), arrivals=coming, generation=generation)
     for newer in (world(nodes, pods), world(nodes, [*pods, a_pod("web-9", owner="web", node="a", age=60)])):
         assert base.peaks(newer, now=MIDNIGHT).node_millicores == pytest.approx([300, 800])

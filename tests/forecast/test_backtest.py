@@ -187,7 +187,7 @@ def test_missing_samples_of_a_trace_are_no_zero_usage() -> None:
     assert result.left_out > 0
 
 
-def test_coverage_is_told_by_weekday_and_hour() -> None:
+def test_coverage_is_counted_by_weekday_and_hour() -> None:
     result = backtest(some_traces(20), seed=1, only=FAST)
     score = result.score("combined")
     assert set(score.hours) == {0, 6, 12, 18}

@@ -97,24 +97,12 @@ def test_the_weights_in_use_are_tried_first_and_once() -> None:
 
 
 def test_what_the_policy_says_of_other_pools_stands_in_the_snippet_too() -> None:
-    policy = Forecast.model_validate(
-        {
-            "pools": [
-                {"pool": "batch", "weights": [2.0, 1.0]},
-                {"pool": "general", "halfLife": "6h", "sameWeekday": 3.0},
-            ]
-        }
-    )
-    found = proposed([0.10] * 8, [0.05] * 8, [0.2] * 8)
-    section = as_policy([found], policy)
-    assert section == {
-        "forecast": {
-            "pools": [
-                {"pool": "batch", "weights": [2.0, 1.0], "sameWeekday": 1.0},
-                {"pool": "general", "halfLife": "2d", "sameWeekday": 1.0},
-            ]
-        }
-    }
+    batch = {"pool": "batch", "weights": [2.0, 1.0]}
+    general = {"pool": "general", "halfLife": "6h", "sameWeekday": 3.0}
+    policy = Forecast.model_validate({"pools": [batch, general]})
+    section = as_policy([proposed([0.10] * 8, [0.05] * 8, [0.2] * 8)], policy)
+    best = {"pool": "general", "halfLife": "2d", "sameWeekday": 1.0}
+    assert section == {"forecast": {"pools": [{**batch, "sameWeekday": 1.0}, best]}}
     assert Forecast.model_validate(section["forecast"]).day_weights_of("general").half_life == 2 * 86_400
     assert as_policy([proposed(*[[0.1] * 8] * 3)], policy) is None
     assert written(policy.day_weights) == {"halfLife": "1d", "sameWeekday": 1.0}

@@ -46,7 +46,7 @@ def test_a_newcomer_without_samples_does_not_hide_what_its_node_uses_by_itself()
     assert look(past, came, before=base).peaks(came, now=MIDNIGHT).node_millicores[0] == pytest.approx(1750 + 400)
 
 
-def test_what_a_node_uses_by_itself_is_told_where_all_of_its_pods_have_samples() -> None:
+def test_what_a_node_uses_by_itself_is_known_where_all_of_its_pods_have_samples() -> None:
     holed = flat(300)
     holed[:, -36:] = np.nan  # the last three hours of every day
     past = history({"shop/web-0": flat(300), "shop/web-1": holed}, {"a": flat(650)})

@@ -27,6 +27,7 @@ from tests.forecast.builders import (
 )
 
 ON_A, ON_B = {"node": "a", "age": AGED}, {"node": "b", "age": AGED}
+ONE_POD = world([a_node("a")], [a_pod("web-0", **ON_A)])
 BOTH = (a_node("a"), a_node("b"))
 HOUR = 3600.0
 
@@ -45,8 +46,7 @@ def spiky(level: float, height: float) -> np.ndarray:
 
 
 def test_what_is_flat_is_expected_to_stay_so() -> None:
-    snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
-    peaks = expect(history({"shop/web-0": flat(1000)}), snapshot)
+    peaks = expect(history({"shop/web-0": flat(1000)}), ONE_POD)
     assert peaks.made_at == peaks.starts_at == MIDNIGHT
     assert peaks.expected == pytest.approx(np.full((1, SLOTS), 1000), rel=1e-5)
     assert peaks.node_millicores == pytest.approx([1000])
@@ -57,8 +57,7 @@ def test_what_is_flat_is_expected_to_stay_so() -> None:
 
 def test_the_course_follows_the_time_of_day_from_the_step_of_now_on() -> None:
     six = MIDNIGHT - DAY_SECONDS + 6 * HOUR
-    snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
-    peaks = expect(history({"shop/web-0": wave(1000, top=100)}), snapshot, now=six + 299, predictor="weightedP95")
+    peaks = expect(history({"shop/web-0": wave(1000, top=100)}), ONE_POD, now=six + 299, predictor="weightedP95")
     assert peaks.starts_at == six
     assert peaks.node_at.tolist() == [MIDNIGHT - DAY_SECONDS + 100 * STEP_SECONDS]
     # its P95 is that of the forecast, 1000 * (1 + 0.5 * cos(0.025 of a turn))
@@ -73,10 +72,9 @@ def test_the_margin_is_in_the_course_and_in_what_a_pod_brings() -> None:
     # days of 80 m and one of 100 m with weights 1/4 and 3/4: 95 m; the largest practice error is a quarter of the mean
     # of the days, which is 82.5 m now
     past = history({"shop/web-0": flat(80, 80, 80, 80, 80, 80, 80, 100)})
-    snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
     options: dict[str, Any] = {"predictor": "weightedP95", "dayWeights": {"weights": [3.0, 1.0]}}
-    node_forecasts = look(past, snapshot, **options)
-    peaks = node_forecasts.peaks(snapshot, now=MIDNIGHT)
+    node_forecasts = look(past, ONE_POD, **options)
+    peaks = node_forecasts.peaks(ONE_POD, now=MIDNIGHT)
     assert node_forecasts.forecasts.nodes[0].margin == pytest.approx(20.625)
     assert peaks.node_millicores == pytest.approx([115.625])
     assert peaks.relief_millicores == pytest.approx([115.625])
@@ -92,8 +90,7 @@ def test_the_margin_is_in_the_course_and_in_what_a_pod_brings() -> None:
 
 def test_what_has_been_falling_for_days_is_not_expected_to_fall_elsewhere_too() -> None:
     past = history({"shop/web-0": flat(*(1000 * 0.9**day for day in range(DAYS)))})
-    snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
-    peaks = expect(past, snapshot, predictor="weightedP95", dayWeights={"weights": [3.0, 1.0]})
+    peaks = expect(past, ONE_POD, predictor="weightedP95", dayWeights={"weights": [3.0, 1.0]})
     level = 750 * 0.9**7 + 250 * 0.9**6
     assert peaks.node_millicores[0] < level
     assert peaks.relief_millicores == pytest.approx(peaks.node_millicores)
@@ -103,8 +100,7 @@ def test_what_has_been_falling_for_days_is_not_expected_to_fall_elsewhere_too() 
 def test_a_daily_peak_that_is_a_little_too_short_for_the_p95_is_not_taken_for_the_level() -> None:
     hour = flat(80, 80, 80, 80, 80, 80, 80, 100)
     hour[:, 100:113] *= 4  # an hour and five minutes; the P95 is that of the rest, and so is the margin as above
-    snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
-    peaks = expect(history({"shop/web-0": hour}), snapshot, predictor="weightedP95", dayWeights={"weights": [3.0, 1.0]})
+    peaks = expect(history({"shop/web-0": hour}), ONE_POD, predictor="weightedP95", dayWeights={"weights": [3.0, 1.0]})
     assert peaks.expected.min() == pytest.approx(115.625)
     assert peaks.node_millicores == pytest.approx([4 * 115.625])
 
@@ -134,8 +130,7 @@ def test_peaks_that_come_at_another_hour_every_day_do_not_hide_what_is_used_all_
     bursts = flat(1000)
     for day in range(DAYS):
         bursts[day, 30 * day : 30 * day + 12] = 6000  # an hour: no day's P95 sees it
-    snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
-    peaks = expect(history({"shop/web-0": bursts}), snapshot)
+    peaks = expect(history({"shop/web-0": bursts}), ONE_POD)
     assert peaks.expected.min() == pytest.approx(1000, rel=1e-3)
     assert 3000 <= peaks.node_millicores[0] <= 6000
 
@@ -175,21 +170,19 @@ def test_what_lies_behind_the_horizon_is_not_expected() -> None:
 
 
 def test_a_forecast_whose_horizon_is_over_expects_nothing() -> None:
-    snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
-    peaks = look(history({"shop/web-0": flat(500)}), snapshot).peaks(snapshot, now=MIDNIGHT + DAY_SECONDS)
+    peaks = look(history({"shop/web-0": flat(500)}), ONE_POD).peaks(ONE_POD, now=MIDNIGHT + DAY_SECONDS)
     assert peaks.expected.shape == (1, 0)
     assert np.isnan([*peaks.node_millicores, *peaks.node_at, *peaks.relief_millicores]).all()
 
 
 def test_a_forecast_that_knows_too_few_days_decides_nothing() -> None:
     past = history({"shop/web-0": flat(500)[:2]})
-    snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
-    young = expect(past, snapshot)
+    young = expect(past, ONE_POD)
     assert np.isnan(young.expected).all()
     assert np.isnan([*young.node_millicores, *young.node_at, *young.relief_millicores]).all()
     assert np.isnan(young.first_over(np.array([1.0]))).all()
-    assert expect(past, snapshot, minDays=2).node_millicores[0] > 500
-    idle = expect(history({"shop/web-0": flat(0)[:2]}), snapshot)
+    assert expect(past, ONE_POD, minDays=2).node_millicores[0] > 500
+    idle = expect(history({"shop/web-0": flat(0)[:2]}), ONE_POD)
     assert np.isnan(idle.node_millicores).all()
 
 
@@ -233,7 +226,7 @@ def test_a_pod_that_grew_lately_has_a_larger_part_than_the_mean_of_its_days() ->
     assert sum(relief.values()) == pytest.approx(peaks.node_millicores[0])
 
 
-def test_short_lived_pods_relieve_nobody_and_bring_what_they_use() -> None:
+def test_short_lived_pods_relieve_no_node_and_bring_what_they_use() -> None:
     job = a_pod("report-1-x", owner="report-1", owner_kind="Job", node="a", age=6 * HOUR)
     series = {"shop/web-0": flat(300), "shop/report-1-x": flat(800)[-1:]}
     snapshot = world([a_node("a")], [a_pod("web-0", **ON_A), job])
@@ -250,11 +243,10 @@ def test_short_lived_pods_relieve_nobody_and_bring_what_they_use() -> None:
 
 
 def test_a_declared_event_is_in_what_a_pod_brings() -> None:
-    snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
     begin = np.datetime64(int(MIDNIGHT), "s").item().isoformat() + "Z"
     end = np.datetime64(int(MIDNIGHT + DAY_SECONDS), "s").item().isoformat() + "Z"
     events = [{"name": "sale", "from": begin, "to": end, "uplift": 50}]
-    peaks = expect(history({"shop/web-0": flat(1000)}), snapshot, events=events)
+    peaks = expect(history({"shop/web-0": flat(1000)}), ONE_POD, events=events)
     assert peaks.node_millicores == pytest.approx([1500])
     assert peaks.relief_millicores == pytest.approx([1500])
     assert peaks.pod_millicores == pytest.approx([1500])
@@ -263,7 +255,7 @@ def test_a_declared_event_is_in_what_a_pod_brings() -> None:
     end = np.datetime64(int(MIDNIGHT), "s").item().isoformat() + "Z"
     lifted = flat(1000, 1000, 1000, 1000, 1000, 1000, 1000, 1500)
     over = [{"name": "sale", "from": begin, "to": end, "uplift": 50}]
-    peaks = expect(history({"shop/web-0": lifted}), snapshot, events=over)
+    peaks = expect(history({"shop/web-0": lifted}), ONE_POD, events=over)
     assert [*peaks.node_millicores, *peaks.pod_millicores] == pytest.approx([1000, 1000])
 
 
@@ -375,7 +367,7 @@ def test_nodes_that_joined_are_unknown_and_nodes_that_went_are_left_out() -> Non
 
 def test_a_cluster_without_nodes_or_pods_has_no_peaks() -> None:
     base = look(history({}), world([], []))
-    later = world([a_node("a")], [a_pod("web-0", **ON_A)])
+    later = ONE_POD
     assert np.isnan(base.peaks(later, now=MIDNIGHT).node_millicores).all()
 
 

@@ -12,6 +12,7 @@ from tests.forecast.builders import DAYS, MIDNIGHT, flat, forecasts, history, th
 
 AGED = 60 * 86_400.0
 ON_A = {"node": "a", "age": AGED}
+ONE_POD = world([a_node("a")], [a_pod("web-0", **ON_A)])
 
 
 def rising() -> np.ndarray:
@@ -101,7 +102,7 @@ def test_a_pod_that_left_is_not_taken_for_what_the_node_uses_itself() -> None:
 
 def test_what_the_machine_uses_by_itself_is_part_of_the_sum() -> None:
     past = history({"shop/web-0": flat(600)}, {"a": flat(850)})
-    assert the_forecast(past, world([a_node("a")], [a_pod("web-0", **ON_A)])).peak_millicores == pytest.approx(850)
+    assert the_forecast(past, ONE_POD).peak_millicores == pytest.approx(850)
 
 
 def test_gaps_in_samples_and_whole_days_without_any_leave_the_level_as_it_is() -> None:
@@ -113,7 +114,7 @@ def test_gaps_in_samples_and_whole_days_without_any_leave_the_level_as_it_is() -
     assert found.peak_millicores == pytest.approx(1000, rel=1e-4)
     lost = flat(500)
     lost[3] = np.nan
-    found = the_forecast(history({"shop/web-0": lost}), world([a_node("a")], [a_pod("web-0", **ON_A)]))
+    found = the_forecast(history({"shop/web-0": lost}), ONE_POD)
     assert found.days_used == DAYS - 1
     assert found.peak_millicores == pytest.approx(500, rel=1e-4)
 
@@ -130,9 +131,8 @@ def test_a_node_of_which_nothing_is_known_gets_no_forecast_and_a_note() -> None:
 def test_a_young_cluster_is_less_sure_and_keeps_more_margin() -> None:
     random = np.random.default_rng(3)
     noisy = (random.random((DAYS, SLOTS)) * 200 + 400).astype(np.float32) * np.linspace(1, 1.3, DAYS)[:, None]
-    snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
-    old = the_forecast(history({"shop/web-0": noisy}), snapshot)
-    young = the_forecast(history({"shop/web-0": noisy[-2:]}), snapshot)
+    old = the_forecast(history({"shop/web-0": noisy}), ONE_POD)
+    young = the_forecast(history({"shop/web-0": noisy[-2:]}), ONE_POD)
     assert (old.days_used, young.days_used) == (8, 2)
     assert young.confidence < old.confidence
     assert young.margin > old.margin > 0
@@ -225,36 +225,35 @@ def test_crowds_of_short_lived_pods_are_forecast_for_the_pool() -> None:
 
 def test_a_declared_event_lifts_its_pool_while_it_lasts() -> None:
     past = history({"shop/web-0": flat(1000)})
-    snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
 
     def with_event(begin: float, end: float, **fields: object) -> dict[str, object]:
         at = [np.datetime64(int(each), "s").item().isoformat() + "Z" for each in (begin, end)]
         return {"events": [{"name": "sale", "from": at[0], "to": at[1], "uplift": 50, **fields}]}
 
     ahead = MIDNIGHT + 3600
-    lifted = the_forecast(past, snapshot, **with_event(ahead, ahead + DAY_SECONDS))
+    lifted = the_forecast(past, ONE_POD, **with_event(ahead, ahead + DAY_SECONDS))
     assert lifted.peak_millicores == pytest.approx(1500)
     assert lifted.parts.events == ("sale",)
     assert lifted.peak_at >= ahead
-    elsewhere = the_forecast(past, snapshot, **with_event(ahead, ahead + 86_400, pools=["other"]))
+    elsewhere = the_forecast(past, ONE_POD, **with_event(ahead, ahead + 86_400, pools=["other"]))
     assert elsewhere.peak_millicores == pytest.approx(1000)
-    far = the_forecast(past, snapshot, **with_event(ahead + 2 * 86_400, ahead + 3 * 86_400))
+    far = the_forecast(past, ONE_POD, **with_event(ahead + 2 * 86_400, ahead + 3 * 86_400))
     assert far.peak_millicores == pytest.approx(1000)
-    short = the_forecast(past, snapshot, **with_event(ahead, ahead + 1800))
+    short = the_forecast(past, ONE_POD, **with_event(ahead, ahead + 1800))
     assert short.peak_millicores == pytest.approx(1000)  # a P95 is blind to half an hour
     assert short.short_peak_millicores == pytest.approx(1500)
     # one that is over is taken out of the history again
     high = flat(1000)
     high[-2] = 1500
     yesterday = with_event(MIDNIGHT - 2 * 86_400, MIDNIGHT - 86_400)
-    assert the_forecast(history({"shop/web-0": high}), snapshot, **yesterday).peak_millicores == pytest.approx(1000)
+    assert the_forecast(history({"shop/web-0": high}), ONE_POD, **yesterday).peak_millicores == pytest.approx(1000)
 
 
 def test_a_short_daily_peak_shows_in_the_curve_and_in_its_hour() -> None:
     past_series = flat(200)
     past_series[:, 170:176] = 900  # 14:10 to 14:40 UTC
     past = history({"shop/web-0": past_series})
-    found = the_forecast(past, world([a_node("a")], [a_pod("web-0", **ON_A)]))
+    found = the_forecast(past, ONE_POD)
     assert found.peak_millicores == pytest.approx(200)
     assert found.short_peak_millicores == pytest.approx(900)
     assert MIDNIGHT + 170 * STEP_SECONDS <= found.peak_at < MIDNIGHT + 176 * STEP_SECONDS
@@ -265,9 +264,8 @@ def test_days_end_at_the_time_of_day_of_now_and_the_curve_stays_in_utc() -> None
     series = flat(200)
     series[:, 100:130] = 800
     past = history({"shop/web-0": series})
-    snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
     six = MIDNIGHT - DAY_SECONDS + 6 * 3600
-    found = the_forecast(past, snapshot, now=six)
+    found = the_forecast(past, ONE_POD, now=six)
     assert found.parts.day_starts[-1] == six - DAY_SECONDS
     assert found.days_used == DAYS - 1  # of the first only a quarter is there
     assert MIDNIGHT - DAY_SECONDS + 101 * STEP_SECONDS <= found.peak_at < MIDNIGHT - DAY_SECONDS + 129 * STEP_SECONDS
@@ -276,10 +274,9 @@ def test_days_end_at_the_time_of_day_of_now_and_the_curve_stays_in_utc() -> None
 
 def test_the_same_weekday_can_count_more() -> None:
     past = history({"shop/web-0": flat(100, 900, 100, 100, 100, 100, 100, 100)})
-    snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
     equal = {"weights": [1.0] * 8}
-    plain = the_forecast(past, snapshot, predictor="weightedP95", dayWeights=equal)
-    weekly = the_forecast(past, snapshot, predictor="weightedP95", dayWeights={**equal, "sameWeekday": 9.0})
+    plain = the_forecast(past, ONE_POD, predictor="weightedP95", dayWeights=equal)
+    weekly = the_forecast(past, ONE_POD, predictor="weightedP95", dayWeights={**equal, "sameWeekday": 9.0})
     assert plain.parts.level == pytest.approx(200)
     assert weekly.parts.level == pytest.approx((7 * 100 + 9 * 900) / 16)
 

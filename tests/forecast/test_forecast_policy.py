@@ -50,6 +50,6 @@ def test_an_events_times_are_read_with_their_zones() -> None:
         ({"dayWeights": {"weights": [1.0] * 9}}, "expected at most 8 weights, not all 0"),
     ],
 )
-def test_a_mistake_is_told_with_what_was_expected(section: dict[str, Any], expected: str) -> None:
+def test_a_mistake_names_what_was_expected(section: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValidationError, match=expected):
         a_policy(forecast=section)

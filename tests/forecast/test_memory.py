@@ -13,7 +13,7 @@ from rebalancer.model.measured.history import SLOTS
 from rebalancer.model.measured.usage import MEMORY
 from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import GIB, a_node, a_pod
-from tests.forecast.builders import AGED, DAYS, MIDNIGHT, flat, history, world
+from tests.forecast.builders import AGED, DAYS, MIDNIGHT, flat, history, in_general, world
 
 OF_MEMORY = ForecastResource(name=MEMORY)
 
@@ -29,15 +29,8 @@ def forecasts_of(
     resource: ForecastResource, series: np.ndarray, **policy: Any
 ) -> tuple[NodeForecasts, ClusterSnapshot]:
     snapshot = world([a_node("a", cpu=8000.0, memory=8 * GIB)], [a_pod("db-0", "a", owner="db", age=AGED)])
-    made = forecast_nodes(
-        history({"shop/db-0": series}, {"a": series}),
-        snapshot,
-        policy=Forecast.model_validate(policy),
-        pool_of=np.zeros(1, dtype=np.int32),
-        pools=["general"],
-        now=MIDNIGHT,
-        resource=resource,
-    )
+    past = history({"shop/db-0": series}, {"a": series})
+    made = forecast_nodes(past, snapshot, **in_general(snapshot, policy), now=MIDNIGHT, resource=resource)
     return made, snapshot
 
 
@@ -59,15 +52,7 @@ def test_caches_in_working_sets_are_not_added_to_what_a_node_uses() -> None:
     days = history({"shop/db-0": flat(2500.0)}, {"a": flat(1000.0)})
 
     def peak(resource: ForecastResource) -> float:
-        made = forecast_nodes(
-            days,
-            snapshot,
-            policy=Forecast(),
-            pool_of=np.zeros(1, dtype=np.int32),
-            pools=["general"],
-            now=MIDNIGHT,
-            resource=resource,
-        )
+        made = forecast_nodes(days, snapshot, **in_general(snapshot, {}), now=MIDNIGHT, resource=resource)
         return float(made.peaks(snapshot, now=MIDNIGHT).node_millicores[0])
 
     assert peak(OF_MEMORY) == pytest.approx(1000.0, rel=0.01)

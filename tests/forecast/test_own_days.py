@@ -172,15 +172,11 @@ def test_a_day_with_few_samples_does_not_count(tmp_path: Path) -> None:
     assert np.isfinite(result.proposals[0].loss_current)
 
 
-def test_no_node_is_said_to_have_used_more_than_it_has(tmp_path: Path) -> None:
+def test_no_node_has_used_more_than_it_has(tmp_path: Path) -> None:
     """Its pods came from elsewhere: together they would have needed more."""
     snapshot = cluster([a_node(name, cpu=900.0 if name == "n0" else CAPACITY) for name in NODES], pods())
-    result = compared(
-        kept(tmp_path, days_at(steady, 8), days=8),
-        days=8,
-        snapshot=snapshot,
-        pool_of=np.array([0, -1, -1, -1, -1, -1], dtype=np.int32),
-    )
+    pool_of = np.array([0, -1, -1, -1, -1, -1], dtype=np.int32)
+    result = compared(kept(tmp_path, days_at(steady, 8), days=8), days=8, snapshot=snapshot, pool_of=pool_of)
     assert result.example.actual == pytest.approx(np.ones(4))
     assert result.score("lastDay").errors.mae == pytest.approx(0, abs=1e-6)
 
@@ -222,7 +218,7 @@ def test_hot_days_are_judged_by_each_pools_own_high(tmp_path: Path) -> None:
     assert result.total.forecasts == 5 * 6  # the node without a pool is not looked at
 
 
-def test_no_node_in_any_pool_is_said(tmp_path: Path) -> None:
+def test_no_node_in_any_pool_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UnsafeDataError, match="no node is in any"):
         compared(kept(tmp_path, days_at(steady, 6), days=6), days=6, pool_of=np.full(len(NODES), -1, dtype=np.int32))
 
@@ -236,19 +232,15 @@ def test_what_a_declared_event_added_is_taken_out(tmp_path: Path) -> None:
     history = kept(tmp_path, days_at(level, 12), days=12)
     event = {"name": "sale", "from": date_of(campaign) + "T00:00:00Z", "to": date_of(campaign + 1) + "T00:00:00Z"}
     declared = Forecast.model_validate({"events": [{**event, "uplift": 80.0}]})
-    surprised, told = compared(history, days=12), compared(history, days=12, policy=declared)
+    surprised, reported = compared(history, days=12), compared(history, days=12, policy=declared)
     assert surprised.score("lastDay").errors.mae > 0.1
-    assert told.score("lastDay").errors.mae < 0.03
+    assert reported.score("lastDay").errors.mae < 0.03
 
 
 def test_the_predictor_coverage_and_weights_of_the_policy_are_what_is_judged(tmp_path: Path) -> None:
-    policy = Forecast.model_validate(
-        {
-            "predictor": "weightedP95",
-            "coverage": 60.0,
-            "pools": [{"pool": "general", "halfLife": "8d"}, {"pool": "other", "weights": [2.0, 1.0]}],
-        }
-    )
+    other = {"pool": "other", "weights": [2.0, 1.0]}
+    section = {"predictor": "weightedP95", "coverage": 60.0, "pools": [{"pool": "general", "halfLife": "8d"}, other]}
+    policy = Forecast.model_validate(section)
     result = compared(kept(tmp_path, days_at(weekly, 30), days=30), days=30, policy=policy)
     assert result.default == "weightedP95"
     assert result.coverage == 0.6

@@ -59,13 +59,9 @@ def test_a_settled_pod_uses_what_was_measured() -> None:
 
 
 def test_a_new_pod_uses_what_its_siblings_do_or_what_it_requests() -> None:
-    found = figures(
-        [
-            a_pod("new", "a", owner="web", age=10.0),
-            a_pod("old", "b", owner="web", used=700.0),
-            a_pod("alone", "a", owner="api", age=10.0, cpu=250.0),
-        ]
-    )
+    alone = a_pod("alone", "a", owner="api", age=10.0, cpu=250.0)
+    web = [a_pod("new", "a", owner="web", age=10.0), a_pod("old", "b", owner="web", used=700.0)]
+    found = figures([*web, alone])
     assert found.elsewhere.tolist() == [700.0, 700.0, 250.0]
     assert sources(found) == ["siblings", "measured", "request"]
 
@@ -82,13 +78,9 @@ def test_a_node_is_saturated_from_97_percent(level: float, expected: float) -> N
 
 def test_a_node_whose_tasks_wait_half_of_the_time_is_saturated() -> None:
     pods = [a_pod("p", "a", owner="web", used=900.0), a_pod("q", "b", owner="web", used=1_500.0)]
-    unknown = [NAN] * 2
+    unknown = dict.fromkeys(("pod_pressure", "pod_throttled"), np.array([NAN] * 2))
     for pressure, expected in ((0.5, 1_500.0), (0.49, 900.0), (NAN, 900.0)):
-        contention = Contention(
-            node_pressure=np.array([pressure, 0.0, NAN]),
-            pod_pressure=np.array(unknown),
-            pod_throttled=np.array(unknown),
-        )
+        contention = Contention(node_pressure=np.array([pressure, 0.0, NAN]), **unknown)
         assert figures(pods, contention=contention).elsewhere[0] == expected
 
 
@@ -113,19 +105,18 @@ def test_the_share_of_a_missing_replica_is_a_surplus_of_its_siblings() -> None:
     assert found.here.tolist() == found.elsewhere.tolist() == [900.0, 900.0]
 
 
-def test_pods_that_share_no_load_have_no_surplus() -> None:
-    found = figures(replicas("web", {"b": 1, "c": 1}, used=600.0), evictions=[gone()])
-    assert found.surplus.tolist() == [0.0, 0.0]
-
-
-def test_the_surplus_is_never_more_than_the_missing_ones_load() -> None:
-    pods = [a_pod("large", "b", owner="web", used=3_000.0), a_pod("small", "c", owner="web", used=700.0)]
-    assert figures(pods, evictions=[gone()]).surplus.tolist() == [300.0, 100.0]
-
-
-def test_an_eviction_of_unknown_cpu_counts_as_an_even_share() -> None:
-    found = figures(replicas("web", {"b": 1, "c": 1}, used=900.0), evictions=[gone(cpu=NAN)])
-    assert found.surplus.tolist() == [300.0, 300.0]
+@pytest.mark.parametrize(
+    ("used", "eviction", "surplus"),
+    [
+        ((600.0, 600.0), gone(), [0.0, 0.0]),
+        ((3_000.0, 700.0), gone(), [300.0, 100.0]),
+        ((900.0, 900.0), gone(cpu=NAN), [300.0, 300.0]),
+    ],
+    ids=["pods that share no load", "never more than the missing one's load", "unknown CPU is an even share"],
+)
+def test_the_surplus_of_each_sibling(used: tuple[float, float], eviction: Eviction, surplus: list[float]) -> None:
+    pods = [a_pod(f"web-{node}", node, owner="web", used=each) for node, each in zip("bc", used, strict=True)]
+    assert figures(pods, evictions=[eviction]).surplus.tolist() == surplus
 
 
 @pytest.mark.parametrize(("age", "surplus"), [(30.0, 30.0), (300.0, 300.0), (9_000.0, 300.0)])
@@ -150,7 +141,7 @@ def test_a_replacement_counts_with_its_siblings_usual_cpu_until_it_shows_it() ->
     assert (found.here[2], bool(found.arrived[2]), sources(found)[2]) == (600.0, True, "siblings")
 
 
-def test_a_finished_pods_eviction_leaves_nobody_with_more() -> None:
+def test_a_finished_pods_eviction_leaves_no_sibling_with_more() -> None:
     move = gone()
     move.target_nodes = ()
     assert figures(replicas("web", {"b": 2}, used=900.0), evictions=[move]).surplus.tolist() == [0.0, 0.0]

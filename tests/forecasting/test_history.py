@@ -1,5 +1,6 @@
 """The history that is kept: what is asked when, what stays on disk, and what is said about it."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock, History, date_of
 from rebalancer.prometheus.history.ranges import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
-from tests.forecasting.builders import a_daemon, lines
+from tests.forecasting.builders import Daemon, a_daemon, lines
 from tests.prometheus.builders import NoProgress, a_cluster, a_source
 from tests.prometheus.fakes import DAY, OWN, START
 
@@ -23,6 +24,14 @@ def days_of(history: History) -> list[int]:
 
 def known_slots(block: DayBlock) -> int:
     return int(np.isfinite(block.node_millicores).all(axis=0).sum())
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Iterator[Daemon]:
+    """A keeper that has read all days."""
+    with a_daemon(tmp_path) as daemon:
+        daemon.update()
+        yield daemon
 
 
 def test_the_first_fill_reads_today_and_then_eight_days_newest_first(tmp_path: Path) -> None:
@@ -38,23 +47,19 @@ def test_the_first_fill_reads_today_and_then_eight_days_newest_first(tmp_path: P
     np.testing.assert_allclose(web, 250, rtol=1e-4)
 
 
-def test_then_only_the_steps_since_are_asked(tmp_path: Path) -> None:
-    with a_daemon(tmp_path) as daemon:
-        daemon.update()
-        daemon.clock.at += 3600
-        history = daemon.update()
-        assert {(each["start"], each["end"]) for each in daemon.past.ranges} == {
-            (f"{START + 145 * 300:.3f}", f"{START + 156 * 300:.3f}")
-        }
+def test_then_only_the_steps_since_are_asked(filled: Daemon) -> None:
+    filled.clock.at += 3600
+    history = filled.update()
+    assert {(each["start"], each["end"]) for each in filled.past.ranges} == {
+        (f"{START + 145 * 300:.3f}", f"{START + 156 * 300:.3f}")
+    }
     assert known_slots(history.days[-1]) == 156
 
 
-def test_nothing_is_asked_while_no_step_is_over(tmp_path: Path) -> None:
-    with a_daemon(tmp_path) as daemon:
-        daemon.update()
-        daemon.clock.at += 200  # a step has been over for less than a minute
-        history = daemon.update()
-        assert daemon.fake.asked == []
+def test_nothing_is_asked_while_no_step_is_over(filled: Daemon) -> None:
+    filled.clock.at += 200  # a step has been over for less than a minute
+    history = filled.update()
+    assert filled.fake.asked == []
     assert known_slots(history.days[-1]) == 144
 
 
@@ -67,26 +72,22 @@ def test_a_restart_asks_nothing_again(tmp_path: Path) -> None:
     assert days_of(again) == days_of(first)
 
 
-def test_at_midnight_yesterdays_rest_is_read_and_the_day_is_closed(tmp_path: Path) -> None:
-    with a_daemon(tmp_path) as daemon:
-        daemon.update()
-        daemon.clock.at = START + DAY_SECONDS + 3700
-        history = daemon.update()
-        assert daemon.asked_days == [DAY + 1, DAY]
-        assert min(float(each["start"]) for each in daemon.past.ranges) == START + 145 * 300
+def test_at_midnight_yesterdays_rest_is_read_and_the_day_is_closed(filled: Daemon) -> None:
+    filled.clock.at = START + DAY_SECONDS + 3700
+    history = filled.update()
+    assert filled.asked_days == [DAY + 1, DAY]
+    assert min(float(each["start"]) for each in filled.past.ranges) == START + 145 * 300
     assert days_of(history) == [-7, -6, -5, -4, -3, -2, -1, 0, 1]
     assert [block.complete for block in history.days] == [True] * 8 + [False]
     assert known_slots(history.days[-2]) == SLOTS
 
 
-def test_old_days_are_deleted(tmp_path: Path) -> None:
-    with a_daemon(tmp_path) as daemon:
-        daemon.update()
-        assert daemon.file(DAY - 8).exists()
-        daemon.clock.at += 2 * DAY_SECONDS
-        daemon.update()
-        assert not daemon.file(DAY - 8).exists()
-        assert daemon.file(DAY - 7).exists(), "a margin of a day"
+def test_old_days_are_deleted(filled: Daemon) -> None:
+    assert filled.file(DAY - 8).exists()
+    filled.clock.at += 2 * DAY_SECONDS
+    filled.update()
+    assert not filled.file(DAY - 8).exists()
+    assert filled.file(DAY - 7).exists(), "a margin of a day"
 
 
 def test_a_first_fill_takes_several_hours_when_queries_are_few(tmp_path: Path) -> None:
@@ -122,16 +123,14 @@ def test_a_day_that_is_not_there_is_absent_and_not_asked_for_at_once_again(tmp_p
         assert days_of(daemon.update()) == [-8, -7, -6, -5, -4, -3, -2, -1, 0]
 
 
-def test_what_prometheus_has_forgotten_since_is_still_known(tmp_path: Path) -> None:
-    with a_daemon(tmp_path) as daemon:
-        daemon.update()
-        daemon.past.lines = lines(first=100)
-        daemon.restart()
-        history = daemon.update()
+def test_what_prometheus_has_forgotten_since_is_still_known(filled: Daemon) -> None:
+    filled.past.lines = lines(first=100)
+    filled.restart()
+    history = filled.update()
     assert [known_slots(block) for block in history.days] == [SLOTS] * 8 + [144]
 
 
-def test_a_gap_is_said_with_its_day(tmp_path: Path) -> None:
+def test_a_gap_is_reported_with_its_day(tmp_path: Path) -> None:
     holey = [replace(each, values={s: v for s, v in each.values.items() if not -100 <= s < -90}) for each in lines()]
     with a_daemon(tmp_path, past={"lines": holey}) as daemon:
         history = daemon.update()
@@ -142,19 +141,17 @@ def test_a_gap_is_said_with_its_day(tmp_path: Path) -> None:
     assert history.days[-2].complete
 
 
-def test_a_broken_file_is_read_anew_and_said(tmp_path: Path) -> None:
-    with a_daemon(tmp_path) as daemon:
-        daemon.update()
-        data = bytearray(daemon.file(DAY - 3).read_bytes())
-        data[60] ^= 255
-        daemon.file(DAY - 3).write_bytes(bytes(data))
-        daemon.restart()
-        history = daemon.update()
-        assert daemon.asked_days == [DAY - 3]
-        (note,) = history.notes
-        assert "is removed and the day read again: its checksum is wrong" in note
-        assert known_slots(history.days[5]) == SLOTS
-        assert daemon.update().notes == ()
+def test_a_broken_file_is_read_anew_and_reported(filled: Daemon) -> None:
+    data = bytearray(filled.file(DAY - 3).read_bytes())
+    data[60] ^= 255
+    filled.file(DAY - 3).write_bytes(bytes(data))
+    filled.restart()
+    history = filled.update()
+    assert filled.asked_days == [DAY - 3]
+    (note,) = history.notes
+    assert "is removed and the day read again: its checksum is wrong" in note
+    assert known_slots(history.days[5]) == SLOTS
+    assert filled.update().notes == ()
 
 
 def test_a_file_that_breaks_while_it_is_in_use_is_a_day_without_rows_until_the_next_update(tmp_path: Path) -> None:
@@ -166,32 +163,28 @@ def test_a_file_that_breaks_while_it_is_in_use_is_a_day_without_rows_until_the_n
         assert known_slots(daemon.update().days[5]) == SLOTS
 
 
-def test_todays_broken_file_costs_only_today(tmp_path: Path) -> None:
-    with a_daemon(tmp_path) as daemon:
-        daemon.update()
-        daemon.file(DAY).write_bytes(b"")
-        daemon.clock.at += 300
-        history = daemon.update()
-        assert daemon.asked_days == [DAY]
+def test_todays_broken_file_costs_only_today(filled: Daemon) -> None:
+    filled.file(DAY).write_bytes(b"")
+    filled.clock.at += 300
+    history = filled.update()
+    assert filled.asked_days == [DAY]
     assert known_slots(history.days[-1]) == 145
 
 
-def test_a_day_whose_beginning_is_lost_while_its_rest_is_read_is_read_whole_the_next_time(tmp_path: Path) -> None:
-    with a_daemon(tmp_path) as daemon:
-        daemon.update()
-        daemon.clock.at += 3600
+def test_a_day_whose_beginning_is_lost_while_its_rest_is_read_is_read_whole_the_next_time(filled: Daemon) -> None:
+    filled.clock.at += 3600
 
-        def answer(asked: Any) -> Any:
-            daemon.file(DAY).write_bytes(b"")
-            return daemon.past(asked)
+    def answer(asked: Any) -> Any:
+        filled.file(DAY).write_bytes(b"")
+        return filled.past(asked)
 
-        daemon.fake.answer = answer
-        assert len(daemon.update().days) == 8
-        daemon.fake.answer = daemon.past
-        assert known_slots(daemon.update().days[-1]) == 156
+    filled.fake.answer = answer
+    assert len(filled.update().days) == 8
+    filled.fake.answer = filled.past
+    assert known_slots(filled.update().days[-1]) == 156
 
 
-def test_a_day_that_somebody_holds_does_not_hide_what_was_added_to_it(tmp_path: Path) -> None:
+def test_a_day_in_use_does_not_hide_what_was_added_to_it(tmp_path: Path) -> None:
     with a_daemon(tmp_path) as daemon:
         held = daemon.update().days[-1]
         daemon.clock.at += 3600
@@ -199,32 +192,28 @@ def test_a_day_that_somebody_holds_does_not_hide_what_was_added_to_it(tmp_path: 
         assert known_slots(held) == 144
 
 
-def test_other_queries_make_another_history(tmp_path: Path) -> None:
-    with a_daemon(tmp_path) as daemon:
-        daemon.update()
-        daemon.restart(nodeCPU={**OWN["nodeCPU"], "unit": "share"})
-        history = daemon.update()
-        assert len(daemon.asked_days) == 9
-        assert len([note for note in history.notes if "was read with other queries" in note]) == 9
+def test_other_queries_make_another_history(filled: Daemon) -> None:
+    filled.restart(nodeCPU={**OWN["nodeCPU"], "unit": "share"})
+    history = filled.update()
+    assert len(filled.asked_days) == 9
+    assert len([note for note in history.notes if "was read with other queries" in note]) == 9
 
 
-@pytest.mark.parametrize(("ahead", "said"), [(3600.0, "ahead of"), (-3600.0, "behind")])
-def test_while_clocks_disagree_nothing_is_added(tmp_path: Path, ahead: float, said: str) -> None:
-    with a_daemon(tmp_path) as daemon:
-        daemon.update()
-        daemon.past.ahead = ahead
-        daemon.clock.at += 3600
-        history = daemon.update()
-        assert daemon.past.ranges == []
-        (note,) = history.notes
-        assert note.startswith("Prometheus' clock is 3")
-        assert f" s {said} ours" in note
-        assert len(history.days) == 9
-        daemon.past.ahead = 0
-        assert known_slots(daemon.update().days[-1]) == 156
+@pytest.mark.parametrize(("ahead", "message"), [(3600.0, "ahead of"), (-3600.0, "behind")])
+def test_while_clocks_disagree_nothing_is_added(filled: Daemon, ahead: float, message: str) -> None:
+    filled.past.ahead = ahead
+    filled.clock.at += 3600
+    history = filled.update()
+    assert filled.past.ranges == []
+    (note,) = history.notes
+    assert note.startswith("Prometheus' clock is 3")
+    assert f" s {message} ours" in note
+    assert len(history.days) == 9
+    filled.past.ahead = 0
+    assert known_slots(filled.update().days[-1]) == 156
 
 
-def test_partial_answers_are_used_said_and_asked_again(tmp_path: Path) -> None:
+def test_partial_answers_are_used_reported_and_asked_again(tmp_path: Path) -> None:
     with a_daemon(tmp_path, past={"warnings": ("store x is down",)}) as daemon:
         history = daemon.update()
         assert days_of(history) == [-8, -7, -6, -5, -4, -3, -2, -1, 0]
@@ -239,19 +228,17 @@ def test_partial_answers_are_used_said_and_asked_again(tmp_path: Path) -> None:
     assert [block.complete for block in history.days] == [True] * 8 + [False]
 
 
-def test_a_prometheus_that_does_not_answer_leaves_history_as_old_as_it_was(tmp_path: Path) -> None:
-    with a_daemon(tmp_path) as daemon:
-        daemon.update()
-        daemon.fake.answer = lambda _: (500, "out of order")
-        daemon.clock.at += 3600
-        history = daemon.update()
-        assert len(history.days) == 9
-        assert "answered 500 to usage.prometheus.nodeCPU.query: out of order" in history.notes[0]
-        daemon.fake.answer = daemon.past
-        assert known_slots(daemon.update().days[-1]) == 156
+def test_a_prometheus_that_does_not_answer_leaves_history_as_old_as_it_was(filled: Daemon) -> None:
+    filled.fake.answer = lambda _: (500, "out of order")
+    filled.clock.at += 3600
+    history = filled.update()
+    assert len(history.days) == 9
+    assert "answered 500 to usage.prometheus.nodeCPU.query: out of order" in history.notes[0]
+    filled.fake.answer = filled.past
+    assert known_slots(filled.update().days[-1]) == 156
 
 
-def test_a_folder_that_cannot_be_used_is_said_and_nothing_breaks(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_used_is_reported_and_nothing_breaks(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("a file")
     with a_daemon(tmp_path) as daemon:
         history = daemon.update()
@@ -266,12 +253,10 @@ def test_nothing_more_is_asked_when_the_program_is_to_end(tmp_path: Path) -> Non
         assert daemon.fake.asked == []
 
 
-def test_what_is_kept_can_be_had_without_asking(tmp_path: Path) -> None:
-    with a_daemon(tmp_path) as daemon:
-        daemon.update()
-        daemon.fake.asked.clear()
-        assert len(daemon.keeper.kept().days) == 9
-        assert daemon.fake.asked == []
+def test_what_is_kept_can_be_had_without_asking(filled: Daemon) -> None:
+    filled.fake.asked.clear()
+    assert len(filled.keeper.kept().days) == 9
+    assert filled.fake.asked == []
 
 
 def test_days_are_loaded_one_at_a_time(tmp_path: Path) -> None:

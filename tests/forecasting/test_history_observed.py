@@ -65,7 +65,7 @@ def test_days_build_up_and_survive_a_restart(tmp_path: Path) -> None:
     assert history.notes == ("without Prometheus days are collected as they pass: 1 of 8",)
 
 
-def test_a_day_that_was_hardly_observed_is_said(tmp_path: Path) -> None:
+def test_a_day_that_was_hardly_observed_is_reported(tmp_path: Path) -> None:
     clock = Clock(START + 100)
     keeper = collecting(tmp_path, clock)
     for step in range(60):

@@ -129,6 +129,11 @@ class Daemon:
     def judged(self) -> list[ForecastOutcomes]:
         return self.records.outcomes().outcomes(0.0)
 
+    def judged_next_day(self) -> ForecastOutcomes:
+        self.look(TOMORROW + 900)
+        [judged] = self.judged()
+        return judged
+
     def waiting(self) -> list[ForecastOutcomes]:
         return self.records.outcomes().outcomes_due(MIDNIGHT + 999 * DAY_SECONDS)
 
@@ -237,26 +242,20 @@ def test_evicted_nodes_are_not_learned_from(daemon: Daemon, hours: float, known:
     daemon.clock.at = MIDNIGHT + hours * 3600
     evict(daemon.records, "n1")
     evict(daemon.records, "n2", Outcome.REFUSED)
-    daemon.look(TOMORROW + 900)
-    [judged] = daemon.judged()
-    assert np.isfinite(judged.actual).tolist() == known
+    assert np.isfinite(daemon.judged_next_day().actual).tolist() == known
 
 
 def test_nodes_where_replacements_landed_are_not_learned_from(daemon: Daemon) -> None:
     daemon.look(MIDNIGHT)
     daemon.clock.at = MIDNIGHT + 3600
     evict(daemon.records, "n9", target="n2")
-    daemon.look(TOMORROW + 900)
-    [judged] = daemon.judged()
-    assert np.isfinite(judged.actual).tolist() == [True, False]
+    assert np.isfinite(daemon.judged_next_day().actual).tolist() == [True, False]
 
 
 def test_nodes_with_few_samples_are_not_learned_from(daemon: Daemon) -> None:
     daemon.past.gaps = {"n1": (MIDNIGHT, MIDNIGHT + 11 * 3600), "n2": (MIDNIGHT, MIDNIGHT + 13 * 3600)}
     daemon.look(MIDNIGHT)
-    daemon.look(TOMORROW + 900)
-    [judged] = daemon.judged()
-    assert judged.actual.tolist() == pytest.approx([AFTER, np.nan], nan_ok=True)
+    assert daemon.judged_next_day().actual.tolist() == pytest.approx([AFTER, np.nan], nan_ok=True)
 
 
 def test_samples_that_are_to_come_are_waited_for(daemon: Daemon) -> None:
@@ -290,9 +289,7 @@ def test_days_with_a_declared_event_are_not_learned_from(
     daemon.policy = a_policy(forecast={"events": [event]}, pools=[pool, {**pool, **other}])
     daemon.restart()
     daemon.look(MIDNIGHT)
-    daemon.look(TOMORROW + 900)
-    [judged] = daemon.judged()
-    assert np.isfinite(judged.actual).tolist() == [known, known]
+    assert np.isfinite(daemon.judged_next_day().actual).tolist() == [known, known]
 
 
 def test_a_database_that_fails_is_a_note_and_the_next_run_goes_on(
@@ -358,10 +355,8 @@ def with_memory(daemon: Daemon, memory: Any) -> None:
 def test_outcomes_of_memory_are_kept_beside_those_of_cpu(daemon: Daemon) -> None:
     with_memory(daemon, MemoryPast(daemon.clock))
     daemon.look(MIDNIGHT)
-    assert sorted((each.resource, each.pool) for each in daemon.waiting()) == [
-        ("cpu", "general"),
-        ("memory", "general"),
-    ]
+    kept = sorted((each.resource, each.pool) for each in daemon.waiting())
+    assert kept == [("cpu", "general"), ("memory", "general")]
     with_memory(daemon, MemoryPast(daemon.clock))
     daemon.look(MIDNIGHT + 1000.0)
     assert len(daemon.waiting()) == 2, "one of a resource and period, also after a restart"

@@ -71,7 +71,7 @@ def of_strategy(name: str, args: dict[str, Any]) -> tuple[dict[str, Any], dict[s
     return written["strategies"][0].get("args", {}), written["pools"][0], differences
 
 
-def told(differences: tuple[Difference, ...], end: str) -> Difference:
+def reported(differences: tuple[Difference, ...], end: str) -> Difference:
     (found,) = [each for each in differences if each.field.endswith(end)]
     return found
 

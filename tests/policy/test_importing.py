@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from rebalancer.policy.descheduler.importer import import_policy
-from tests.policy.builders import NEEDED, fields, imported, of_strategy, refused, theirs, told
+from tests.policy.builders import NEEDED, fields, imported, of_strategy, refused, reported, theirs
 
 # ---- the arguments of each strategy, with the contents of every published example
 
@@ -80,7 +80,7 @@ def test_marks_are_kept_with_a_target_a_little_under_high(low: float, high: floa
     _, pool, differences = of_strategy("LowNodeUtilization", {"thresholds": {"cpu": low}, "targetThresholds": {"cpu": high}})  # fmt: skip
     marks = pool["requestThresholds"]
     assert (marks["high"]["cpu"], marks["target"]["cpu"], marks["low"]["cpu"]) == expected
-    assert "cooled to 5 points below" in told(differences, "args.targetThresholds").why
+    assert "cooled to 5 points below" in reported(differences, "args.targetThresholds").why
     assert bool([each for each in differences if each.field.endswith("args.thresholds")]) == (
         (expected[0], expected[2]) != (high, low)
     )
@@ -89,7 +89,7 @@ def test_marks_are_kept_with_a_target_a_little_under_high(low: float, high: floa
 def test_high_node_utilization_keeps_its_mark_and_fills_no_node_to_the_brim() -> None:
     _, pool, differences = of_strategy("HighNodeUtilization", {"thresholds": {"cpu": 20}})
     assert pool["requestThresholds"] == {"high": {"cpu": 100.0}, "target": {"cpu": 95.0}, "low": {"cpu": 20.0}}
-    assert "wholeNodes" in told(differences, "args").why
+    assert "wholeNodes" in reported(differences, "args").why
 
 
 def test_both_utilization_strategies_with_other_marks_on_the_same_nodes_leave_the_second_out() -> None:
@@ -99,7 +99,7 @@ def test_both_utilization_strategies_with_other_marks_on_the_same_nodes_leave_th
         )
     )
     assert [each.name for each in ours.strategies] == ["LowNodeUtilization"]
-    assert told(differences, "pluginConfig[1].args.thresholds").kind == "not supported"
+    assert reported(differences, "pluginConfig[1].args.thresholds").kind == "not supported"
 
 
 def test_thresholds_of_extended_resources_are_taken_over() -> None:
@@ -151,7 +151,7 @@ def test_thresholds_of_memory_alone_are_taken_over() -> None:
     assert marks is not None
     assert marks.high == 100
     assert marks.resources["memory"].high == 60
-    assert told(differences, "args.thresholds").kind == "different"
+    assert reported(differences, "args.thresholds").kind == "different"
 
 
 def test_deviation_of_memory_is_a_difference() -> None:
@@ -160,7 +160,7 @@ def test_deviation_of_memory_is_a_difference() -> None:
     ours, differences = imported(policy)
     assert ours.pools[0].thresholds is not None
     assert ours.pools[0].thresholds.resources == {}
-    assert "only CPU and memory are balanced" in told(differences, "targetThresholds.memory").why
+    assert "only CPU and memory are balanced" in reported(differences, "targetThresholds.memory").why
 
 
 def test_a_prometheus_query_is_taken_over_and_its_freshness_is_for_a_person_to_decide() -> None:
@@ -177,13 +177,13 @@ def test_a_prometheus_query_is_taken_over_and_its_freshness_is_for_a_person_to_d
     assert prometheus.node_cpu.query == "instance:node_cpu:rate:sum"
     assert (prometheus.node_cpu.unit, prometheus.node_cpu.label) == ("share", "instance")
     assert prometheus.bearer_token_file is not None
-    assert told(differences, "authToken").kind == "decide"
+    assert reported(differences, "authToken").kind == "decide"
     text = import_policy(yaml.safe_dump(policy).encode(), source="d.yaml").text
     assert "# DECIDE: `freshness`" in text
     assert "--prometheus-url" not in text
 
 
-def test_deviation_thresholds_of_requests_become_those_of_real_cpu_and_it_is_told() -> None:
+def test_deviation_thresholds_of_requests_become_those_of_real_cpu_with_a_note() -> None:
     args = {"useDeviationThresholds": True, "thresholds": {"cpu": 10}, "targetThresholds": {"cpu": 15}}
     made, pool, differences = of_strategy("LowNodeUtilization", args)
     assert made == {"source": "CPU"}

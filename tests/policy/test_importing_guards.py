@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.policy.descheduler.notes import Difference
-from tests.policy.builders import NEEDED, fields, imported, profile, theirs, told
+from tests.policy.builders import NEEDED, fields, imported, profile, reported, theirs
 
 # ---- the evictor
 
@@ -82,8 +82,8 @@ def test_numbers_of_evictions_become_limits() -> None:
     assert ours.limits.per_cycle == 11
     assert [(rate.max, rate.per) for rate in ours.limits.node.evictions] == [(3, 300.0)]
     assert [(rate.max, rate.per) for rate in ours.limits.namespace.evictions] == [(7, 300.0)]
-    assert told(differences, "gracePeriodSeconds").kind == "not supported"
-    assert told(differences, "maxNoOfPodsToEvictPerNode").ours == "limits.node"
+    assert reported(differences, "gracePeriodSeconds").kind == "not supported"
+    assert reported(differences, "maxNoOfPodsToEvictPerNode").ours == "limits.node"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_strategy_that_cannot_tell_pods_apart_is_left_out_where_profiles_choos
     second = profile(("LowNodeUtilization", NEEDED["LowNodeUtilization"]), evictor={"labelSelector": {"matchLabels": {"a": "2"}}})  # fmt: skip
     ours, differences = imported({**theirs(("RemoveDuplicates", {})), "profiles": [first, second]})
     assert [each.name for each in ours.strategies] == ["RemoveFailedPods"]
-    assert told(differences, "profiles[1].plugins.balance.enabled[0]").kind == "not supported"
+    assert reported(differences, "profiles[1].plugins.balance.enabled[0]").kind == "not supported"
 
 
 def test_what_two_profiles_do_alike_is_switched_on_once() -> None:
@@ -146,7 +146,9 @@ def test_what_two_profiles_do_alike_is_switched_on_once() -> None:
     policy["profiles"].append(policy["profiles"][0])
     ours, differences = imported(policy)
     assert [each.name for each in ours.strategies] == ["RemoveDuplicates", "LowNodeUtilization"]
-    assert told(differences, "profiles[1].plugins.balance.enabled[0]").why.endswith("already enabled for these nodes")
+    assert reported(differences, "profiles[1].plugins.balance.enabled[0]").why.endswith(
+        "already enabled for these nodes"
+    )
 
 
 def test_what_is_configured_and_not_enabled_stays_off_and_is_listed() -> None:
@@ -166,7 +168,7 @@ def test_what_is_configured_and_not_enabled_stays_off_and_is_listed() -> None:
 def test_a_filter_that_cannot_be_kept_leaves_the_strategy_off_rather_than_evict_more(args: dict[str, Any]) -> None:
     ours, differences = imported(theirs(("RemoveDuplicates", {}), ("PodLifeTime", {"maxPodLifeTimeSeconds": 600, **args})))  # fmt: skip
     assert [each.name for each in ours.strategies] == ["RemoveDuplicates"]
-    assert "PodLifeTime is not enabled" in told(differences, f"args.{next(iter(args))}").why
+    assert "PodLifeTime is not enabled" in reported(differences, f"args.{next(iter(args))}").why
 
 
 def test_namespaces_of_a_utilization_strategy_become_guards_besides_those_of_ours() -> None:

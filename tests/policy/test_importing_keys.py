@@ -12,7 +12,7 @@ from rebalancer.model.errors import ConfigError
 from rebalancer.policy.descheduler.document import ARGS, DeschedulerPolicy, Profile
 from rebalancer.policy.descheduler.importer import import_policy
 from rebalancer.policy.schema.types import Section, parse_duration
-from tests.policy.builders import NEEDED, fields, imported, refused, theirs, told
+from tests.policy.builders import NEEDED, fields, imported, refused, reported, theirs
 
 # ---- nothing in silence
 
@@ -94,12 +94,12 @@ def test_every_key_of_the_top_level_changes_the_result_or_is_listed(way: tuple[s
     assert before != after or fields(listed)
 
 
-def test_a_key_that_nobody_looks_at_would_be_listed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_no_code_looks_at_would_be_listed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     from rebalancer.policy.descheduler import strategies as importing_strategies
 
     monkeypatch.setitem(importing_strategies.SAME_ARGS, "RemoveDuplicates", ())
     _, differences = imported(theirs(("RemoveDuplicates", {"excludeOwnerKinds": ["Job"]})))
-    assert told(differences, "args.excludeOwnerKinds[0]").why == "no equivalent"
+    assert reported(differences, "args.excludeOwnerKinds[0]").why == "no equivalent"
 
 
 # ---- options, and what is no DeschedulerPolicy
@@ -123,7 +123,7 @@ def test_what_is_left_to_a_person_stands_as_a_comment_where_it_belongs() -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("apiVersion: descheduler/v1alpha1\nkind: DeschedulerPolicy\nstrategies: {}\n", "d.yaml:1: apiVersion: expected descheduler/v1alpha2, got 'descheduler/v1alpha1'"),
         ("apiVersion: descheduler/v1alpha2\nkind: Other\n", "d.yaml:2: kind: expected DeschedulerPolicy, got 'Other'"),
@@ -135,13 +135,13 @@ def test_what_is_left_to_a_person_stands_as_a_comment_where_it_belongs() -> None
         ("a: [", "d.yaml:1: not YAML: "),
     ],
 )  # fmt: skip
-def test_what_is_no_descheduler_policy_of_this_version_is_refused_in_one_line(text: str, said: str) -> None:
+def test_what_is_no_descheduler_policy_of_this_version_is_refused_in_one_line(text: str, message: str) -> None:
     (answer,) = refused(text)
-    assert answer.startswith(said)
+    assert answer.startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("change", "field", "said"),
+    ("change", "field", "message"),
     [
         ({"nodeFit": True}, "nodeFit", "unknown field"),
         ({"evictLocalStoragePods": True}, "evictLocalStoragePods", "unknown field"),
@@ -151,14 +151,14 @@ def test_what_is_no_descheduler_policy_of_this_version_is_refused_in_one_line(te
         ({"metricsProviders": [{"source": "Datadog"}]}, "metricsProviders[0].source", "expected 'KubernetesMetrics' or 'Prometheus'"),
     ],
 )  # fmt: skip
-def test_a_wrong_key_of_the_top_level_is_refused_in_one_line(change: dict[str, Any], field: str, said: str) -> None:
+def test_a_wrong_key_of_the_top_level_is_refused_in_one_line(change: dict[str, Any], field: str, message: str) -> None:
     (answer,) = refused({**theirs(("RemoveDuplicates", {})), **change})
     assert f": {field}: " in answer
-    assert said in answer
+    assert message in answer
 
 
 @pytest.mark.parametrize(
-    ("plugin", "args", "field", "said"),
+    ("plugin", "args", "field", "message"),
     [
         ("PodLifeTime", {"maxPodLifeTime": 5}, "maxPodLifeTime", "did you mean maxPodLifeTimeSeconds?"),
         ("LowNodeUtilization", {"thresholds": {"cpu": 5}}, "targetThresholds", "required field is missing"),
@@ -169,12 +169,12 @@ def test_a_wrong_key_of_the_top_level_is_refused_in_one_line(change: dict[str, A
         ("DefaultEvictor", {"podProtections": {"extraEnabled": ["Pods"]}}, "podProtections.extraEnabled[0]", "expected 'PodsWithPVC'"),
     ],
 )  # fmt: skip
-def test_a_wrong_argument_is_refused_in_one_line(plugin: str, args: dict[str, Any], field: str, said: str) -> None:
+def test_a_wrong_argument_is_refused_in_one_line(plugin: str, args: dict[str, Any], field: str, message: str) -> None:
     policy = theirs(("RemoveDuplicates", {}), evictor=args) if plugin == "DefaultEvictor" else theirs((plugin, args))
     (answer,) = refused(policy)
     index = 1 if plugin == "DefaultEvictor" else 0
     assert f": profiles[0].pluginConfig[{index}].args.{field}: " in answer
-    assert said in answer
+    assert message in answer
 
 
 def test_a_strategy_without_the_arguments_it_needs_is_refused_where_it_is_enabled() -> None:
@@ -186,8 +186,8 @@ def test_a_strategy_without_the_arguments_it_needs_is_refused_where_it_is_enable
 def test_a_cluster_name_that_is_none_is_refused_in_one_line(cluster: str) -> None:
     with pytest.raises(ConfigError) as caught:
         import_policy(yaml.safe_dump(theirs(("RemoveDuplicates", {}))).encode(), source="d.yaml", cluster=cluster)
-    (said,) = str(caught.value).splitlines()
-    assert "cluster: expected a name such as prod-eu-1" in said
+    (message,) = str(caught.value).splitlines()
+    assert "cluster: expected a name such as prod-eu-1" in message
 
 
 def test_durations_of_ours_are_read_back_as_theirs() -> None:

@@ -149,7 +149,8 @@ MISTAKES: list[tuple[str, str, str, str, str]] = [
     ("  minAge: 5m", "  minAge: -5m", "minAge", "guards.minAge", "expected a duration such as"),
     ("  minAge: 5m", "  minAge: 1.5h", "minAge", "guards.minAge", "expected a duration such as"),
     ("  minAge: 5m", '  minAge: ""', "minAge", "guards.minAge", "expected a duration such as"),
-    ("  rateWindow: 5m", "  rateWindow: 10s", "rateWindow", "usage.rateWindow", "expected at least 30"),
+    ("  rateWindow: 5m", "  rateWindow: 10s", "rateWindow", "usage.rateWindow", "expected at least 30s"),
+    ("    timeout: 15s", "    timeout: 0s", "timeout", "usage.prometheus.timeout", "expected at least "),
     ("  maxSampleAge: 3m", "  maxSampleAge: 0s", "maxSampleAge", "usage.maxSampleAge", "expected at least 1s"),
     # out of range
     ("      high: 75", "      high: 101", "high:", "pools[0].thresholds.high", "expected a percentage between 1 and 100, got 101"),
@@ -198,22 +199,15 @@ def test_a_mistake_gives_file_line_field_and_what_was_expected(
     old: str, new: str, blamed: str, field: str, expected: str
 ) -> None:
     text = with_change(old, new)
-    (said,) = mistakes(text)
-    assert said.startswith(f"p.yaml:{line_of(text, blamed)}: {field}: ")
-    assert expected in said
+    (message,) = mistakes(text)
+    assert message.startswith(f"p.yaml:{line_of(text, blamed)}: {field}: ")
+    assert expected in message
 
 
-def test_every_mistake_is_told_at_once_in_its_own_line() -> None:
-    text = (
-        with_change("      high: 75", "      high: 750")
-        .replace("perCycle: 2", "perCycle: two")
-        .replace("  jobPods", "  jobPod")
-    )
-    assert [each.split(": ")[1] for each in mistakes(text)] == [
-        "pools[0].thresholds.high",
-        "guards.jobPod",
-        "limits.perCycle",
-    ]
+def test_every_mistake_is_named_at_once_in_its_own_line() -> None:
+    text = with_change("      high: 75", "      high: 750").replace("perCycle: 2", "perCycle: two")
+    fields = [each.split(": ")[1] for each in mistakes(text.replace("  jobPods", "  jobPod"))]
+    assert fields == ["pools[0].thresholds.high", "guards.jobPod", "limits.perCycle"]
 
 
 @pytest.mark.parametrize(
@@ -225,28 +219,28 @@ def test_every_mistake_is_told_at_once_in_its_own_line() -> None:
 )
 def test_a_policy_without_a_strategy_is_none(strategies: str, expected: str) -> None:
     text = with_change(GOOD[GOOD.index("strategies:") : GOOD.index("guards:")], strategies + "\n")
-    (said,) = mistakes(text)
-    assert said == f"p.yaml:{line_of(text, 'strategies')}: strategies: {expected}"
+    (message,) = mistakes(text)
+    assert message == f"p.yaml:{line_of(text, 'strategies')}: strategies: {expected}"
 
 
 def test_pools_have_distinct_names() -> None:
     text = with_change(
         "usage:\n", "  - {name: general, selector: {}, thresholds: {high: 9, target: 8, low: 7}}\nusage:\n"
     )
-    (said,) = mistakes(text)
-    assert said == "p.yaml:4: pools: expected distinct pool names, got general more than once"
+    (message,) = mistakes(text)
+    assert message == "p.yaml:4: pools: expected distinct pool names, got general more than once"
 
 
 def test_prometheus_must_be_configured_unless_it_is_not_used() -> None:
     section = GOOD[GOOD.index("  prometheus:") : GOOD.index("  rateWindow")]
-    (said,) = mistakes(with_change(section, ""))
-    assert said == "p.yaml:14: usage.prometheus: expected usage.prometheus with source Prometheus"
+    (message,) = mistakes(with_change(section, ""))
+    assert message == "p.yaml:14: usage.prometheus: expected usage.prometheus with source Prometheus"
     other = with_change(section, "").replace("source: Prometheus", "source: MetricsServer")
     assert load_policy(other.encode(), source="p.yaml").usage.prometheus is None
 
 
 @pytest.mark.parametrize(
-    ("thresholds", "said"),
+    ("thresholds", "message"),
     [
         ("{high: {cpu: 50}, target: {cpu: 50}, low: {cpu: 20}}", "expected low <= target < high for cpu, got 20, 50 and 50"),
         ("{high: {cpu: 60}, target: {cpu: 50}, low: {cpu: 51}}", "expected low <= target < high for cpu"),
@@ -256,10 +250,10 @@ def test_prometheus_must_be_configured_unless_it_is_not_used() -> None:
         ("{high: {disk: 60}, target: {disk: 50}, low: {disk: 20}}", "expected cpu, memory, pods or an extended resource"),
     ],
 )  # fmt: skip
-def test_request_thresholds_are_in_order_for_each_resource(thresholds: str, said: str) -> None:
+def test_request_thresholds_are_in_order_for_each_resource(thresholds: str, message: str) -> None:
     found = mistakes(with_change("    thresholds:\n", f"    requestThresholds: {thresholds}\n    thresholds:\n"))
     assert all(each.startswith("p.yaml:10: pools[0].requestThresholds") for each in found)
-    assert said in found[0]
+    assert message in found[0]
 
 
 # ---- not even a mapping
@@ -270,12 +264,12 @@ def test_a_key_that_stands_twice_is_named_with_the_second_line() -> None:
         f"p.yaml:{len(GOOD.splitlines()) + 1}: limits.perCycle: duplicate key"
     ]
     assert mistakes(GOOD + "cluster: other\n") == [f"p.yaml:{len(GOOD.splitlines()) + 1}: cluster: duplicate key"]
-    (said,) = mistakes(with_change("{key: role,", "{key: role, key: x,"))
-    assert said == "p.yaml:9: pools[0].selector.matchExpressions[0].key: duplicate key"
+    (message,) = mistakes(with_change("{key: role,", "{key: role, key: x,"))
+    assert message == "p.yaml:9: pools[0].selector.matchExpressions[0].key: duplicate key"
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (b"", "p.yaml:1: the file is empty: expected a RebalancerPolicy"),
         (b"# only a comment\n", "p.yaml:1: the file is empty: expected a RebalancerPolicy"),
@@ -295,9 +289,9 @@ def test_a_key_that_stands_twice_is_named_with_the_second_line() -> None:
         (b"a: \x00\n", "p.yaml:1: not YAML: "),
     ],
 )  # fmt: skip
-def test_what_is_no_yaml_mapping_is_answered_in_one_line(data: bytes, said: str) -> None:
+def test_what_is_no_yaml_mapping_is_answered_in_one_line(data: bytes, message: str) -> None:
     (answer,) = mistakes(data)
-    assert answer.startswith(said)
+    assert answer.startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -338,9 +332,9 @@ def test_a_mistake_behind_an_alias_is_blamed_on_the_aliased_line() -> None:
 
 
 def test_a_key_that_is_no_string_is_a_mistake() -> None:
-    (said,) = mistakes(with_change("limits:\n", "limits:\n  1: x\n"))
-    assert said.startswith(f"p.yaml:{line_of(GOOD, 'limits:') + 1}: limits")
-    assert said.endswith("limits.1: expected text as a key, got int (quotes would make it text)")
+    (message,) = mistakes(with_change("limits:\n", "limits:\n  1: x\n"))
+    assert message.startswith(f"p.yaml:{line_of(GOOD, 'limits:') + 1}: limits")
+    assert message.endswith("limits.1: expected text as a key, got int (quotes would make it text)")
 
 
 @pytest.mark.parametrize(
@@ -348,13 +342,13 @@ def test_a_key_that_is_no_string_is_a_mistake() -> None:
     [("1", "1", "int"), ("~", "~", "null"), ("on", "on", "bool"), ("2001-01-01", "2001-01-01", "timestamp")],
 )
 def test_a_top_level_key_that_is_no_text_is_named_as_it_stands_in_the_file(key: str, shown: str, kind: str) -> None:
-    (said,) = mistakes(GOOD + f"{key}: 2\n")
+    (message,) = mistakes(GOOD + f"{key}: 2\n")
     line = len(GOOD.splitlines()) + 1
-    assert said == f"p.yaml:{line}: {shown}: expected text as a key, got {kind} (quotes would make it text)"
+    assert message == f"p.yaml:{line}: {shown}: expected text as a key, got {kind} (quotes would make it text)"
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ('!!float ""', "'' is no float"),
         ('!!int ""', "'' is no int"),
@@ -365,9 +359,9 @@ def test_a_top_level_key_that_is_no_text_is_named_as_it_stands_in_the_file(key: 
         ("1" * 5000, "'" + "1" * 119 + " … is no int"),
     ],
 )
-def test_a_value_that_yaml_stumbles_over_is_one_line_with_its_place(value: str, said: str) -> None:
+def test_a_value_that_yaml_stumbles_over_is_one_line_with_its_place(value: str, message: str) -> None:
     (answer,) = mistakes(GOOD + f"a: {value}\n")
-    assert answer == f"p.yaml:{len(GOOD.splitlines()) + 1}: invalid value: {said}"
+    assert answer == f"p.yaml:{len(GOOD.splitlines()) + 1}: invalid value: {message}"
 
 
 @pytest.mark.parametrize("value", ['"\\UFFFFFFFF"', '"\\U00110000"', '"\\uD800"', "0x" + "f" * 5000, "!!binary aGk="])
@@ -391,8 +385,8 @@ def test_a_key_with_a_line_break_does_not_break_the_line() -> None:
 )  # fmt: skip
 def test_a_url_that_cannot_be_read_is_a_mistake_with_its_line(url: str) -> None:
     text = with_change("    url: http://prometheus:9090", f"    url: '{url}'")
-    (said,) = mistakes(text)
-    assert said.startswith(f"p.yaml:{line_of(text, 'url:')}: usage.prometheus.url: expected a ")
+    (message,) = mistakes(text)
+    assert message.startswith(f"p.yaml:{line_of(text, 'url:')}: usage.prometheus.url: expected a ")
 
 
 @pytest.mark.parametrize(
@@ -410,8 +404,8 @@ def test_a_url_that_can_be_read_is_taken_as_it_is(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["http://me:hunter2@h:99999", "ftp://me:hunter2@h", "http://me:hun/ter2@h"])
 def test_the_password_of_a_wrong_url_is_not_repeated(url: str) -> None:
-    (said,) = mistakes(with_change("http://prometheus:9090", url))
-    assert "ter2" not in said
+    (message,) = mistakes(with_change("http://prometheus:9090", url))
+    assert "ter2" not in message
 
 
 @pytest.mark.parametrize(
@@ -426,10 +420,9 @@ def test_the_password_of_a_wrong_url_is_not_repeated(url: str) -> None:
 )
 def test_a_stabilization_window_that_no_sampling_can_fill_is_a_mistake(window: str, field: str, expected: str) -> None:
     text = with_change("{samples: 3, duration: 2m}", window)
-    (said,) = mistakes(text)
-    assert said.startswith(
-        f"p.yaml:{line_of(text, 'stabilizationWindow')}: usage.stabilizationWindow.{field}: {expected}"
-    )
+    (message,) = mistakes(text)
+    line = line_of(text, "stabilizationWindow")
+    assert message.startswith(f"p.yaml:{line}: usage.stabilizationWindow.{field}: {expected}")
 
 
 def test_a_byte_order_mark_and_windows_line_ends_do_no_harm() -> None:
@@ -441,13 +434,3 @@ def test_a_policy_is_not_changed_after_it_is_read() -> None:
     policy = load_policy(GOOD.encode(), source="p.yaml")
     with pytest.raises(ValueError, match="frozen"):
         policy.limits.per_cycle = 99
-
-
-def test_a_query_needs_some_time() -> None:
-    (said,) = mistakes(with_change("    timeout: 15s", "    timeout: 0s"))
-    assert "usage.prometheus.timeout" in said
-
-
-def test_a_bound_on_a_duration_is_told_as_a_duration() -> None:
-    (said,) = mistakes(with_change("  rateWindow: 5m", "  rateWindow: 10s"))
-    assert "30s" in said

@@ -9,27 +9,24 @@ def a_service(name: str, *ports: int, namespace: str = "monitoring", **labels: s
     return ClusterService(namespace=namespace, name=name, ports=ports, labels=labels)
 
 
+OPERATED = {"operated-prometheus": "true"}
+
+
 @pytest.mark.parametrize(
     ("service", "url"),
     [
         (
-            a_service("kps-kube-prometheus-stack-prometheus", 9090, 8080, app="kube-prometheus-stack-prometheus"),
-            "http://kps-kube-prometheus-stack-prometheus.monitoring.svc:9090",
+            a_service("kps-prometheus", 9090, 8080, app="kube-prometheus-stack-prometheus"),
+            "kps-prometheus.monitoring.svc:9090",
         ),
-        (a_service("prometheus-k8s", 9090, 8080), "http://prometheus-k8s.monitoring.svc:9090"),
-        (a_service("mine-prometheus-server", 80), "http://mine-prometheus-server.monitoring.svc:80"),
-        (
-            a_service("prom", 80, **{NAME: "prometheus", COMPONENT: "server"}),
-            "http://prom.monitoring.svc:80",
-        ),
-        (
-            a_service("prometheus-operated", 9090, **{"operated-prometheus": "true"}),
-            "http://prometheus-operated.monitoring.svc:9090",
-        ),
-        (a_service("vmsingle-main", 8429), "http://vmsingle-main.monitoring.svc:8429"),
+        (a_service("prometheus-k8s", 9090, 8080), "prometheus-k8s.monitoring.svc:9090"),
+        (a_service("mine-prometheus-server", 80), "mine-prometheus-server.monitoring.svc:80"),
+        (a_service("prom", 80, **{NAME: "prometheus", COMPONENT: "server"}), "prom.monitoring.svc:80"),
+        (a_service("prometheus-operated", 9090, **OPERATED), "prometheus-operated.monitoring.svc:9090"),
+        (a_service("vmsingle-main", 8429), "vmsingle-main.monitoring.svc:8429"),
         (
             a_service("vmselect-main", 8481, **{NAME: "vmselect"}),
-            "http://vmselect-main.monitoring.svc:8481/select/0/prometheus",
+            "vmselect-main.monitoring.svc:8481/select/0/prometheus",
         ),
     ],
 )
@@ -41,13 +38,13 @@ def test_a_service_that_serves_the_prometheus_api_is_found(service: ClusterServi
         a_service("kubernetes", 443, namespace="default"),
     ]
     (found,) = found_servers([*others, service])
-    assert found.url == url
+    assert found.url == f"http://{url}"
     assert found.port_forward == f"kubectl -n monitoring port-forward service/{service.name} 9090:{found.port}"
 
 
 def test_the_service_of_a_stack_comes_before_that_of_its_operator() -> None:
     services = [
-        a_service("prometheus-operated", 9090, **{"operated-prometheus": "true"}),
+        a_service("prometheus-operated", 9090, **OPERATED),
         a_service("kps-prometheus", 9090, app="kube-prometheus-stack-prometheus"),
     ]
     assert [each.service.name for each in found_servers(services)] == ["kps-prometheus", "prometheus-operated"]

@@ -63,15 +63,15 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("old", "new", "said"), MISTAKES, ids=[f"{i}" for i, _ in enumerate(MISTAKES)])
-def test_a_mistake_is_answered_with_what_to_type(old: str, new: str, said: str) -> None:
+@pytest.mark.parametrize(("old", "new", "message"), MISTAKES, ids=[f"{i}" for i, _ in enumerate(MISTAKES)])
+def test_a_mistake_is_answered_with_what_to_type(old: str, new: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_policy(with_change(old, new).encode(), source="p.yaml")
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
 def test_there_are_forty_mistakes_at_least() -> None:
-    assert len({said for _, _, said in MISTAKES}) >= 40
+    assert len({message for _, _, message in MISTAKES}) >= 40
 
 
 @pytest.mark.parametrize("section", ["forecast", "softTaint"])

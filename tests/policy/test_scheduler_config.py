@@ -43,8 +43,22 @@ def names(*wanted: str) -> list[dict[str, Any]]:
     return [{"name": name} for name in wanted]
 
 
+def of_plugin(name: str, *args: str) -> str:
+    """A file in which a plugin has these arguments, a line each."""
+    return "\n".join(
+        ["profiles:", "- pluginConfig:", f"  - name: {name}", "    args:", *(f"      {each}" for each in args)]
+    )
+
+
+def enabled(point: str, *plugins: str) -> str:
+    """A file that enables these plugins."""
+    return "\n".join(
+        ["profiles:", "- plugins:", f"    {point}:", "      enabled:", *(f"      - name: {each}" for each in plugins)]
+    )
+
+
 @pytest.mark.parametrize("profiles", [(), ({},), ({"schedulerName": "default-scheduler"},), ({"plugins": None},)])
-def test_what_is_not_said_is_the_default(profiles: tuple[dict[str, Any], ...]) -> None:
+def test_what_is_not_written_is_the_default(profiles: tuple[dict[str, Any], ...]) -> None:
     assert load(*profiles) == SchedulerConfig()
 
 
@@ -54,32 +68,23 @@ def test_profiles_are_found_by_their_scheduler_name() -> None:
     assert found.profiles["default-scheduler"] == SchedulerProfile()
     assert found.unknown == ()
     packing, ratio = found.profiles["packing"], found.profiles["ratio"]
+    exists, ssd = (
+        NodeSelectorTerm(match_expressions=(Requirement(key="disk", operator=operator, values=values),))
+        for operator, values in (("Exists", ()), ("In", ("ssd",)))
+    )
+    zone, host = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+    weights = {name: weight for name, weight in DEFAULT_WEIGHTS.items() if name != "NodeResourcesBalancedAllocation"}
     assert packing == SchedulerProfile(
         name="packing",
-        weights={
-            **{name: weight for name, weight in DEFAULT_WEIGHTS.items() if name != "NodeResourcesBalancedAllocation"},
-            "ImageLocality": 5,
-        },
+        weights={**weights, "ImageLocality": 5},
         fit_strategy="MostAllocated",
         fit_resources=(("cpu", 3), ("memory", 1), ("example.com/gpu", 5)),
         added_affinity=NodeAffinity(
-            required=NodeSelector(
-                node_selector_terms=(NodeSelectorTerm(match_expressions=(Requirement(key="disk", operator="Exists"),)),)
-            ),
-            preferred=(
-                PreferredTerm(
-                    weight=40,
-                    preference=NodeSelectorTerm(
-                        match_expressions=(Requirement(key="disk", operator="In", values=("ssd",)),)
-                    ),
-                ),
-            ),
+            required=NodeSelector(node_selector_terms=(exists,)), preferred=(PreferredTerm(weight=40, preference=ssd),)
         ),
         default_constraints=(
-            SpreadConstraint(
-                max_skew=1, topology_key="topology.kubernetes.io/zone", when_unsatisfiable="ScheduleAnyway"
-            ),
-            SpreadConstraint(max_skew=6, topology_key="kubernetes.io/hostname", when_unsatisfiable="DoNotSchedule"),
+            SpreadConstraint(max_skew=1, topology_key=zone, when_unsatisfiable="ScheduleAnyway"),
+            SpreadConstraint(max_skew=6, topology_key=host, when_unsatisfiable="DoNotSchedule"),
         ),
         hard_pod_affinity_weight=30,
         ignore_preferred_terms_of_existing_pods=True,
@@ -91,57 +96,39 @@ def test_profiles_are_found_by_their_scheduler_name() -> None:
     assert ratio.balanced_resources == (("cpu", 1), ("memory", 1), ("example.com/gpu", 1))
 
 
-@pytest.mark.parametrize(
-    ("given", "changed"),
-    [
-        pytest.param(
-            plugins(score={"disabled": names("PodTopologySpread")}), {"PodTopologySpread": None}, id="one off"
-        ),
-        pytest.param(plugins(score={"disabled": names("*")}), dict.fromkeys(DEFAULT_WEIGHTS), id="all off"),
-        pytest.param(
-            plugins(score={"disabled": names("*"), "enabled": [{"name": "NodeAffinity", "weight": 7}]}),
-            {**dict.fromkeys(DEFAULT_WEIGHTS), "NodeAffinity": 7},
-            id="only one",
-        ),
-        pytest.param(
-            plugins(score={"enabled": [{"name": "ImageLocality", "weight": 4}]}), {"ImageLocality": 4}, id="reweighted"
-        ),
-        pytest.param(
-            plugins(multiPoint={"enabled": [{"name": "ImageLocality", "weight": 4}]}),
-            {"ImageLocality": 4},
-            id="reweighted for all points",
-        ),
-        pytest.param(
-            plugins(
-                multiPoint={"enabled": [{"name": "ImageLocality", "weight": 4}]},
-                score={"enabled": [{"name": "ImageLocality", "weight": 6}]},
-            ),
-            {"ImageLocality": 6},
-            id="the point beats all points",
-        ),
-        pytest.param(
-            plugins(multiPoint={"enabled": names("TaintToleration")}), {"TaintToleration": 1}, id="no weight is 1"
-        ),
-        pytest.param(
-            plugins(score={"enabled": [{"name": "TaintToleration", "weight": 0}]}),
-            {"TaintToleration": 1},
-            id="weight 0 is 1",
-        ),
-        pytest.param(
-            plugins(multiPoint={"disabled": names("TaintToleration")}), {"TaintToleration": None}, id="off everywhere"
-        ),
-        pytest.param(
-            plugins(multiPoint={"disabled": names("*"), "enabled": names("NodeResourcesFit", "DefaultBinder")}),
-            {**dict.fromkeys(DEFAULT_WEIGHTS), "NodeResourcesFit": 1},
-            id="a scheduler of one's own",
-        ),
-        pytest.param(
-            plugins(multiPoint={"disabled": names("ImageLocality")}, score={"enabled": names("ImageLocality")}),
-            {"ImageLocality": 1},
-            id="off everywhere but on for the score",
-        ),
-    ],
-)
+def weighted(name: str, weight: int) -> dict[str, Any]:
+    return {"enabled": [{"name": name, "weight": weight}]}
+
+
+NONE = dict.fromkeys(DEFAULT_WEIGHTS)
+WEIGHTS: dict[str, tuple[dict[str, Any], dict[str, int | None]]] = {
+    "one off": (plugins(score={"disabled": names("PodTopologySpread")}), {"PodTopologySpread": None}),
+    "all off": (plugins(score={"disabled": names("*")}), NONE),
+    "only one": (
+        plugins(score={"disabled": names("*"), **weighted("NodeAffinity", 7)}),
+        {**NONE, "NodeAffinity": 7},
+    ),
+    "reweighted": (plugins(score=weighted("ImageLocality", 4)), {"ImageLocality": 4}),
+    "reweighted for all points": (plugins(multiPoint=weighted("ImageLocality", 4)), {"ImageLocality": 4}),
+    "the point beats all points": (
+        plugins(multiPoint=weighted("ImageLocality", 4), score=weighted("ImageLocality", 6)),
+        {"ImageLocality": 6},
+    ),
+    "no weight is 1": (plugins(multiPoint={"enabled": names("TaintToleration")}), {"TaintToleration": 1}),
+    "weight 0 is 1": (plugins(score=weighted("TaintToleration", 0)), {"TaintToleration": 1}),
+    "off everywhere": (plugins(multiPoint={"disabled": names("TaintToleration")}), {"TaintToleration": None}),
+    "a scheduler of one's own": (
+        plugins(multiPoint={"disabled": names("*"), "enabled": names("NodeResourcesFit", "DefaultBinder")}),
+        {**NONE, "NodeResourcesFit": 1},
+    ),
+    "off everywhere but on for the score": (
+        plugins(multiPoint={"disabled": names("ImageLocality")}, score={"enabled": names("ImageLocality")}),
+        {"ImageLocality": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "changed"), WEIGHTS.values(), ids=WEIGHTS.keys())
 def test_weights_follow_multi_point_and_score(given: dict[str, Any], changed: dict[str, int | None]) -> None:
     wanted = {**DEFAULT_WEIGHTS, **changed}
     assert only(**given).weights == {name: weight for name, weight in wanted.items() if weight is not None}
@@ -172,17 +159,11 @@ def test_a_percentage_of_a_profile_goes_before_the_common_one() -> None:
     assert [each.percentage_of_nodes_to_score for each in found.profiles.values()] == [None, 0, 100]
 
 
-def test_a_resource_without_weight_has_weight_one() -> None:
-    given = configured(
-        "NodeResourcesFit",
-        apiVersion="kubescheduler.config.k8s.io/v1",
-        kind="NodeResourcesFitArgs",
-        scoringStrategy={"type": "MostAllocated", "resources": [{"name": "cpu"}, {"name": "memory", "weight": 0}]},
-    )
-    assert only(**given).fit_resources == (("cpu", 1), ("memory", 1))
-
-
-def test_a_strategy_without_resources_scores_cpu_and_memory() -> None:
+def test_resources_without_weight_have_weight_one_and_without_any_cpu_and_memory_are_scored() -> None:
+    strategy = {"type": "MostAllocated", "resources": [{"name": "cpu"}, {"name": "memory", "weight": 0}]}
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "NodeResourcesFitArgs"}
+    found = only(**configured("NodeResourcesFit", **kind, scoringStrategy=strategy))
+    assert found.fit_resources == (("cpu", 1), ("memory", 1))
     found = only(**configured("NodeResourcesFit", scoringStrategy={"type": "MostAllocated"}))
     assert (found.fit_strategy, found.fit_resources) == ("MostAllocated", (("cpu", 1), ("memory", 1)))
 
@@ -193,21 +174,16 @@ def test_an_empty_list_of_default_constraints_is_no_default_spreading() -> None:
 
 
 def test_what_the_model_does_not_know_is_named() -> None:
-    found = load(
-        {
-            "plugins": {
-                "score": {"enabled": [{"name": "Trimaran", "weight": 2}]},
-                "filter": {"enabled": names("Trimaran", "VolumeZone")},
-                "multiPoint": {"enabled": names("Coscheduling")},
-            },
-            "pluginConfig": [
-                {"name": "Trimaran", "args": {"anything": {"goes": 1}}},
-                {"name": "NodeResourcesFit", "args": {"ignoredResources": ["example.com/a"]}},
-            ],
-        },
-        extenders=[{"urlPrefix": "https://me:secret@extender.example", "filterVerb": "filter"}],
-        leaderElection={"leaderElect": False},
-    )
+    trimaran, fit = {"anything": {"goes": 1}}, {"ignoredResources": ["example.com/a"]}
+    points = {
+        "score": weighted("Trimaran", 2),
+        "filter": {"enabled": names("Trimaran", "VolumeZone")},
+        "multiPoint": {"enabled": names("Coscheduling")},
+    }
+    args = [{"name": "Trimaran", "args": trimaran}, {"name": "NodeResourcesFit", "args": fit}]
+    extenders = [{"urlPrefix": "https://me:secret@extender.example", "filterVerb": "filter"}]
+    profile = {"plugins": points, "pluginConfig": args}
+    found = load(profile, extenders=extenders, leaderElection={"leaderElect": False})
     assert found.unknown == (
         "plugin Coscheduling",
         "plugin Trimaran",
@@ -215,6 +191,14 @@ def test_what_the_model_does_not_know_is_named() -> None:
         "extender https://***@extender.example",
     )
     assert found.profiles["default-scheduler"].weights == DEFAULT_WEIGHTS
+
+
+RATIO = ("scoringStrategy:", "  type: RequestedToCapacityRatio", "  requestedToCapacityRatio:")
+SPREAD = "maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway"
+AFFINITY = (
+    *("addedAffinity:", "  requiredDuringSchedulingIgnoredDuringExecution:", "    nodeSelectorTerms:"),
+    *("    - matchExpressions:", "      - {key: disk, operator: In}"),
+)
 
 
 @pytest.mark.parametrize(
@@ -228,79 +212,60 @@ def test_what_the_model_does_not_know_is_named() -> None:
         ("profiles:\n- percentageOfNodesToScore: -1", 2, "profiles[0].percentageOfNodesToScore: expected at least 0"),
         ("profiles:\n- schedulerName: a\n-\n  plugins: {}", 4, "profiles[1].schedulerName: required"),
         ("profiles:\n- schedulerName: a\n- schedulerName: a", 3, "profiles[1].schedulerName: expected a name of its"),
+        (enabled("score", "NodeName"), 5, "score.enabled[0]: expected a plugin that can score, got NodeName"),
         (
-            "profiles:\n- plugins:\n    score:\n      enabled:\n      - name: NodeName",
+            enabled("filter", "ImageLocality"),
             5,
-            "profiles[0].plugins.score.enabled[0]: expected a plugin that can score, got NodeName",
+            "filter.enabled[0]: expected a plugin that can filter, got ImageLocality",
         ),
+        (enabled("multiPoint", "A", "A"), 6, "multiPoint.enabled[1]: expected each plugin once, got A again"),
         (
-            "profiles:\n- plugins:\n    filter:\n      enabled:\n      - name: ImageLocality",
-            5,
-            "profiles[0].plugins.filter.enabled[0]: expected a plugin that can filter, got ImageLocality",
-        ),
-        (
-            "profiles:\n- plugins:\n    multiPoint:\n      enabled:\n      - name: A\n      - name: A",
-            6,
-            "profiles[0].plugins.multiPoint.enabled[1]: expected each plugin once, got A again",
-        ),
-        (
-            "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategy:\n"
-            "        type: Least",
+            of_plugin("NodeResourcesFit", "scoringStrategy:", "  type: Least"),
             6,
             "profiles[0].pluginConfig[0].args.scoringStrategy.type: expected 'LeastAllocated'",
         ),
         (
-            "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategie: {}",
+            of_plugin("NodeResourcesFit", "scoringStrategie: {}"),
             5,
             "args.scoringStrategie: unknown field, did you mean scoringStrategy?",
         ),
         (
-            "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategy:\n"
-            "        type: RequestedToCapacityRatio",
+            of_plugin("NodeResourcesFit", "scoringStrategy:", "  type: RequestedToCapacityRatio"),
             5,
             "requestedToCapacityRatio: expected with type RequestedToCapacityRatio only",
         ),
         (
-            "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategy:\n"
-            "        type: RequestedToCapacityRatio\n        requestedToCapacityRatio:\n"
-            "          shape: [{utilization: 50, score: 1}, {utilization: 50, score: 2}]",
+            of_plugin(
+                "NodeResourcesFit", *RATIO, "    shape: [{utilization: 50, score: 1}, {utilization: 50, score: 2}]"
+            ),
             8,
             "shape: expected ascending utilization, got 50, 50",
         ),
         (
-            "profiles:\n- pluginConfig:\n  - name: NodeResourcesBalancedAllocation\n    args:\n"
-            "      resources: [{name: cpu, weight: 2}]",
+            of_plugin("NodeResourcesBalancedAllocation", "resources: [{name: cpu, weight: 2}]"),
             5,
             "expected weight 1",
         ),
         (
-            "profiles:\n- pluginConfig:\n  - name: PodTopologySpread\n    args:\n      defaultConstraints:\n"
-            "      - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}",
+            of_plugin("PodTopologySpread", "defaultConstraints:", f"- {{{SPREAD}}}"),
             4,
             "defaultingType: expected List with defaultConstraints",
         ),
         (
-            "profiles:\n- pluginConfig:\n  - name: PodTopologySpread\n    args:\n      defaultingType: List\n"
-            "      defaultConstraints:\n"
-            "      - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: {}}",
+            of_plugin(
+                "PodTopologySpread",
+                "defaultingType: List",
+                "defaultConstraints:",
+                f"- {{{SPREAD}, labelSelector: {{}}}}",
+            ),
             7,
             "defaultConstraints[0].labelSelector: unknown field",
         ),
+        (of_plugin("InterPodAffinity", "hardPodAffinityWeight: 101"), 5, "hardPodAffinityWeight"),
+        (of_plugin("NodeAffinity", *AFFINITY), 9, "values: expected values that fit In"),
         (
-            "profiles:\n- pluginConfig:\n  - name: InterPodAffinity\n    args: {hardPodAffinityWeight: 101}",
-            4,
-            "hardPodAffinityWeight",
-        ),
-        (
-            "profiles:\n- pluginConfig:\n  - name: NodeAffinity\n    args:\n      addedAffinity:\n"
-            "        requiredDuringSchedulingIgnoredDuringExecution:\n          nodeSelectorTerms:\n"
-            "          - matchExpressions:\n            - {key: disk, operator: In}",
-            9,
-            "values: expected values that fit In",
-        ),
-        (
-            "profiles:\n- pluginConfig:\n  - name: NodeAffinity\n    args: {kind: NodeResourcesFitArgs}",
-            4,
+            of_plugin("NodeAffinity", "kind: NodeResourcesFitArgs"),
+            5,
             "args.kind: expected NodeAffinityArgs, got 'NodeResourcesFitArgs'",
         ),
         (
@@ -315,17 +280,14 @@ def test_a_mistake_is_a_line_with_file_line_and_field(text: str, line: int, says
     complete = "apiVersion" in text or not text
     with pytest.raises(ConfigError) as caught:
         load_scheduler_config((text if complete else f"{text}\n{head}").encode(), source="scheduler.yaml")
-    said = str(caught.value)
-    assert f"scheduler.yaml:{line}: " in said, said
-    assert says in said, said
+    message = str(caught.value)
+    assert f"scheduler.yaml:{line}: " in message, message
+    assert says in message, message
 
 
 def test_several_mistakes_in_arguments_are_all_named() -> None:
+    weight, strategy = {"hardPodAffinityWeight": -1}, {"scoringStrategy": {"type": "None"}}
+    args = [{"name": "InterPodAffinity", "args": weight}, {"name": "NodeResourcesFit", "args": strategy}]
     with pytest.raises(ConfigError) as caught:
-        only(
-            pluginConfig=[
-                {"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": -1}},
-                {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "None"}}},
-            ]
-        )
+        only(pluginConfig=args)
     assert len(str(caught.value).splitlines()) == 2

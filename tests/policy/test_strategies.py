@@ -41,7 +41,7 @@ def entry(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", STRATEGY_NAMES)
-def test_every_strategy_is_read_by_its_name_alone_unless_it_needs_to_be_told_more(name: str) -> None:
+def test_every_strategy_is_read_by_its_name_alone_unless_it_needs_arguments(name: str) -> None:
     text = HEAD + yaml.safe_dump([entry(name)])
     if name == "HighNodeUtilization":
         assert load_policy(text.encode(), source="p.yaml").strategies[0].pool_thresholds == "thresholds"
@@ -63,7 +63,7 @@ def test_every_class_carries_its_own_name() -> None:
         assert each.model_fields["name"].annotation.__args__ == (each.__name__,)  # type: ignore[union-attr]
 
 
-def test_a_strategy_of_somebody_else_is_read_with_whatever_arguments_it_has() -> None:
+def test_a_strategy_of_another_package_is_read_with_whatever_arguments_it_has() -> None:
     text = HEAD + "- name: example.com/QuietNodes\n  args: {label: x, deep: {list: [1, 2.5, null, true]}}\n"
     (strategy,) = load_policy(text.encode(), source="p.yaml").strategies
     assert isinstance(strategy, PluginStrategy)
@@ -117,16 +117,16 @@ MISTAKES: list[tuple[str, int, str, str]] = [
 def test_a_mistake_in_a_strategy_gives_file_line_field_and_what_was_expected(
     text: str, line: int, field: str, expected: str
 ) -> None:
-    (said,) = mistakes(text)
-    assert said.startswith(f"p.yaml:{FIRST + line}: {field}: ")
-    assert expected in said
+    (message,) = mistakes(text)
+    assert message.startswith(f"p.yaml:{FIRST + line}: {field}: ")
+    assert expected in message
 
 
 @pytest.mark.parametrize("name", STRATEGY_NAMES)
 def test_no_message_shows_the_tag_of_the_union(name: str) -> None:
-    said = mistakes(yaml.safe_dump([{**entry(name), "args": {**NEEDED.get(name, {}), "zzz": 1}, "yyy": 2}]))
-    assert sorted(each.split(": ")[1] for each in said) == ["strategies[0].args.zzz", "strategies[0].yyy"]
-    assert all("unknown field; known here: " in each for each in said)
+    message = mistakes(yaml.safe_dump([{**entry(name), "args": {**NEEDED.get(name, {}), "zzz": 1}, "yyy": 2}]))
+    assert sorted(each.split(": ")[1] for each in message) == ["strategies[0].args.zzz", "strategies[0].yyy"]
+    assert all("unknown field; known here: " in each for each in message)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def valid(strategies: list[dict[str, Any]]) -> bool:
     return bool(validator().is_valid({**yaml.safe_load(HEAD), "strategies": strategies}))
 
 
-def test_the_schema_offers_one_branch_for_each_strategy_told_by_its_name() -> None:
+def test_the_schema_offers_one_branch_for_each_strategy_by_its_name() -> None:
     schema = policy_schema()
     branches = [each["$ref"].rsplit("/", 1)[1] for each in schema["properties"]["strategies"]["items"]["oneOf"]]
     assert branches == [*STRATEGY_NAMES, "PluginStrategy"]

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -383,6 +383,12 @@ def test_it_agrees_with_a_walk_over_every_minute(
 # --- cronsim's own walk.
 
 
+def walked(schedule: str, zone: str, now: float, end: float) -> list[float]:
+    """Every start by cronsim."""
+    walk = CronSim(schedule, datetime.fromtimestamp(now, ZoneInfo(zone)))
+    return list(takewhile(lambda at: at <= end, (each.timestamp() for each in walk)))
+
+
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK])
 @pytest.mark.parametrize(
     "schedule",
@@ -390,22 +396,15 @@ def test_it_agrees_with_a_walk_over_every_minute(
 )
 def test_fixed_times_start_exactly_where_cronsim_says(zone: str, schedule: str) -> None:
     now, end = utc("2026-01-01 12:00"), utc("2027-01-01 12:00")
-    walk = CronSim(schedule, datetime.fromtimestamp(now, ZoneInfo(zone)))
-    wanted = []
-    while (at := next(walk).timestamp()) <= end:
-        wanted.append(at)
     begins, _ = spans(schedule, 1.0, zone, now=now, end=end)
-    assert [at for at in begins if now < at <= end] == wanted
+    assert [at for at in begins if now < at <= end] == walked(schedule, zone, now, end)
 
 
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK])
 @pytest.mark.parametrize("schedule", ["0 * * * *", "*/15 2 * * *", "*/30 * * * 0", "0 */2 * * *"])
 def test_recurring_times_differ_from_cronsim_only_by_a_start_where_the_clocks_skip(zone: str, schedule: str) -> None:
     now, end = utc("2026-01-01 12:00"), utc("2027-01-01 12:00")
-    walk = CronSim(schedule, datetime.fromtimestamp(now, ZoneInfo(zone)))
-    wanted = set()
-    while (at := next(walk).timestamp()) <= end:
-        wanted.add(at)
+    wanted = set(walked(schedule, zone, now, end))
     begins, _ = spans(schedule, 1.0, zone, now=now, end=end)
     ours = {float(at) for at in begins if now < at <= end}
     assert wanted <= ours

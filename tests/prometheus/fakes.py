@@ -98,8 +98,8 @@ class Past:
             self.ranges.append(asked.params)
         total = sum(len(points) for _, points in rows)
         if self.most_points is not None and not counted and total > self.most_points:
-            said = "query processing would load too many samples into memory in query execution"
-            return 422, {"status": "error", "errorType": "execution", "error": said}
+            message = "query processing would load too many samples into memory in query execution"
+            return 422, {"status": "error", "errorType": "execution", "error": message}
         kind = "values" if ranged else "value"
         result = [
             {"metric": labels, kind: points if ranged else points[-1]}

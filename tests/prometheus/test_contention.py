@@ -11,17 +11,7 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.measured.usage import Contention
 from rebalancer.prometheus.promql.queries import contention_queries
-from tests.prometheus.builders import (
-    OWN,
-    Asked,
-    a_cluster,
-    a_source,
-    by_query,
-    fake_prometheus,
-    read,
-    usual,
-    vector,
-)
+from tests.prometheus.builders import OWN, Asked, a_cluster, a_source, by_query, fake_prometheus, read, usual, vector
 from tests.real.servers.prometheus import node_exporter, node_pressure, prometheus_server, waiting
 
 NAN = float("nan")
@@ -33,7 +23,7 @@ def a_snapshot() -> ClusterSnapshot:
     return a_cluster({"one": (), "two": ()}, {"shop/web-0": "one", "shop/web-1": "two"})
 
 
-def told(nodes: Sequence[Any] = (), pods: Sequence[Any] = (), throttled: Sequence[Any] = ()) -> Contention:
+def reported(nodes: Sequence[Any] = (), pods: Sequence[Any] = (), throttled: Sequence[Any] = ()) -> Contention:
     answers = usual({"one": 0.5, "two": 0.5})
     answers |= {ASKED.node.promql: vector(nodes), ASKED.pod.promql: vector(pods)}
     answers |= {ASKED.throttled.promql: vector(throttled)}
@@ -47,7 +37,7 @@ def of(pod: str, node: str) -> dict[str, str]:
     return {"namespace": "shop", "pod": pod, "node": node}
 
 
-def test_it_is_asked_only_when_somebody_wants_it() -> None:
+def test_it_is_asked_only_when_it_is_wanted() -> None:
     with fake_prometheus(usual({"one": 0.5, "two": 0.5})) as fake:
         assert read(fake.url, a_snapshot(), **OWN).contention is None
         assert not any("waiting" in each.params["query"] or "cfs" in each.params["query"] for each in fake.asked)
@@ -83,7 +73,7 @@ def test_the_labels_and_the_window_are_the_policys() -> None:
 
 
 def test_shares_are_laid_over_nodes_and_pods() -> None:
-    found = told(
+    found = reported(
         nodes=[({"node": "two"}, 0.25), ({"node": "elsewhere"}, 0.9)],
         pods=[(of("web-0", "one"), 0.4), (of("web-1", "two"), 0.1), (of("gone", "two"), 0.9)],
         throttled=[(of("web-1", "two"), 0.75)],
@@ -97,16 +87,18 @@ def test_shares_are_laid_over_nodes_and_pods() -> None:
     ("value", "share"), [(0.0, 0.0), (1.0, 1.0), (1.004, 1.0), (-0.1, NAN), ("NaN", NAN), ("+Inf", NAN)]
 )
 def test_what_is_no_share_is_not_known(value: Any, share: float) -> None:
-    found = told(
+    found = reported(
         nodes=[({"node": "one"}, value)], pods=[(of("web-0", "one"), value)], throttled=[(of("web-0", "one"), value)]
     )
     for column in (found.node_pressure, found.pod_pressure, found.pod_throttled):
         np.testing.assert_array_equal(column, [share, NAN])
 
 
-def test_what_a_pod_waited_on_the_node_that_it_left_is_not_its_own_any_more() -> None:
-    found = told(pods=[(of("web-0", "two"), 0.9)])
-    np.testing.assert_array_equal(found.pod_pressure, [NAN, NAN])
+def test_what_a_pod_waited_on_the_node_that_it_left_is_not_its_own_and_without_series_nothing_is_known() -> None:
+    np.testing.assert_array_equal(reported(pods=[(of("web-0", "two"), 0.9)]).pod_pressure, [NAN, NAN])
+    found = reported()
+    for column in (found.node_pressure, found.pod_pressure, found.pod_throttled):
+        assert np.isnan(column).all()
 
 
 def test_a_node_whose_usage_is_not_trusted_tells_nothing_of_its_pressure() -> None:
@@ -117,14 +109,7 @@ def test_a_node_whose_usage_is_not_trusted_tells_nothing_of_its_pressure() -> No
     np.testing.assert_array_equal(found.node_pressure, [0.1, NAN])
 
 
-def test_a_source_without_such_series_knows_nothing() -> None:
-    found = told()
-    assert np.isnan(found.node_pressure).all()
-    assert np.isnan(found.pod_pressure).all()
-    assert np.isnan(found.pod_throttled).all()
-
-
-def test_a_partial_answer_is_said_and_an_error_ends_the_read() -> None:
+def test_a_partial_answer_is_reported_and_an_error_ends_the_read() -> None:
     partial = vector([({"node": "one"}, 0.1)], warnings=["a store is down"])
     with fake_prometheus(usual({"one": 0.5, "two": 0.5}) | {ASKED.node.promql: partial}) as fake:
         assert read(fake.url, a_snapshot(), contention=True, **OWN).warnings == (
@@ -144,19 +129,14 @@ def test_a_partial_answer_is_said_and_an_error_ends_the_read() -> None:
 @pytest.mark.real
 def test_a_real_prometheus_answers_what_is_asked_by_default() -> None:
     snapshot = a_cluster({"one": ("10.0.0.1",), "two": ("10.0.0.2",)}, {"shop/web-0": "one", "shop/web-1": "two"})
+    of_web = {"app": (0.3, 0.2), "proxy": (0.1, 0.5), "free": (0.2, None)}
     series = [
         *node_exporter(instance="10.0.0.1:9100", nodename="one", cpus=4, busy_cores=1.0),
         *node_exporter(instance="10.0.0.2:9100", nodename="two", cpus=4, busy_cores=1.0),
         node_pressure(instance="10.0.0.1:9100", share=0.4),
         # two jobs scrape one exporter
         node_pressure(instance="10.0.0.1:9100", share=0.4, job="extra"),
-        *waiting(
-            namespace="shop",
-            pod="web-0",
-            node="one",
-            containers={"app": (0.3, 0.2), "proxy": (0.1, 0.5), "free": (0.2, None)},
-            whole=0.95,
-        ),
+        *waiting(namespace="shop", pod="web-0", node="one", containers=of_web, whole=0.95),
         *waiting(namespace="shop", pod="web-1", node="two", containers={"app": (0.05, None)}),
     ]
     with prometheus_server(series) as running:
@@ -178,12 +158,9 @@ def noisy_lab() -> Lab:
     return Lab.start(scenario(nodes=nodes, workloads=workloads, history_days=0.02), stepped=True)
 
 
+RULE = "instance:node_cpu_utilisation:rate5m"
 LAB = {
-    "nodeCPU": {
-        "query": "instance:node_cpu_utilisation:rate5m",
-        "unit": "share",
-        "freshness": "timestamp(instance:node_cpu_utilisation:rate5m)",
-    },
+    "nodeCPU": {"query": RULE, "unit": "share", "freshness": f"timestamp({RULE})"},
     "podCPU": {"query": "node_namespace_pod_container:container_cpu_usage_seconds_total:sum_rate5m"},
 }
 

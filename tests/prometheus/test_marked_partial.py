@@ -40,8 +40,10 @@ def test_an_answer_that_is_marked_whole_has_none(ranged: bool) -> None:
 
 
 def test_the_mark_stands_beside_the_warnings() -> None:
-    said = warnings_of(ranged=False, isPartial=True, warnings=["a store is down", "PromQL info: metric might not be"])
-    assert said == ("a store is down", decode.MARKED_PARTIAL)
+    message = warnings_of(
+        ranged=False, isPartial=True, warnings=["a store is down", "PromQL info: metric might not be"]
+    )
+    assert message == ("a store is down", decode.MARKED_PARTIAL)
 
 
 @pytest.mark.parametrize("mark", ["true", 1, None], ids=repr)
@@ -57,9 +59,9 @@ def test_usage_of_which_a_part_is_missing_says_which_query(query: str) -> None:
     answers[query] = {**answers[query], "isPartial": True}
     field = {"node:cpu": "nodeCPU.query", "node:time": "nodeCPU.freshness", "pod:cpu": "podCPU.query"}[query]
     with fake_prometheus(answers) as fake:
-        said = read(fake.url, a_cluster(NODES), **OWN).warnings
+        message = read(fake.url, a_cluster(NODES), **OWN).warnings
     # what was measured lately is asked for with the node's query too
-    assert f"usage.prometheus.{field}: {decode.MARKED_PARTIAL}" in said
+    assert f"usage.prometheus.{field}: {decode.MARKED_PARTIAL}" in message
 
 
 class Marked(Past):
@@ -71,7 +73,7 @@ class Marked(Past):
         return status, {**body, "isPartial": asked.path.endswith("query_range")}
 
 
-def test_a_day_of_which_a_part_is_missing_is_told() -> None:
+def test_a_day_of_which_a_part_is_missing_is_reported() -> None:
     with reading(Marked(lines=HEALTHY, clock=Clock(NOW))) as history:
         pull = history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot())
         assert pull.advance()

@@ -1,6 +1,7 @@
 """What is made of odd answers: gaps, doubles, strangers, and addresses that change hands."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,68 +10,61 @@ from rebalancer.model.measured.history import SLOTS
 from tests.prometheus.fakes import OWN, START, Line, line
 from tests.prometheus.scenarios import HEALTHY, a_past, a_snapshot, node, pod, read
 
-ODD: list[tuple[str, list[Line], dict[str, dict[int, float]], tuple[str, ...]]] = [
-    (
-        "a gap stays unknown",
-        [line("node:cpu", {slot: 1.0 for slot in range(SLOTS) if not 120 <= slot < 150}, node="a")],
-        {"a": {119: 1000, 120: np.nan, 149: np.nan, 150: 1000}},
-        ("no samples from 2026-09-04 10:00 UTC to 2026-09-04 12:30 UTC", "no series of pods"),
+
+def of_node(value: object, name: str = "a", **fields: Any) -> Line:
+    return line("node:cpu", value, node=name, **fields)
+
+
+def of_pod(value: object, name: str = "a", **fields: Any) -> Line:
+    return line("pod:cpu", value, namespace="s", pod="p", node=name, **fields)
+
+
+NO_PODS = "no series of pods"
+NAN = np.nan
+ODD: dict[str, tuple[list[Line], dict[str, dict[int, float]], tuple[str, ...]]] = {
+    "a gap stays unknown": (
+        [of_node({slot: 1.0 for slot in range(SLOTS) if not 120 <= slot < 150})],
+        {"a": {119: 1000, 120: NAN, 149: NAN, 150: 1000}},
+        ("no samples from 2026-09-04 10:00 UTC to 2026-09-04 12:30 UTC", NO_PODS),
     ),
-    (
-        "one scrape that failed is no gap worth a word",
-        [line("node:cpu", {slot: 1.0 for slot in range(SLOTS) if slot != 120}, node="a")],
-        {"a": {120: np.nan}},
-        ("no series of pods",),
+    "one scrape that failed is no gap worth a word": (
+        [of_node({slot: 1.0 for slot in range(SLOTS) if slot != 120})], {"a": {120: NAN}}, (NO_PODS,),
     ),
-    (
-        "two days of retention begin in the middle of a day",
-        [line("node:cpu", 1.0, node="a", first=200)],
-        {"a": {199: np.nan, 200: 1000}},
-        ("no samples from 2026-09-04 00:00 UTC to 2026-09-04 16:40 UTC", "no series of pods"),
+    "two days of retention begin in the middle of a day": (
+        [of_node(1.0, first=200)],
+        {"a": {199: NAN, 200: 1000}},
+        ("no samples from 2026-09-04 00:00 UTC to 2026-09-04 16:40 UTC", NO_PODS),
     ),
-    (
-        "what is no CPU is left out",
-        [line("node:cpu", {0: "NaN", 1: "+Inf", 2: "-Inf", 3: -0.5, 4: 1.0, 5: 6.0, 6: 6.1, 7: 1e300}, node="a")],
-        {"a": {0: np.nan, 1: np.nan, 2: np.nan, 3: np.nan, 4: 1000, 5: 6000, 6: np.nan, 7: np.nan}},
+    "what is no CPU is left out": (
+        [of_node({0: "NaN", 1: "+Inf", 2: "-Inf", 3: -0.5, 4: 1.0, 5: 6.0, 6: 6.1, 7: 1e300})],
+        {"a": {0: NAN, 1: NAN, 2: NAN, 3: NAN, 4: 1000, 5: 6000, 6: NAN, 7: NAN}},
         (
             "no samples from 2026-09-04 00:00 UTC to 2026-09-04 00:20 UTC, "
             "2026-09-04 00:30 UTC to 2026-09-05 00:00 UTC",
             "5 figures are left out: negative, not finite, or more than a node has",
-            "no series of pods",
+            NO_PODS,
         ),
     ),
-    (
-        "two series of one node that disagree can't be told apart",
-        [line("node:cpu", 1.0, node="a", job="x"), line("node:cpu", 2.0, node="a", job="y", end=100)],
-        {"a": {0: np.nan, 99: np.nan, 100: 1000}},
-        (
-            "no samples from 2026-09-04 00:00 UTC to 2026-09-04 08:20 UTC",
-            "the series of a are ambiguous",
-            "no series of pods",
-        ),
+    "two series of one node that disagree can't be told apart": (
+        [of_node(1.0, job="x"), of_node(2.0, job="y", end=100)],
+        {"a": {0: NAN, 99: NAN, 100: 1000}},
+        ("no samples from 2026-09-04 00:00 UTC to 2026-09-04 08:20 UTC", "the series of a are ambiguous", NO_PODS),
     ),
-    (
-        "two series of one node that agree are one",
-        [line("node:cpu", 1.0, node="a", job="x"), line("node:cpu", 1.0, node="a", job="y")],
-        {"a": {0: 1000}},
-        ("no series of pods",),
+    "two series of one node that agree are one": (
+        [of_node(1.0, job="x"), of_node(1.0, job="y")], {"a": {0: 1000}}, (NO_PODS,),
     ),
-    (
-        "an exporter that was replaced hands over",
-        [line("node:cpu", 1.0, node="a", pod="x", end=101), line("node:cpu", 2.0, node="a", pod="y", first=100)],
-        {"a": {99: 1000, 100: np.nan, 101: 2000}},
-        ("no series of pods",),
+    "an exporter that was replaced hands over": (
+        [of_node(1.0, pod="x", end=101), of_node(2.0, pod="y", first=100)],
+        {"a": {99: 1000, 100: NAN, 101: 2000}},
+        (NO_PODS,),
     ),
-    (
-        "another cluster's nodes are left out and, when all are, said",
-        [line("node:cpu", 1.0, node="c"), line("pod:cpu", 0.1, namespace="s", pod="p", node="a")],
-        {},
-        ('no series names a node of this cluster, for example {node="c"}',),
+    "another cluster's nodes are left out and, when all are, named": (
+        [of_node(1.0, "c"), of_pod(0.1)], {}, ('no series names a node of this cluster, for example {node="c"}',),
     ),
-]
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("lines", "values", "notes"), [case[1:] for case in ODD], ids=[case[0] for case in ODD])
+@pytest.mark.parametrize(("lines", "values", "notes"), ODD.values(), ids=ODD.keys())
 def test_odd_answers_about_nodes(
     lines: list[Line], values: dict[str, dict[int, float]], notes: tuple[str, ...]
 ) -> None:
@@ -78,69 +72,36 @@ def test_odd_answers_about_nodes(
     for name, slots in values.items():
         np.testing.assert_allclose([node(block, name)[slot] for slot in slots], list(slots.values()), err_msg=name)
     assert len(block.notes) == len(notes), block.notes
-    for said, wanted in zip(block.notes, notes, strict=True):
-        assert said.startswith(wanted)
+    for note, wanted in zip(block.notes, notes, strict=True):
+        assert note.startswith(wanted)
 
 
-ODD_PODS: list[tuple[str, list[Line], dict[int, float]]] = [
-    (
-        "containers are parts and add up",
-        [
-            line("pod:cpu", 0.1, namespace="s", pod="p", node="a", container="app"),
-            line("pod:cpu", 0.2, namespace="s", pod="p", node="a", container="proxy", end=10),
-        ],
-        {0: 300, 10: 100},
+ODD_PODS: dict[str, tuple[list[Line], dict[int, float]]] = {
+    "containers are parts and add up": (
+        [of_pod(0.1, container="app"), of_pod(0.2, container="proxy", end=10)], {0: 300, 10: 100},
     ),
-    (
-        "of two views of one container the larger counts",
-        [
-            line("pod:cpu", 0.1, namespace="s", pod="p", node="a", container="app", job="x"),
-            line("pod:cpu", 0.2, namespace="s", pod="p", node="a", container="app", job="y"),
-        ],
-        {0: 200},
+    "of two views of one container the larger counts": (
+        [of_pod(0.1, container="app", job="x"), of_pod(0.2, container="app", job="y")], {0: 200},
     ),
-    (
-        "a restarted container's new series goes on from the old one",
-        [
-            line("pod:cpu", 0.1, namespace="s", pod="p", node="a", id="1", end=11),
-            line("pod:cpu", 0.3, namespace="s", pod="p", node="a", id="2", first=10),
-        ],
-        {9: 100, 10: 300, 11: 300},
+    "a restarted container's new series goes on from the old one": (
+        [of_pod(0.1, id="1", end=11), of_pod(0.3, id="2", first=10)], {9: 100, 10: 300, 11: 300},
     ),
-    (
-        "a pod that moved is one pod",
-        [
-            line("pod:cpu", 0.1, namespace="s", pod="p", node="a", end=100),
-            line("pod:cpu", 0.2, namespace="s", pod="p", node="b", first=100),
-        ],
-        {99: 100, 100: 200},
+    "a pod that moved is one pod": ([of_pod(0.1, end=100), of_pod(0.2, "b", first=100)], {99: 100, 100: 200}),
+    "where it was on a node that is gone it is known from there": (
+        [of_pod(0.9, "0-gone", end=102), of_pod(0.2, "b", first=100)], {99: 900, 100: 200, 101: 200},
     ),
-    (
-        "where it was on a node that is gone it is known from there",
-        [
-            line("pod:cpu", 0.9, namespace="s", pod="p", node="0-gone", end=102),
-            line("pod:cpu", 0.2, namespace="s", pod="p", node="b", first=100),
-        ],
-        {99: 900, 100: 200, 101: 200},
+    "another cluster's pod of the same name does not hide ours": (
+        [of_pod(0.9, "zz"), of_pod(0.2, "b")], {0: 200, 287: 200},
     ),
-    (
-        "another cluster's pod of the same name does not hide ours",
-        [
-            line("pod:cpu", 0.9, namespace="s", pod="p", node="zz"),
-            line("pod:cpu", 0.2, namespace="s", pod="p", node="b"),
-        ],
-        {0: 200, 287: 200},
+    "series may name no node": ([line("pod:cpu", 0.2, namespace="s", pod="p")], {0: 200}),
+    "what is no CPU is left out": (
+        [of_pod({0: "NaN", 1: "+Inf", 2: -1, 3: 0, 4: 6.5, 5: 0.5})],
+        {0: NAN, 1: NAN, 2: NAN, 3: 0, 4: NAN, 5: 500},
     ),
-    ("series may name no node", [line("pod:cpu", 0.2, namespace="s", pod="p")], {0: 200}),
-    (
-        "what is no CPU is left out",
-        [line("pod:cpu", {0: "NaN", 1: "+Inf", 2: -1, 3: 0, 4: 6.5, 5: 0.5}, namespace="s", pod="p", node="a")],
-        {0: np.nan, 1: np.nan, 2: np.nan, 3: 0, 4: np.nan, 5: 500},
-    ),
-]
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("lines", "values"), [case[1:] for case in ODD_PODS], ids=[case[0] for case in ODD_PODS])
+@pytest.mark.parametrize(("lines", "values"), ODD_PODS.values(), ids=ODD_PODS.keys())
 def test_odd_answers_about_pods(lines: list[Line], values: dict[int, float]) -> None:
     block = read(a_past([*HEALTHY[:2], *lines]))
     assert block.pods == ("s/p",)

@@ -14,9 +14,13 @@ from tests.prometheus.builders import OWN, a_cluster, fake_prometheus, read, usu
 NODES: dict[str, list[str]] = {"a": ["10.0.0.1"], "b": ["10.0.0.2"]}
 
 
+def answered(answers: dict[str, Any], *, pods: dict[str, str] | None = None, **fields: Any) -> Usage:
+    with fake_prometheus(answers) as fake:
+        return read(fake.url, a_cluster(NODES, pods or {}), **{**OWN, **fields})
+
+
 def read_usual(values: dict[str, object], **fields: Any) -> Usage:
-    with fake_prometheus(usual(values)) as fake:
-        return read(fake.url, a_cluster(NODES), **OWN, **fields)
+    return answered(usual(values), **fields)
 
 
 def test_a_share_becomes_millicores_of_the_nodes_capacity() -> None:
@@ -25,16 +29,10 @@ def test_a_share_becomes_millicores_of_the_nodes_capacity() -> None:
     assert usage.coverage == 1.0
     assert usage.source == "Prometheus"
     assert usage.problems == {}
-
-
-def test_cores_become_millicores_without_the_capacity() -> None:
-    own = {**OWN, "nodeCPU": {**OWN["nodeCPU"], "unit": "cores"}}
-    with fake_prometheus(usual({"a": 1.5, "b": 2})) as fake:
-        assert read(fake.url, a_cluster(NODES), **own).node_cpu_millicores.tolist() == [1500.0, 2000.0]
-
-
-def test_a_share_a_little_above_one_is_taken_as_it_is() -> None:
+    # a little above one it is taken as it is
     assert read_usual({"a": 1.0001, "b": 0.5}).node_cpu_millicores[0] == pytest.approx(4000.4)
+    cores = {**OWN["nodeCPU"], "unit": "cores"}
+    assert read_usual({"a": 1.5, "b": 2}, nodeCPU=cores).node_cpu_millicores.tolist() == [1500.0, 2000.0]
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-0.2"])
@@ -57,50 +55,36 @@ def test_percent_instead_of_a_share_is_refused_by_naming_the_field() -> None:
 
 
 def test_a_raw_sample_that_is_too_old_is_refused_with_its_age() -> None:
-    answers = usual({"a": 0.5, "b": 0.5})
     now = time.time()
-    answers["node:time"] = vector([({"node": "a"}, now - 240), ({"node": "b"}, now - 5)], at=now)
-    with fake_prometheus(answers) as fake:
-        usage = read(fake.url, a_cluster(NODES), **OWN)
+    times = vector([({"node": "a"}, now - 240), ({"node": "b"}, now - 5)], at=now)
+    usage = answered(usual({"a": 0.5, "b": 0.5}) | {"node:time": times})
     assert usage.problems[0].code is Reason.STALE_SAMPLE
     assert "240 s old, at most 180 s" in usage.problems[0].message
     assert list(usage.problems) == [0]
 
 
-def test_a_node_whose_raw_series_ended_is_stale_however_well_the_rule_answers() -> None:
-    answers = usual({"a": 0.5, "b": 0.5})
-    answers["node:time"] = vector([({"node": "b"}, time.time() - 5)])
-    with fake_prometheus(answers) as fake:
-        usage = read(fake.url, a_cluster(NODES), **OWN)
-    assert {index: problem.code for index, problem in usage.problems.items()} == {0: Reason.STALE_SAMPLE}
-
-
-def test_all_raw_series_gone_is_an_outage_and_no_idle_cluster() -> None:
-    answers = usual({"a": 0.5, "b": 0.5}) | {"node:time": vector([])}
-    with fake_prometheus(answers) as fake:
-        usage = read(fake.url, a_cluster(NODES), **OWN)
-    assert usage.coverage == 0.0
-    assert {problem.code for problem in usage.problems.values()} == {Reason.STALE_SAMPLE}
-
-
-def test_two_series_of_one_node_that_disagree_are_ambiguous_and_named() -> None:
-    answers = usual({"a": 0.5, "b": 0.5})
-    answers["node:cpu"] = vector(
-        [({"node": "a", "replica": "x"}, 0.5), ({"node": "a", "replica": "y"}, 0.9), ({"node": "b"}, 0.5)]
+@pytest.mark.parametrize("left", ["b", ""], ids=["one ended", "all gone: an outage and no idle cluster"])
+def test_a_node_whose_raw_series_ended_is_stale_however_well_the_rule_answers(left: str) -> None:
+    times = vector([({"node": name}, time.time() - 5) for name in left])
+    usage = answered(usual({"a": 0.5, "b": 0.5}) | {"node:time": times})
+    stale = [index for index, name in enumerate("ab") if name not in left]
+    assert {index: problem.code for index, problem in usage.problems.items()} == dict.fromkeys(
+        stale, Reason.STALE_SAMPLE
     )
-    with fake_prometheus(answers) as fake:
-        usage = read(fake.url, a_cluster(NODES), **OWN)
+    assert usage.coverage == len(left) / 2
+
+
+def test_two_series_of_one_node_are_one_if_they_agree_and_ambiguous_and_named_if_not() -> None:
+    def doubled(second: float) -> Usage:
+        of_a = [({"node": "a", "replica": "x"}, 0.5), ({"node": "a", "replica": "y"}, second)]
+        return answered(usual({"a": 0.5, "b": 0.5}) | {"node:cpu": vector([*of_a, ({"node": "b"}, 0.5)])})
+
+    assert doubled(0.5).node_cpu_millicores[0] == 2000.0
+    usage = doubled(0.9)
     assert usage.problems[0].code is Reason.AMBIGUOUS_NODE
     assert 'replica="x"' in usage.problems[0].message
     assert 'replica="y"' in usage.problems[0].message
     assert usage.node_cpu_millicores[1] == 2000.0
-
-
-def test_two_series_of_one_node_that_agree_are_one() -> None:
-    answers = usual({"a": 0.5, "b": 0.5})
-    answers["node:cpu"] = vector([({"node": "a", "replica": "x"}, 0.5), ({"node": "a", "replica": "y"}, 0.5)])
-    with fake_prometheus(answers) as fake:
-        assert read(fake.url, a_cluster(NODES), **OWN).node_cpu_millicores[0] == 2000.0
 
 
 @pytest.mark.parametrize("shift", [-300.0, 300.0])
@@ -121,15 +105,9 @@ def test_every_later_query_is_asked_at_the_first_ones_moment() -> None:
 
 def test_warnings_are_kept_and_notes_on_the_query_are_not_taken_for_them() -> None:
     answers = usual({"a": 0.5, "b": 0.5})
-    answers["node:cpu"] |= {
-        "warnings": ["store 10.1.1.1 timed out", 'PromQL info: metric might not be a counter: "x"'],
-        "infos": ["PromQL info: y"],
-    }
-    with fake_prometheus(answers) as fake:
-        usage = read(fake.url, a_cluster(NODES), **OWN)
-    first, *rest = usage.warnings
-    assert first == "usage.prometheus.nodeCPU.query: store 10.1.1.1 timed out"
-    assert rest == []
+    notes = ["store 10.1.1.1 timed out", 'PromQL info: metric might not be a counter: "x"']
+    answers["node:cpu"] |= {"warnings": notes, "infos": ["PromQL info: y"]}
+    assert answered(answers).warnings == ("usage.prometheus.nodeCPU.query: store 10.1.1.1 timed out",)
 
 
 def test_no_series_at_all_says_which_exporter_is_missing_and_how_to_get_it() -> None:
@@ -144,33 +122,30 @@ def test_no_series_at_all_says_which_exporter_is_missing_and_how_to_get_it() -> 
     assert "\n" not in message
 
 
-def test_series_of_another_cluster_are_told_by_an_example() -> None:
-    with (
-        fake_prometheus(usual({"elsewhere": 0.5})) as fake,
-        pytest.raises(ConfigError, match=r'none of 1 series .* names a node .*\{node="elsewhere"\}'),
-    ):
-        read(fake.url, a_cluster(NODES), **OWN)
-
-
-def test_a_query_that_answers_one_number_is_refused_by_naming_the_field() -> None:
-    scalar = {"status": "success", "data": {"resultType": "scalar", "result": [1, "2"]}}
-    with (
-        fake_prometheus({"node:cpu": scalar}) as fake,
-        pytest.raises(ConfigError, match=r"nodeCPU\.query: expected series \(a vector\), got a scalar"),
-    ):
-        read(fake.url, a_cluster(NODES), **OWN)
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        (usual({"elsewhere": 0.5}), r'none of 1 series .* names a node .*\{node="elsewhere"\}'),
+        (
+            {"node:cpu": {"status": "success", "data": {"resultType": "scalar", "result": [1, "2"]}}},
+            r"nodeCPU\.query: expected series \(a vector\), got a scalar",
+        ),
+    ],
+    ids=["series of another cluster", "one number"],
+)
+def test_a_query_that_is_not_about_nodes_of_this_cluster_is_refused(answers: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        answered(answers)
 
 
 def test_a_native_histogram_is_not_taken_for_usage() -> None:
     answers = usual({"a": 0.5, "b": 0.5})
     answers["node:cpu"]["data"]["result"][0] = {"metric": {"node": "a"}, "histogram": [1, {"count": "1"}]}
-    with fake_prometheus(answers) as fake:
-        assert read(fake.url, a_cluster(NODES), **OWN).problems[0].code is Reason.NOT_FINITE
+    assert answered(answers).problems[0].code is Reason.NOT_FINITE
 
 
 def test_no_usage_of_pods_at_all_makes_the_answer_partial() -> None:
-    with fake_prometheus(usual({"a": 0.5, "b": 0.5}) | {"pod:cpu": vector([])}) as fake:
-        usage = read(fake.url, a_cluster(NODES, {"shop/web-0": "a"}), **OWN)
+    usage = answered(usual({"a": 0.5, "b": 0.5}) | {"pod:cpu": vector([])}, pods={"shop/web-0": "a"})
     assert usage.warnings == ("usage.prometheus.podCPU.query: no series: does Prometheus scrape cAdvisor?",)
 
 
@@ -181,10 +156,8 @@ def test_samples_over_the_debounce_are_asked_once_and_end_with_now() -> None:
 
     def ranged(name: str, offset: float) -> dict[str, Any]:
         values = [[now - back, str(value)] for back, value in ((60, offset), (30, "NaN"), (15, offset + 0.2))]
-        return {
-            "status": "success",
-            "data": {"resultType": "matrix", "result": [{"metric": {"node": name}, "values": values}]},
-        }
+        found = [{"metric": {"node": name}, "values": values}]
+        return {"status": "success", "data": {"resultType": "matrix", "result": found}}
 
     def answer(asked: Any) -> tuple[int, Any]:
         if asked.path.endswith("query_range"):

@@ -24,10 +24,10 @@ Table = dict[str, list[dict[str, str]]]
 
 
 def node_map(
-    nodes: Mapping[str, Sequence[str]], *, by: NodeBy = "Auto", label: str = "instance", told: Table | None = None
+    nodes: Mapping[str, Sequence[str]], *, by: NodeBy = "Auto", label: str = "instance", reported: Table | None = None
 ) -> NodeMap:
     return NodeMap(
-        nodes=a_cluster(nodes).nodes, label=label, by=by, label_sets=lambda metric: (told or {}).get(metric, [])
+        nodes=a_cluster(nodes).nodes, label=label, by=by, label_sets=lambda metric: (reported or {}).get(metric, [])
     )
 
 
@@ -63,7 +63,7 @@ def test_auto_prefers_a_node_label_over_a_shared_instance() -> None:
 
 
 def test_auto_looks_an_instance_up_in_kube_node_info_then_in_node_uname_info() -> None:
-    told = {
+    reported = {
         "kube_node_info": [
             {"node": "a", "internal_ip": "10.0.0.1"},
             {"node": "other-cluster", "internal_ip": "10.0.0.9"},
@@ -71,7 +71,7 @@ def test_auto_looks_an_instance_up_in_kube_node_info_then_in_node_uname_info() -
         ],
         "node_uname_info": [{"instance": "srv:9100", "nodename": "B"}],
     }
-    found = node_map({"a": [], "b": [], "c": []}, told=told)
+    found = node_map({"a": [], "b": [], "c": []}, reported=reported)
     assert found.find({"instance": "10.0.0.1:9100"}) == (0,)
     assert found.find({"instance": "srv:9100"}) == (1,)
     assert found.find({"instance": "10.0.0.3:9100"}) == (2,)
@@ -87,59 +87,56 @@ def test_lookups_are_not_asked_for_while_names_and_addresses_do() -> None:
     assert found.find({"instance": "10.0.0.1:9100"}) == (0,)
 
 
-def test_an_address_that_two_nodes_share_is_told_apart_by_uname_where_that_is_there() -> None:
+def test_an_address_that_two_nodes_share_is_resolved_by_uname_where_that_is_there() -> None:
     nodes = {"a": ["10.0.0.1"], "b": ["10.0.0.1"]}
     assert node_map(nodes).find({"instance": "10.0.0.1:9100"}) == (0, 1)
-    told = {"node_uname_info": [{"instance": "10.0.0.1:9101", "nodename": "b"}]}
-    assert node_map(nodes, told=told).find({"instance": "10.0.0.1:9101"}) == (1,)
+    reported = {"node_uname_info": [{"instance": "10.0.0.1:9101", "nodename": "b"}]}
+    assert node_map(nodes, reported=reported).find({"instance": "10.0.0.1:9101"}) == (1,)
 
 
 @pytest.mark.parametrize(("by", "found"), [("Name", ()), ("Address", (0,)), ("NodeInfo", (1,)), ("Uname", (2,))])
 def test_a_chosen_way_is_the_only_one(by: NodeBy, found: tuple[int, ...]) -> None:
-    told = {
+    reported = {
         "kube_node_info": [{"node": "b", "internal_ip": "10.0.0.1"}],
         "node_uname_info": [{"instance": "10.0.0.1:9100", "nodename": "c"}],
     }
-    mapped = node_map({"a": ["10.0.0.1"], "b": [], "c": []}, by=by, told=told)
+    mapped = node_map({"a": ["10.0.0.1"], "b": [], "c": []}, by=by, reported=reported)
     assert mapped.find({"instance": "10.0.0.1:9100", "node": "a"}) == found
 
 
 def test_uname_is_joined_on_the_label_of_the_policy() -> None:
-    told = {"node_uname_info": [{"host": "x7", "instance": "1.2.3.4:9100", "nodename": "a"}]}
-    assert node_map({"a": []}, by="Uname", label="host", told=told).find({"host": "x7"}) == (0,)
+    reported = {"node_uname_info": [{"host": "x7", "instance": "1.2.3.4:9100", "nodename": "a"}]}
+    assert node_map({"a": []}, by="Uname", label="host", reported=reported).find({"host": "x7"}) == (0,)
 
 
 def test_nodes_that_share_an_address_are_both_skipped() -> None:
     now = time.time()
     snapshot = a_cluster({"a": ["10.0.0.1"], "b": ["10.0.0.1"], "c": ["10.0.0.3"]})
     series = [({"instance": "10.0.0.1:9100"}, 0.5), ({"instance": "10.0.0.3:9100"}, 0.5)]
-    answers = {
-        "cpu": vector(series, at=now),
-        "time": vector([(labels, now) for labels, _ in series], at=now),
-        "pods": vector([], at=now),
-    }
+    own, times = {"query": "cpu", "freshness": "time"}, [(labels, now) for labels, _ in series]
+    answers = {"cpu": vector(series, at=now), "time": vector(times, at=now), "pods": vector([], at=now)}
     with fake_prometheus(answers) as fake:
-        own = {"query": "cpu", "freshness": "time"}
         usage = read(fake.url, snapshot, nodeCPU=own, podCPU={"query": "pods"})
     assert {index: each.code for index, each in usage.problems.items()} == dict.fromkeys((0, 1), Reason.AMBIGUOUS_NODE)
 
 
+def by_auto(snapshot: ClusterSnapshot) -> NodeMap:
+    return NodeMap(nodes=snapshot.nodes, label="instance", by="Auto", label_sets=lambda _: [])
+
+
+def a_decoder() -> decode.PodDecoder:
+    return decode.PodDecoder(namespace="namespace", pod="pod", node="node")
+
+
 def pods(snapshot: ClusterSnapshot, series: Sequence[tuple[str, str, str, str]]) -> PodUsage:
     """`series` = (namespace, pod or pod/container, node, value); an empty node is a missing label."""
-    labels = [
-        {"namespace": namespace, "pod": name.partition("/")[0], "container": name.partition("/")[2], "node": node}
-        for namespace, name, node, _ in series
-    ]
-    answer = vector(
-        [
-            ({name: value for name, value in each.items() if value}, row[3])
-            for each, row in zip(labels, series, strict=True)
-        ]
-    )
-    result = decode.result(msgspec.Raw(msgspec.json.encode(answer["data"])))
-    decoded = decode.PodDecoder(namespace="namespace", pod="pod", node="node").vector(result)
-    mapped = NodeMap(nodes=snapshot.nodes, label="instance", by="Auto", label_sets=lambda _: [])
-    return pod_usage(vector=decoded, snapshot=snapshot, node_map=mapped)
+    rows = []
+    for namespace, name, node, value in series:
+        pod, _, container = name.partition("/")
+        labels = {"namespace": namespace, "pod": pod, "container": container, "node": node}
+        rows.append(({label: each for label, each in labels.items() if each}, value))
+    decoded = a_decoder().vector(decode.result(msgspec.Raw(msgspec.json.encode(vector(rows)["data"]))))
+    return pod_usage(vector=decoded, snapshot=snapshot, node_map=by_auto(snapshot))
 
 
 NODES = {"a": ["10.0.0.1"], "b": []}
@@ -163,13 +160,10 @@ def test_pods_that_are_gone_pending_or_finished_count_as_departed_where_they_ran
     assert done.departed.tolist() == [200.0, 0.0]
 
 
-def test_series_without_a_node_label_leave_departures_unknown() -> None:
+def test_series_without_a_node_label_leave_departures_unknown_and_the_label_may_hold_an_address() -> None:
     usage = pods(a_cluster(NODES, {"x/p": "a"}), [("x", "p", "", "0.2"), ("x", "gone", "", "0.2")])
     assert usage.departed is None
     assert usage.pods.tolist() == [200.0]
-
-
-def test_a_node_label_may_hold_an_address() -> None:
     assert pods(a_cluster(NODES, {"x/p": "a"}), [("x", "p", "10.0.0.1:10250", "0.2")]).pods.tolist() == [200.0]
 
 
@@ -200,7 +194,7 @@ def test_a_query_with_one_series_for_each_container_is_summed_and_its_duplicates
 
 def test_series_that_come_again_are_joined_as_new_ones() -> None:
     chance = random.Random(5)
-    decoder = decode.PodDecoder(namespace="namespace", pod="pod", node="node")
+    decoder = a_decoder()
     names = [f"p{n}" for n in range(30)]
     known = a_cluster(NODES, {})
     for _ in range(60):
@@ -215,11 +209,10 @@ def test_series_that_come_again_are_joined_as_new_ones() -> None:
                 labels["container"] = chance.choice(("app", "proxy"))
             series.append((labels, chance.choice(("0.5", "0.25", "NaN", "-1", "2"))))
         result = decode.result(msgspec.Raw(msgspec.json.encode(vector(series)["data"])))
-        mapped = NodeMap(nodes=snapshot.nodes, label="instance", by="Auto", label_sets=lambda _: [])
+        mapped = by_auto(snapshot)
         for each in (snapshot, snapshot, known):
-            once = decode.PodDecoder(namespace="namespace", pod="pod", node="node")
             ours, fresh = (
-                pod_usage(vector=by.vector(result), snapshot=each, node_map=mapped) for by in (decoder, once)
+                pod_usage(vector=by.vector(result), snapshot=each, node_map=mapped) for by in (decoder, a_decoder())
             )
             assert ours.pods.tolist() == pytest.approx(fresh.pods.tolist(), nan_ok=True)
             assert ours.pods.tolist() == pytest.approx(one_by_one(series, each, mapped), nan_ok=True)
@@ -229,15 +222,20 @@ def test_series_that_come_again_are_joined_as_new_ones() -> None:
                 assert ours.departed.tolist() == pytest.approx(fresh.departed.tolist())
 
 
-def test_an_answer_with_few_series_keeps_those_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rebalancer.prometheus.promql.series.SPARE_SERIES", 10)
+def a_table() -> tuple[SharedPodSeries, list[str]]:
+    """A table, and the labels that it has decoded."""
     read = list[str]()
 
     def labels_of(blob: msgspec.Raw) -> PodLabels:
         read.append(bytes(blob).decode())
         return cast(PodLabels, SimpleNamespace(namespace="x", pod=bytes(blob).decode(), node="", container=""))
 
-    table = SharedPodSeries(labels_of)
+    return SharedPodSeries(labels_of), read
+
+
+def test_an_answer_with_few_series_keeps_those_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rebalancer.prometheus.promql.series.SPARE_SERIES", 10)
+    table, read = a_table()
     many, few = ([msgspec.Raw(f'"{kind}{n}"'.encode()) for n in range(count)] for kind, count in (("m", 100), ("f", 3)))
     for _ in range(3):
         table.numbers(many)
@@ -252,13 +250,8 @@ def test_an_answer_with_few_series_keeps_those_of_the_others(monkeypatch: pytest
 
 def test_readers_share_a_table_and_an_answer_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rebalancer.prometheus.promql.series.SPARE_SERIES", 0)
-    read = list[str]()
-
-    def labels_of(blob: msgspec.Raw) -> PodLabels:
-        read.append(bytes(blob).decode())
-        return cast(PodLabels, SimpleNamespace(namespace="x", pod=bytes(blob).decode(), node="", container=""))
-
-    shared, snapshot = SharedPodSeries(labels_of), a_cluster(NODES, {"x/1": "a", "x/3": "a"})
+    shared, read = a_table()
+    snapshot = a_cluster(NODES, {"x/1": "a", "x/3": "a"})
     table, numbers = shared.numbers([msgspec.Raw(b"1"), msgspec.Raw(b"2"), msgspec.Raw(b"3")])
     later = [shared.numbers([msgspec.Raw(f"{turn}{n}".encode()) for n in range(3)])[0] for turn in range(4, 20)]
     assert later[0] is table  # of another reader
@@ -301,10 +294,7 @@ def test_the_series_of_150000_pods_are_read() -> None:
         for index, (key, node) in enumerate(names.items())
     )
     body = f'{{"status":"success","data":{{"resultType":"vector","result":[{rows}]}}}}'.encode()
-    mapped = NodeMap(nodes=snapshot.nodes, label="instance", by="Auto", label_sets=lambda _: [])
-    decoder = decode.PodDecoder(namespace="namespace", pod="pod", node="node")
-    usage = pod_usage(
-        vector=decoder.vector(decode.result(decode.envelope(body).data)), snapshot=snapshot, node_map=mapped
-    )
+    decoded = a_decoder().vector(decode.result(decode.envelope(body).data))
+    usage = pod_usage(vector=decoded, snapshot=snapshot, node_map=by_auto(snapshot))
     assert usage.matched == count
     assert usage.pods[149_999] == pytest.approx(149.999)

@@ -1,6 +1,8 @@
 """Days read from a Prometheus of our own words: what is asked, and how it goes on after errors."""
 
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,19 @@ from rebalancer.prometheus.history.ranges import PrometheusHistory, QueryBudget
 from tests.prometheus.builders import NoProgress, a_source, fake_prometheus, vector
 from tests.prometheus.fakes import DAY, OWN, START, Clock, line
 from tests.prometheus.scenarios import HEALTHY, NODES, NOW, a_past, a_snapshot, node, pod, read, reading
+
+
+@contextmanager
+def opened(answer: Any, clock: Clock, **fields: Any) -> Iterator[PrometheusHistory]:
+    with fake_prometheus(answer) as fake:
+        history = PrometheusHistory(a_source(fake.url, **OWN), clock=clock, progress=NoProgress(), **fields)
+        with closing(history):
+            yield history
+
+
+def a_pull(history: PrometheusHistory) -> Any:
+    """Of the whole day."""
+    return history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot())
 
 
 def test_a_day_of_nodes_and_pods_is_read_in_millicores() -> None:
@@ -31,7 +46,7 @@ def test_each_figure_stands_in_the_slot_that_it_is_the_mean_of() -> None:
     assert np.isnan(values[1:287]).all()
 
 
-def test_no_query_is_larger_than_said_and_at_most_two_run_at_a_time() -> None:
+def test_no_query_is_larger_than_allowed_and_at_most_two_run_at_a_time() -> None:
     many = [
         line("pod:cpu", 0.01, namespace="shop", pod=f"p{index}", node=f"n{index % 50}", end=4) for index in range(5000)
     ]
@@ -86,7 +101,7 @@ def test_an_expression_of_ones_own_is_asked_in_pieces_of_time() -> None:
 def test_what_is_too_much_for_prometheus_is_asked_in_smaller_pieces_from_then_on() -> None:
     past = a_past(most_points=300)
     with reading(past) as history:
-        pull = history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot())
+        pull = a_pull(history)
         assert pull.advance()
         block = pull.onto(None)
         assert history.slots_at_most == 144
@@ -97,13 +112,13 @@ def test_what_is_too_much_for_prometheus_is_asked_in_smaller_pieces_from_then_on
 
 def test_what_stays_too_much_in_the_smallest_pieces_is_an_error_in_prometheus_words() -> None:
     with reading(a_past(most_points=1)) as history, pytest.raises(ConnectError, match=r"422 .*too many samples"):
-        history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot()).advance()
+        a_pull(history).advance()
 
 
 def test_the_hours_queries_are_kept_to_and_the_day_goes_on_in_the_next() -> None:
     past = a_past()
     with reading(past, per_hour=4) as history:
-        pull = history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot())
+        pull = a_pull(history)
         assert not pull.advance()
         assert len(past.ranges) == 2, "two for counting, two for samples"
         past.clock.at += 3500
@@ -129,24 +144,17 @@ def test_a_budget_is_of_any_hour_and_outlives_a_clock_that_is_set_back() -> None
 
 
 def test_pods_on_nodes_that_are_not_here_are_asked_when_all_others_have_been_answered() -> None:
-    past = a_past(
-        [
-            *HEALTHY[:2],
-            line("pod:cpu", 0.9, namespace="s", pod="p", node="zz"),
-            line("pod:cpu", 0.2, namespace="s", pod="p", node="b"),
-        ]
-    )
+    of_pods = [line("pod:cpu", share, namespace="s", pod="p", node=name) for share, name in ((0.9, "zz"), (0.2, "b"))]
+    past = a_past([*HEALTHY[:2], *of_pods])
 
     def answer(asked: Any) -> Any:
         if asked.params["query"] == 'pod:cpu{node="b"}':
             time.sleep(0.3)  # the other answer would be there first
         return past(asked)
 
-    with fake_prometheus(answer) as fake:
-        history = PrometheusHistory(a_source(fake.url, **OWN), clock=past.clock, progress=NoProgress())
-        pull = history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot())
+    with opened(answer, past.clock) as history:
+        pull = a_pull(history)
         assert pull.advance()
-        history.close()
     block = pull.onto(None)
     assert block is not None
     np.testing.assert_allclose(pod(block, "s/p"), 200, rtol=1e-6)
@@ -155,17 +163,13 @@ def test_pods_on_nodes_that_are_not_here_are_asked_when_all_others_have_been_ans
 def test_nothing_is_asked_once_the_program_is_to_end() -> None:
     past = a_past()
     stop = False
-    with fake_prometheus(past) as fake:
-        history = PrometheusHistory(
-            a_source(fake.url, **OWN), clock=past.clock, progress=NoProgress(), stopping=lambda: stop
-        )
-        pull = history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot())
+    with opened(past, past.clock, stopping=lambda: stop) as history:
+        pull = a_pull(history)
         stop = True
         assert not pull.advance()
-        assert fake.asked == []
+        assert past.ranges == []
         stop = False
         assert pull.advance()
-        history.close()
 
 
 def test_what_was_read_before_an_error_is_not_asked_again() -> None:
@@ -177,14 +181,12 @@ def test_what_was_read_before_an_error_is_not_asked_again() -> None:
             return 500, "no"
         return past(asked)
 
-    with fake_prometheus(answer) as fake:
-        history = PrometheusHistory(a_source(fake.url, **OWN), clock=past.clock, progress=NoProgress())
-        pull = history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot())
+    with opened(answer, past.clock) as history:
+        pull = a_pull(history)
         with pytest.raises(ConnectError, match=r"answered 500 to usage\.prometheus\.podCPU\.query"):
             pull.advance()
         failing = False
         assert pull.advance()
-        history.close()
     block = pull.onto(None)
     assert block is not None
     assert len(block.pods) == 2
@@ -195,9 +197,9 @@ def test_a_day_that_prometheus_no_longer_has_is_absent() -> None:
     assert read(a_past([line("node:cpu", 1.0, node="a", first=SLOTS, end=2 * SLOTS)])) is None
 
 
-def test_a_partial_answer_is_told_by_its_warnings() -> None:
+def test_a_partial_answer_is_known_by_its_warnings() -> None:
     with reading(a_past(warnings=("a store is not there",))) as history:
-        pull = history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot())
+        pull = a_pull(history)
         assert pull.advance()
         assert pull.warnings == ("a store is not there",)
         assert pull.onto(None) is not None
@@ -216,14 +218,14 @@ def test_an_empty_prometheus_has_no_clock_to_speak_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ([[START + 300, "x"]], "not a number"),
         ([[START + 300, "1", "2"]], "not pairs"),
         ("text", "not pairs|not a number"),
     ],
 )
-def test_an_answer_that_is_none_is_said_to_be_broken(values: object, said: str) -> None:
+def test_an_answer_that_is_none_is_reported_as_broken(values: object, message: str) -> None:
     past = a_past()
 
     def answer(asked: Any) -> Any:
@@ -233,19 +235,17 @@ def test_an_answer_that_is_none_is_said_to_be_broken(values: object, said: str) 
                 each["values"] = values
         return status, content
 
-    with fake_prometheus(answer) as fake:
-        history = PrometheusHistory(a_source(fake.url, **OWN), clock=past.clock, progress=NoProgress())
-        with pytest.raises(ConnectError, match=rf"broken answer to usage\.prometheus\.podCPU\.query: ({said})"):
-            history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot()).advance()
-        history.close()
+    broken = rf"broken answer to usage\.prometheus\.podCPU\.query: ({message})"
+    with opened(answer, past.clock) as history, pytest.raises(ConnectError, match=broken):
+        a_pull(history).advance()
 
 
 def test_another_kind_of_answer_is_the_querys_fault() -> None:
-    with fake_prometheus(lambda _: (200, vector([]))) as fake:
-        history = PrometheusHistory(a_source(fake.url, **OWN), clock=Clock(NOW), progress=NoProgress())
-        with pytest.raises(ConfigError, match=r"usage\.prometheus\.nodeCPU\.query: expected series"):
-            history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot()).advance()
-        history.close()
+    with (
+        opened(lambda _: (200, vector([])), Clock(NOW)) as history,
+        pytest.raises(ConfigError, match=r"usage\.prometheus\.nodeCPU\.query: expected series"),
+    ):
+        a_pull(history).advance()
 
 
 def test_the_identity_changes_with_what_is_asked_and_not_with_how() -> None:
@@ -254,11 +254,6 @@ def test_the_identity_changes_with_what_is_asked_and_not_with_how() -> None:
 
     same = identity()
     assert identity(timeout="30s", history={"queriesPerHour": 5}) == same
-    others = [
-        identity("http://q:9090"),
-        identity(podCPU={"query": "pod:cpu"}),
-        identity(nodeCPU={"nodeBy": "Name"}),
-        identity(headers={"X-Scope-OrgID": "b"}),
-        identity(usage={"rateWindow": "10m"}),
-    ]
+    others = [identity("http://q:9090"), identity(podCPU={"query": "pod:cpu"}), identity(nodeCPU={"nodeBy": "Name"})]
+    others += [identity(headers={"X-Scope-OrgID": "b"}), identity(usage={"rateWindow": "10m"})]
     assert len({same, *others}) == 6

@@ -175,7 +175,7 @@ def test_a_pod_that_no_count_has_seen_is_read_all_the_same(yesterday: DayBlock) 
     assert f"n{len('was-there') % 3}/was-there" not in yesterday.pods
 
 
-def test_a_gap_stays_unknown_and_is_said(server: PrometheusServer, snapshot: ClusterSnapshot) -> None:
+def test_a_gap_stays_unknown_and_is_reported(server: PrometheusServer, snapshot: ClusterSnapshot) -> None:
     with history_of(server) as history:
         block = day_of(history, GAP_DAY, snapshot)
     (note,) = block.notes

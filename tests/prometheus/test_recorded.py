@@ -78,15 +78,8 @@ def pairs(table: RecordedPodTable, nodes: RecordedNodes) -> list[tuple[str, str]
 def test_a_pod_that_ends_while_its_node_stays_is_paired_with_the_one_made_at_its_deletion() -> None:
     today = two_nodes()
     at = START + 5 * HOUR
-    table = pods_of(
-        today,
-        [
-            ("old", "a-1", START - HOUR, at + 30.0),
-            ("stays", "a-1", START - HOUR, INF),
-            ("new", "b-1", at, INF),
-            ("later", "b-1", at + 2 * HOUR, INF),
-        ],
-    )
+    pods = [("old", "a-1", START - HOUR, at + 30.0), ("stays", "a-1", START - HOUR, INF)]
+    table = pods_of(today, [*pods, ("new", "b-1", at, INF), ("later", "b-1", at + 2 * HOUR, INF)])
     assert pairs(table, nodes_of(today)) == [("old", "new")]
 
 
@@ -137,11 +130,8 @@ def test_a_counter_rises_also_with_its_first_sample_and_after_a_restart() -> Non
     row = np.full(60, np.nan, dtype=np.float32)
     row[10:20], row[20:30], row[35:] = 2.0, 3.0, 1.0
     got = rises([({"pool": "a"}, row), ({"pool": "b"}, np.full(60, 7.0, dtype=np.float32))], start=START)
-    assert [(round((each.until - START) / 60.0 - 0.5), each.by, each.pool) for each in got] == [
-        (10, 2, "a"),
-        (20, 1, "a"),
-        (35, 1, "a"),
-    ]
+    times = [(round((each.until - START) / 60.0 - 0.5), each.by, each.pool) for each in got]
+    assert times == [(10, 2, "a"), (20, 1, "a"), (35, 1, "a")]
 
 
 def test_budgets_are_there_while_their_status_was_and_keep_their_number_between_samples() -> None:
@@ -261,16 +251,9 @@ def test_usage_is_cut_from_the_days_in_which_a_pod_was_there() -> None:
 
 
 def test_memory_is_in_bytes_again() -> None:
-    usage = recorded_usage(
-        [a_block(20_700, {"s/a": 2.0}, {})],
-        resource=MEMORY,
-        start=START,
-        steps=1,
-        pods=["s/a"],
-        bound=np.array([START]),
-        ended=np.array([INF]),
-        nodes=[],
-    )
+    pod = {"pods": ["s/a"], "bound": np.array([START]), "ended": np.array([INF])}
+    days = [a_block(20_700, {"s/a": 2.0}, {})]
+    usage = recorded_usage(days, resource=MEMORY, start=START, steps=1, nodes=[], **pod)
     assert usage.pod_values.tolist() == [2 * 2.0**20]
 
 
@@ -280,6 +263,13 @@ def test_templates_can_be_added_to_a_table() -> None:
     more = table.followed_by([PodTemplate(labels={"app": "gone"})])
     assert more[before].labels == more.outline(before).labels == {"app": "gone"}
     assert len(table) == before
+
+
+def a_reader(url: str, hours: float, progress: NoProgress | None = None, **fields: Any) -> WindowReader:
+    prometheus = a_source(url).prometheus
+    assert prometheus is not None
+    window = Window(START, START + hours * HOUR)
+    return WindowReader(ClientPool(prometheus), window, progress=progress or NoProgress(), **fields)
 
 
 def test_a_window_that_prometheus_refuses_is_halved() -> None:
@@ -294,10 +284,7 @@ def test_a_window_that_prometheus_refuses_is_halved() -> None:
         return 200, vector([({"pod": f"at {asked.params['time']}"}, 1.0)])
 
     with fake_prometheus(answer) as fake:
-        prometheus = a_source(fake.url).prometheus
-        assert prometheus is not None
-        reader = WindowReader(ClientPool(prometheus), Window(START, START + 8 * HOUR), progress=NoProgress())
-        found = reader.changes("Pods", lambda window: window.promql, seconds=6 * HOUR)
+        found = a_reader(fake.url, 8).changes("Pods", lambda window: window.promql, seconds=6 * HOUR)
     assert sorted(seen) == [float(each.labels[0]["pod"].removeprefix("at ")) for each in found]
     assert max(seen) == START + 8 * HOUR
     assert len(found) >= 5
@@ -305,13 +292,8 @@ def test_a_window_that_prometheus_refuses_is_halved() -> None:
 
 def test_reading_ends_when_it_is_stopped() -> None:
     with fake_prometheus({}) as fake:
-        prometheus = a_source(fake.url).prometheus
-        assert prometheus is not None
-        reader = WindowReader(
-            ClientPool(prometheus), Window(START, START + HOUR), progress=NoProgress(), stopping=lambda: True
-        )
         with pytest.raises(ConnectError, match="stopped"):
-            reader.at("up", START)
+            a_reader(fake.url, 1, stopping=lambda: True).at("up", START)
         assert fake.asked == []
 
 
@@ -322,9 +304,7 @@ def test_after_an_interrupt_no_other_query_begins() -> None:
                 raise KeyboardInterrupt
 
     with fake_prometheus({}) as fake:
-        prometheus = a_source(fake.url).prometheus
-        assert prometheus is not None
-        reader = WindowReader(ClientPool(prometheus), Window(START, START + HOUR), progress=Interrupted())
+        reader = a_reader(fake.url, 1, Interrupted())
         with pytest.raises(KeyboardInterrupt):
             reader.instants("Pods", [("up", START)] * 500)
         assert len(fake.asked) < 250

@@ -9,7 +9,7 @@ import pytest
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.measured.usage import MEMORY
+from rebalancer.model.measured.usage import MEMORY, Usage
 from rebalancer.policy.schema.usage import Prometheus
 from rebalancer.prometheus.promql.queries import default_memory_queries
 from tests.prometheus.builders import OWN, a_cluster, by_query, fake_prometheus, read, reader, usual, vector
@@ -33,11 +33,15 @@ def memory_answers(at: float) -> dict[str, Any]:
     }
 
 
+def answered(answers: dict[str, Any], at: float, **fields: Any) -> Usage:
+    """Beside the usual answers about CPU."""
+    with fake_prometheus({**usual({"n1": 0.5, "n2": 0.5}, at=at), **answers}) as fake:
+        return read(fake.url, two_nodes(), **fields, **OWN)
+
+
 def test_memory_is_read_by_default_in_bytes() -> None:
     at = time.time()
-    answers = {**usual({"n1": 0.5, "n2": 0.5}, at=at), **memory_answers(at)}
-    with fake_prometheus(answers) as fake:
-        usage = read(fake.url, two_nodes(), **OWN)
+    usage = answered(memory_answers(at), at)
     memory = usage.resources[MEMORY]
     assert memory.node.tolist() == [3 * GIB, 1 * GIB]
     assert memory.capacity.tolist() == [4 * GIB, 4 * GIB]
@@ -46,8 +50,7 @@ def test_memory_is_read_by_default_in_bytes() -> None:
 
 
 def test_a_source_without_memory_is_noted_and_no_error() -> None:
-    with fake_prometheus(usual({"n1": 0.5, "n2": 0.5})) as fake:
-        usage = read(fake.url, two_nodes(), **OWN)
+    usage = answered({}, time.time())
     assert usage.resources == {}
     assert usage.warnings == ()
     assert [note.split(",")[0] for note in usage.notes] == ["memory is not known"]
@@ -57,13 +60,11 @@ def test_recording_rules_replace_the_default_queries_of_memory() -> None:
     at = time.time()
     rules = {"name": "memory", "node": "mem:used", "capacity": "mem:all", "pod": "mem:pod"}
     answers = {
-        **usual({"n1": 0.5, "n2": 0.5}, at=at),
         "mem:used": vector([({"node": "n1"}, 10)], at=at),
         "mem:all": vector([({"node": "n1"}, 20), ({"node": "n2"}, 20)], at=at),
         "mem:pod": vector([({"namespace": "shop", "pod": "web-0"}, 5)], at=at),
     }
-    with fake_prometheus(answers) as fake:
-        memory = read(fake.url, two_nodes(), resources=[rules], **OWN).resources[MEMORY]
+    memory = answered(answers, at, resources=[rules]).resources[MEMORY]
     np.testing.assert_array_equal(memory.node, [10.0, np.nan])
     assert memory.pod.tolist() == [5.0]
 
@@ -71,35 +72,32 @@ def test_recording_rules_replace_the_default_queries_of_memory() -> None:
 def test_a_named_resource_without_capacity_is_a_share() -> None:
     at = time.time()
     answers = {
-        **usual({"n1": 0.5, "n2": 0.5}, at=at),
         "disk:node": vector([({"node": "n1"}, 0.9), ({"node": "n2"}, "NaN")], at=at),
         "disk:pod": vector([({"namespace": "shop", "pod": "web-0"}, 0.4)], at=at),
     }
-    with fake_prometheus(answers) as fake:
-        disk = read(fake.url, two_nodes(), resources=[DISK], **OWN).resources["disk-busy"]
+    disk = answered(answers, at, resources=[DISK]).resources["disk-busy"]
     np.testing.assert_array_equal(disk.node, [0.9, np.nan])
     assert disk.capacity.tolist() == [1.0, 1.0]
     assert disk.pod.tolist() == [0.4]
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [([], "resources[0].node: no series"), ([90, 80], "expected a share between 0 and 1, not percent")],
 )
-def test_a_named_resource_with_a_wrong_query_is_an_error(values: list[float], said: str) -> None:
+def test_a_named_resource_with_a_wrong_query_is_an_error(values: list[float], message: str) -> None:
     at = time.time()
     series = [({"node": f"n{index + 1}"}, value) for index, value in enumerate(values)]
-    answers = {**usual({"n1": 0.5, "n2": 0.5}, at=at), "disk:node": vector(series, at=at)}
-    with fake_prometheus(answers) as fake, pytest.raises(ConfigError) as error:
-        read(fake.url, two_nodes(), resources=[DISK], **OWN)
-    assert said in str(error.value)
+    with pytest.raises(ConfigError) as error:
+        answered({"disk:node": vector(series, at=at)}, at, resources=[DISK])
+    assert message in str(error.value)
 
 
 NETWORK = {"name": "network", "node": "net:node", "capacity": "net:all", "pod": "net:pod"}
 
 
 @pytest.mark.parametrize(
-    ("capacity", "pods", "said"),
+    ("capacity", "pods", "message"),
     [
         (1_000.0, [], "resources[0].pod: no series of a pod of this cluster; query: net:pod"),
         (1.0, [50.0], "resources[0].capacity: n1 uses 100 times its capacity: expected the unit of `node`"),
@@ -107,28 +105,23 @@ NETWORK = {"name": "network", "node": "net:node", "capacity": "net:all", "pod": 
     ],
     ids=["no pods", "capacity", "pods"],
 )
-def test_queries_of_a_resource_in_several_units_are_an_error(capacity: float, pods: list[float], said: str) -> None:
+def test_queries_of_a_resource_in_several_units_are_an_error(capacity: float, pods: list[float], message: str) -> None:
     at = time.time()
     answers = {
-        **usual({"n1": 0.5, "n2": 0.5}, at=at),
         "net:node": vector([({"node": "n1"}, 100.0), ({"node": "n2"}, 100.0)], at=at),
         "net:all": vector([({"node": "n1"}, capacity), ({"node": "n2"}, capacity)], at=at),
         "net:pod": vector([({"namespace": "shop", "pod": "web-0", "node": "n1"}, each) for each in pods], at=at),
     }
-    with fake_prometheus(answers) as fake, pytest.raises(ConfigError) as error:
-        read(fake.url, two_nodes(), resources=[NETWORK], **OWN)
-    assert said in str(error.value)
+    with pytest.raises(ConfigError) as error:
+        answered(answers, at, resources=[NETWORK])
+    assert message in str(error.value)
 
 
 def test_a_resource_that_nothing_uses_has_no_pods() -> None:
     at = time.time()
-    answers = {
-        **usual({"n1": 0.5, "n2": 0.5}, at=at),
-        "disk:node": vector([({"node": "n1"}, 0.0), ({"node": "n2"}, 0.0)], at=at),
-        "disk:pod": vector([], at=at),
-    }
-    with fake_prometheus(answers) as fake:
-        assert "disk-busy" in read(fake.url, two_nodes(), resources=[DISK], **OWN).resources
+    idle = vector([({"node": "n1"}, 0.0), ({"node": "n2"}, 0.0)], at=at)
+    usage = answered({"disk:node": idle, "disk:pod": vector([], at=at)}, at, resources=[DISK])
+    assert "disk-busy" in usage.resources
 
 
 @pytest.mark.parametrize("resources", [[DISK, DISK], [{**DISK, "name": "cpu"}]])

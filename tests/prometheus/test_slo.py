@@ -51,10 +51,13 @@ def read(reader: PrometheusSlo, nodes: Nodes | None = None, *, slots: int = HOUR
     return reader.read(nodes or some_nodes(), start=START + STEP_SECONDS, end=end, step=STEP_SECONDS)
 
 
-def test_every_look_at_every_node_is_told_by_its_time() -> None:
-    lines = [line("share", 0.25, node="a"), line("share", {0: 0.5, 2: 0.75}, node="b")]
-    with the_standard(a_past(lines)) as reader:
-        found = read(reader, slots=3)
+def found_in(lines: Sequence[Line], nodes: Nodes | None = None, *, slots: int = HOUR, **fields: Any) -> SloSamples:
+    with the_standard(a_past(lines), **fields) as reader:
+        return read(reader, nodes, slots=slots)
+
+
+def test_every_look_at_every_node_stands_at_its_time() -> None:
+    found = found_in([line("share", 0.25, node="a"), line("share", {0: 0.5, 2: 0.75}, node="b")], slots=3)
     assert found.nodes == ("a", "b", "c")
     np.testing.assert_array_equal(found.times, START + STEP_SECONDS * np.array([1.0, 2.0, 3.0]))
     nan = np.nan
@@ -64,15 +67,12 @@ def test_every_look_at_every_node_is_told_by_its_time() -> None:
 
 def test_an_instance_with_its_port_is_the_node_that_has_the_address() -> None:
     lines = [line("share", 0.5, instance="10.0.0.2:9100"), line("share", 0.9, instance="192.168.9.9:9100")]
-    with the_standard(a_past(lines), label="instance") as reader:
-        found = read(reader, slots=1)
-    np.testing.assert_array_equal(found.shares, [[np.nan, 0.5, np.nan]])
+    np.testing.assert_array_equal(found_in(lines, slots=1, label="instance").shares, [[np.nan, 0.5, np.nan]])
 
 
-def test_a_share_is_told_exactly() -> None:
+def test_a_share_is_read_exactly() -> None:
     # a single-precision 0.8 is above 0.8, and its node would be hot
-    with the_standard(a_past([line("share", 0.8, node="a")])) as reader:
-        assert read(reader, slots=1).shares[0, 0] == 0.8
+    assert found_in([line("share", 0.8, node="a")], slots=1).shares[0, 0] == 0.8
 
 
 def test_without_a_query_it_is_the_cpu_that_decisions_are_made_by() -> None:
@@ -133,63 +133,44 @@ def test_many_series_are_asked_in_pieces_of_nodes_two_at_a_time(monkeypatch: pyt
     assert (len(together), past.most_at_once <= 2) == (2, True)
 
 
-def test_two_series_of_one_node_that_contradict_each_other_tell_nothing() -> None:
+def test_two_series_of_one_node_that_contradict_each_other_tell_nothing_as_an_address_of_two_nodes() -> None:
     lines = [
         line("share", {0: 0.5, 1: 0.5, 2: 0.5}, node="a", job="x"),
         line("share", {1: 0.5, 2: 0.9}, node="a", job="y"),
     ]
-    with the_standard(a_past(lines)) as reader:
-        found = read(reader, slots=3)
-    np.testing.assert_array_equal(found.shares[:, 0], [0.5, 0.5, np.nan])
-
-
-def test_an_address_of_two_nodes_tells_nothing_of_either() -> None:
+    np.testing.assert_array_equal(found_in(lines, slots=3).shares[:, 0], [0.5, 0.5, np.nan])
     nodes = some_nodes({"a": ["10.0.0.1"], "b": ["10.0.0.1"]})
-    with the_standard(a_past([line("share", 0.5, node="10.0.0.1:9100")])) as reader:
-        assert np.isnan(read(reader, nodes).shares).all()
+    assert np.isnan(found_in([line("share", 0.5, node="10.0.0.1:9100")], nodes).shares).all()
 
 
 def test_what_was_measured_before_a_node_joined_is_not_its_own() -> None:
-    nodes = some_nodes(joined=START + 2 * STEP_SECONDS)
-    with the_standard(a_past([line("share", 0.5, node="a")])) as reader:
-        found = read(reader, nodes, slots=3)
+    found = found_in([line("share", 0.5, node="a")], some_nodes(joined=START + 2 * STEP_SECONDS), slots=3)
     np.testing.assert_array_equal(found.shares[:, 0], [np.nan, 0.5, 0.5])
 
 
 @pytest.mark.parametrize("odd", [-0.1, 1.6, "NaN", "+Inf"])
 def test_what_can_not_be_a_share_is_not_known(odd: object) -> None:
     lines = [line("share", {0: odd, 1: 0.5}, node="a"), line("share", 0.5, node="b"), line("share", 0.5, node="c")]
-    with the_standard(a_past(lines)) as reader:
-        found = read(reader, slots=2)
+    found = found_in(lines, slots=2)
     np.testing.assert_array_equal(found.shares[:, 0], [np.nan, 0.5])
     assert (found.shares[:, 1:] == 0.5).all()
 
 
-def test_percent_is_an_error_with_its_field() -> None:
-    with (
-        the_standard(a_past([line("share", 55.0, node="a")])) as reader,
-        pytest.raises(ConfigError, match=r"effect\.hotNodeSLO\.query: answers 55 times .* of a: expected a share"),
-    ):
+@pytest.mark.parametrize(
+    ("past", "fields", "message"),
+    [
+        (a_past([line("share", 55.0, node="a")]), {}, r"query: answers 55 times .* of a: expected a share"),
+        (a_past([], counts=False), {"query": "sum("}, r"query: Prometheus at .* refuses it"),
+        (a_past([]), {"label": "a-b"}, r"label: expected a label name such as node, got 'a-b'"),
+    ],
+    ids=["percent", "a query that is refused", "no label"],
+)
+def test_a_mistake_is_an_error_with_its_field(past: Past, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"effect\.hotNodeSLO\.{message}"), the_standard(past, **fields) as reader:
         read(reader)
 
 
-def test_a_query_that_is_refused_is_an_error_with_its_field() -> None:
-    with (
-        the_standard(a_past([], counts=False), query="sum(") as reader,
-        pytest.raises(ConfigError, match=r"effect\.hotNodeSLO\.query: Prometheus at .* refuses it"),
-    ):
-        read(reader)
-
-
-def test_a_label_that_is_none_is_an_error_with_its_field() -> None:
-    with (
-        pytest.raises(ConfigError, match=r"effect\.hotNodeSLO\.label: expected a label name such as node, got 'a-b'"),
-        the_standard(a_past([]), label="a-b"),
-    ):
-        pass
-
-
-def test_a_partial_answer_is_told() -> None:
+def test_a_partial_answer_is_named() -> None:
     past = a_past([line("share", 0.5, node="a")], warnings=("a store is not there",))
     with the_standard(past) as reader:
         found = read(reader)
@@ -197,19 +178,14 @@ def test_a_partial_answer_is_told() -> None:
     assert (found.shares[:, 0] == 0.5).all()
 
 
-def test_series_of_another_cluster_are_told_and_are_no_error() -> None:
-    with the_standard(a_past([line("share", 0.5, node="z")])) as reader:
-        found = read(reader)
-    (said,) = found.partial
-    assert "none of 1 series names a node of this cluster by its label node" in said
+def test_series_of_another_cluster_are_named_and_are_no_error_and_without_any_nothing_is_known() -> None:
+    found = found_in([line("share", 0.5, node="z")])
+    (partial,) = found.partial
+    assert "none of 1 series names a node of this cluster by its label node" in partial
     assert np.isnan(found.shares).all()
-
-
-def test_a_time_without_any_series_is_not_known() -> None:
-    with the_standard(a_past([])) as reader:
-        found = read(reader)
-    assert np.isnan(found.shares).all()
-    assert found.shares.shape == (HOUR, 3)
+    empty = found_in([])
+    assert np.isnan(empty.shares).all()
+    assert empty.shares.shape == (HOUR, 3)
 
 
 def test_nothing_is_asked_once_we_stop() -> None:
@@ -225,12 +201,8 @@ def test_the_labs_figures_are_the_labs_truth(query: str | None) -> None:
     services = [workload("web", place={"hot": 3, "cool": 1}, cpu=2.0)]
     with Lab.start(scenario(nodes=nodes, workloads=services), stepped=True, start_time=START_OF_LAB) as lab:
         lab.clock.sleep(1800)
-        own = {
-            "nodeCPU": {
-                "query": "instance:node_cpu_utilisation:rate5m",
-                "freshness": "timestamp(node_cpu_seconds_total)",
-            }
-        }
+        rule, freshness = "instance:node_cpu_utilisation:rate5m", "timestamp(node_cpu_seconds_total)"
+        own = {"nodeCPU": {"query": rule, "freshness": freshness}}
         standard = HotNodeSlo.model_validate({"query": query, "label": "instance"})
         with lab.cluster.lock:
             addresses = {

@@ -105,17 +105,19 @@ def test_what_is_too_much_for_this_server_at_once_is_read_all_the_same(server: P
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("sum by (node", "Prometheus at .* refuses it: .*parse error"),
         ("100 * " + PROMQL, "answers .* times the capacity of .*: expected a share between 0 and 1, not percent"),
     ],
 )
-def test_a_query_that_answers_no_shares_is_named(server: PrometheusServer, nodes: Nodes, query: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^effect\.hotNodeSLO\.query: {said}"):
+def test_a_query_that_answers_no_shares_is_named(
+    server: PrometheusServer, nodes: Nodes, query: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^effect\.hotNodeSLO\.query: {message}"):
         read(server, nodes, query)
 
 
-def test_a_number_that_speaks_of_no_node_is_told(server: PrometheusServer, nodes: Nodes) -> None:
-    (said,) = read(server, nodes, "scalar(vector(1))").partial
-    assert said.startswith("effect.hotNodeSLO.query: none of 1 series names a node of this cluster")
+def test_a_number_that_speaks_of_no_node_is_reported(server: PrometheusServer, nodes: Nodes) -> None:
+    (message,) = read(server, nodes, "scalar(vector(1))").partial
+    assert message.startswith("effect.hotNodeSLO.query: none of 1 series names a node of this cluster")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import ANode, APod, cluster, planner_for, usage_of
@@ -15,6 +16,15 @@ MOST_CYCLES = 60
 def planner_of(nodes: Sequence[ANode], pods: Sequence[APod], policy: RebalancerPolicy, **fields: Any) -> Planner:
     made = cluster(nodes, pods, **fields)
     return planner_for(made, usage_of(made, nodes, pods), policy)
+
+
+def moves_of(planner: Planner) -> list[Eviction]:
+    """What one plan moves, all of it accepted."""
+    out = []
+    while (move := planner.next_move()) is not None:
+        out.append(move)
+        planner.accept(move)
+    return out
 
 
 def until_nothing_moves(

@@ -43,12 +43,12 @@ def seen(
     **policy: Any,
 ) -> tuple[Findings, ClusterSnapshot]:
     pods = [a_pod(f"p-{each.name}", each.name, owner="web") for each in nodes]
-    made, said = cluster(nodes, pods), a_policy(**policy)
+    made, message = cluster(nodes, pods), a_policy(**policy)
     index = made.node_index
     view = view_of(
         made,
         usage_of(made, nodes, pods, **(usage or {})),
-        said,
+        message,
         peaks=peaks_of(made, peaks, {f"p-{each.name}": 1_000.0 for each in nodes}),
         due=frozenset((index[name], "cpu") for name in due),
         overrides={(index[name], mark.resource): mark for name, mark in (marks or {}).items()},
@@ -56,16 +56,13 @@ def seen(
     return find(view), made
 
 
-def test_a_cool_node_is_found_when_it_is_due() -> None:
+def test_a_cool_node_is_found_when_it_is_due_and_left_alone_until_then() -> None:
     found, _ = seen([a_node("n", used=2_000.0)], {"n": 14_560.0}, due=["n"])
     (finding,) = found.findings
     assert finding.reason == "peak of 91% expected at 1970-01-01 10:00 UTC, over high 75%, to be cooled to 65%"
     assert (finding.cpu_share, finding.high, finding.target) == (0.91, 0.75, 0.65)
     assert found.loads.over.tolist() == [True]
     assert found.loads.hot.tolist() == [False]
-
-
-def test_it_is_left_alone_until_then() -> None:
     found, _ = seen([a_node("n", used=2_000.0)], {"n": 14_560.0})
     assert found.findings == ()
     assert not found.loads.over.any()
@@ -87,10 +84,18 @@ def test_a_node_that_is_hot_now_is_relieved_of_both() -> None:
     assert finding.cpu_share == 0.8125
 
 
-def test_of_a_node_that_is_hot_only_now_the_peak_is_not_judged() -> None:
-    found, _ = seen([a_node("n", used=13_000.0)], {"n": 11_000.0})
-    assert np.isnan(found.loads.target[0, 1])
-    assert np.isnan(found.loads.high[0, 1])
+@pytest.mark.parametrize(
+    ("used", "peaks", "due", "judged"),
+    [(13_000.0, {"n": 11_000.0}, [], [True, False]), (11_000.0, {"n": 13_000.0}, ["n"], [False, True])],
+    ids=["only now", "for its peak alone"],
+)
+def test_a_node_is_relieved_of_that_alone_by_which_it_is_hot(
+    used: float, peaks: dict[str, float], due: list[str], judged: list[bool]
+) -> None:
+    found, _ = seen([a_node("n", used=used)], peaks, due=due)
+    assert np.isfinite(found.loads.target[0]).tolist() == judged
+    assert found.loads.target[0, judged.index(True)] == 10_400.0
+    assert judged[1] or np.isnan(found.loads.high[0, 1])
 
 
 def test_a_landing_is_judged_by_its_peak_too() -> None:
@@ -119,23 +124,12 @@ def test_a_node_that_is_settling_waits_also_when_it_is_due() -> None:
 
 
 def test_around_a_mean_the_marks_lie_around_the_mean_of_what_is_expected() -> None:
-    pools = [
-        {
-            "name": "all",
-            "selector": {},
-            "thresholds": {"high": 20, "target": 10, "low": 10, "relativeToMean": True, "floor": 30},
-        }
-    ]
+    thresholds = {"high": 20, "target": 10, "low": 10, "relativeToMean": True, "floor": 30}
+    pools = [{"name": "all", "selector": {}, "thresholds": thresholds}]
     nodes = [a_node("a", used=2_000.0), a_node("b", used=2_000.0)]
     found, _ = seen(nodes, {"a": 12_000.0, "b": 4_000.0}, due=["a"], pools=pools)
     assert [each.node for each in found.findings] == [0]
     assert found.findings[0].high == pytest.approx(0.70)
-
-
-def test_a_node_that_is_found_for_its_peak_alone_is_relieved_of_that_alone() -> None:
-    found, _ = seen([a_node("n", used=11_000.0)], {"n": 13_000.0}, due=["n"])
-    assert np.isnan(found.loads.target[0, 0])
-    assert found.loads.target[0, 1] == 10_400.0
 
 
 def test_what_an_alert_calls_hot_says_nothing_of_the_peak() -> None:

@@ -8,6 +8,7 @@ import pytest
 from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.steering import DRAINING, MAINTENANCE
+from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import PEAK, Goal
 from rebalancer.model.reason import Reason, Refusal
 from tests.builders import NOW, ANode, APod, a_node, a_pod, an_eviction, replicas
@@ -32,6 +33,11 @@ REQUEST_POOL = [
 
 def drain(nodes: list[ANode], pods: list[APod], *, args: dict[str, Any] | None = None, **fields: Any) -> Found:
     return found_in_view(NAME, nodes, pods, args, **fields)
+
+
+def beside_busy(name: str = "n", **fields: Any) -> list[ANode]:
+    """A low node, and a busy one to take its pods."""
+    return [a_node(name, **{"used": 1e3, **fields}), a_node("m", used=9e3)]
 
 
 # ---- drain: which nodes
@@ -61,14 +67,14 @@ def test_where_all_nodes_of_the_pool_are_low_none_is_drained_unless_the_policy_s
 
 @pytest.mark.parametrize(("used", "low"), [(7_999.9, True), (8_000.0, False), (0.0, True)])
 def test_low_is_strictly_under_low(used: float, low: bool) -> None:
-    assert bool(drain([a_node("n", used=used), a_node("m", used=9e3)], pods_on(n=1, m=1)).nodes) is low
+    assert bool(drain(beside_busy(used=used), pods_on(n=1, m=1)).nodes) is low
 
 
 def test_one_dip_makes_no_node_low() -> None:
     readings = np.full((5, 2), 9_000.0)
     readings[-1] = 1_000.0
-    usage = {"samples": readings}
-    assert drain([a_node("n", used=1e3), a_node("m", used=1e3)], pods_on(n=1, m=1), usage=usage).nodes == []
+    nodes = [a_node("n", used=1e3), a_node("m", used=1e3)]
+    assert drain(nodes, pods_on(n=1, m=1), usage={"samples": readings}).nodes == []
 
 
 def test_a_node_whose_cpu_is_not_known_is_skipped_with_the_reason() -> None:
@@ -80,7 +86,7 @@ def test_a_node_whose_cpu_is_not_known_is_skipped_with_the_reason() -> None:
 
 
 def test_a_node_that_is_not_ready_is_not_emptied() -> None:
-    found = drain([a_node("n", used=1e3, ready=False), a_node("m", used=9e3)], pods_on(n=1, m=1))
+    found = drain(beside_busy(ready=False), pods_on(n=1, m=1))
     assert found.nodes == []
     assert found.findings.skipped[0].code is Reason.NODE_NOT_READY
 
@@ -98,8 +104,7 @@ def test_a_node_that_is_not_ready_is_not_emptied() -> None:
     ],
 )
 def test_an_annotation_keeps_a_node_unless_it_plainly_says_false(key: str, value: str, kept: bool) -> None:
-    nodes = [a_node("n", used=1e3, annotations={key: value}), a_node("m", used=9e3)]
-    found = drain(nodes, pods_on(n=1, m=1))
+    found = drain(beside_busy(annotations={key: value}), pods_on(n=1, m=1))
     assert (found.nodes == []) is kept
     assert found.skipped == ({"n": f'low, but not to be drained: {key} is "{value}"'} if kept else {})
 
@@ -108,21 +113,19 @@ def test_an_annotation_keeps_a_node_unless_it_plainly_says_false(key: str, value
     "key", ["ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted"]
 )
 def test_what_an_autoscaler_removes_is_left_to_it(key: str) -> None:
-    nodes = [a_node("n", used=1e3, taints=(Taint(key=key, effect="NoSchedule"),)), a_node("m", used=9e3)]
-    found = drain(nodes, pods_on(n=1, m=1))
+    found = drain(beside_busy(taints=(Taint(key=key, effect="NoSchedule"),)), pods_on(n=1, m=1))
     assert (found.nodes, found.skipped) == ([], {"n": f"low, but not to be drained: {key}: an autoscaler removes it"})
 
 
 def test_a_node_that_people_cordoned_is_emptied_only_where_it_need_not_be_marked() -> None:
-    nodes, pods = [a_node("n", used=1e3, unschedulable=True), a_node("m", used=9e3)], pods_on(n=1, m=1)
+    nodes, pods = beside_busy(unschedulable=True), pods_on(n=1, m=1)
     assert drain(nodes, pods).skipped == {"n": "low, but not to be drained: cordoned, not by rebalancer"}
     found = drain(nodes, pods, args={"wholeNodes": False})
     assert (found.nodes, found.cordons, found.landings("n")) == (["n"], {}, ["m"])
 
 
 def test_a_node_that_is_cordoned_for_maintenance_is_left_to_that() -> None:
-    nodes = [a_node("n", used=1e3, unschedulable=True), a_node("m", used=9e3)]
-    found = drain(nodes, pods_on(n=1, m=1), cordons={"n": (MAINTENANCE, 60.0)})
+    found = drain(beside_busy(unschedulable=True), pods_on(n=1, m=1), cordons={"n": (MAINTENANCE, 60.0)})
     assert (found.nodes, found.cordons) == ([], {})
     assert found.skipped == {"n": "low, but not to be drained: cordoned by rebalancer for maintenance"}
 
@@ -138,7 +141,7 @@ def test_pods_that_go_with_their_node_do_not_keep_it_from_being_empty() -> None:
         a_pod("failed", "n", owner="web", phase=FAILED),
         *pods_on(m=1),
     ]
-    nodes = [a_node("n", used=1e3), a_node("m", used=9e3)]
+    nodes = beside_busy()
     assert drain(nodes, pods).nodes == []
     # a bare pod nobody makes again keeps it: that it can't go is for others to say
     pods += [a_pod("bare", "n"), a_pod("web", "n", owner="web"), a_pod("going", "n", owner="web", terminating=True)]
@@ -146,12 +149,9 @@ def test_pods_that_go_with_their_node_do_not_keep_it_from_being_empty() -> None:
 
 
 def test_only_nodes_that_are_asked_for_and_of_its_pools_are_found() -> None:
+    marks = {"high": 75, "target": 65, "low": 50}
     pools = [
-        {
-            "name": name,
-            "selector": {"matchLabels": {"pool": name}},
-            "thresholds": {"high": 75, "target": 65, "low": 50},
-        }
+        {"name": name, "selector": {"matchLabels": {"pool": name}}, "thresholds": marks}
         for name in ("general", "other")
     ]
     nodes = [a_node("a", used=1e3), a_node("b", used=1e3), a_node("o", used=1e3, labels={"pool": "other"})]
@@ -205,12 +205,8 @@ def test_where_all_nodes_are_low_pods_go_to_fuller_ones_and_never_to_an_empty_on
     nodes = [a_node(name, used=used) for name, used in (("c", 3e3), ("b", 2e3), ("a", 2e3), ("d", 4e3), ("e", 5e3))]
     found = drain(nodes, pods_on(a=1, b=1, c=1, d=1))
     assert found.nodes == ["a", "b", "c", "d"]
-    assert {node: found.landings(node) for node in found.nodes} == {
-        "a": ["b", "c", "d"],
-        "b": ["c", "d"],
-        "c": ["d"],
-        "d": [],
-    }
+    landings = {"a": ["b", "c", "d"], "b": ["c", "d"], "c": ["d"], "d": []}
+    assert {node: found.landings(node) for node in found.nodes} == landings
 
 
 @pytest.mark.parametrize("other", [{"unschedulable": True}, {"ready": False}, {"used": NAN}])
@@ -241,7 +237,7 @@ def test_without_whole_nodes_the_cheapest_pods_go_first() -> None:
         a_pod("effort", "n", owner="w", age=9 * DAY, template=effort),
         *pods_on(m=1),
     ]
-    found = drain([a_node("n", used=1e3), a_node("m", used=9e3)], pods, args={"wholeNodes": False})
+    found = drain(beside_busy(), pods, args={"wholeNodes": False})
     assert found.findings.findings[0].goal is Goal.REMOVE
     assert found.findings.empty_at_most is None
     assert found.pods("n") == ["effort", "a", "b", "old", "g", "vip"]
@@ -254,8 +250,13 @@ def begun(ago: float = 60.0, **fields: Any) -> dict[str, Any]:
     return {"cordons": {"x": (DRAINING, ago)}, **fields}
 
 
+def left(ago: float | None) -> list[Eviction]:
+    """Of the last pod of x."""
+    return [] if ago is None else [an_eviction(node="x", cpu_millicores=1.0, planned_at=NOW - ago)]
+
+
 def test_what_is_being_emptied_comes_first_and_stays_cordoned() -> None:
-    nodes = [a_node("a", used=1e3), a_node("x", used=9e3, unschedulable=True), a_node("m", used=9e3)]
+    nodes = [a_node("a", used=1e3), *beside_busy("x", used=9e3, unschedulable=True)]
     found = drain(nodes, pods_on(a=1, x=2, m=1), args={"maxConcurrentNodes": 2}, **begun())
     assert found.nodes == ["x", "a"]
     assert found.cordons == {"x": DRAINING}
@@ -264,14 +265,10 @@ def test_what_is_being_emptied_comes_first_and_stays_cordoned() -> None:
     assert found.landings("a") == ["m"]
 
 
-def test_it_stays_cordoned_and_counts_when_nobody_asked_for_it() -> None:
-    nodes = [a_node("a", used=1e3), a_node("x", used=1e3, unschedulable=True), a_node("m", used=9e3)]
+def test_it_stays_cordoned_and_counts_when_it_is_not_looked_at_and_while_its_last_pods_are_leaving() -> None:
+    nodes = [a_node("a", used=1e3), *beside_busy("x", unschedulable=True)]
     found = drain(nodes, pods_on(a=1, x=2, m=1), args={"maxConcurrentNodes": 1}, only=["a", "m"], **begun())
     assert (found.nodes, found.cordons, found.findings.empty_at_most) == (["a"], {"x": DRAINING}, 0)
-
-
-def test_it_counts_while_its_last_pods_are_leaving() -> None:
-    nodes = [a_node("a", used=1e3), a_node("x", used=1e3, unschedulable=True), a_node("m", used=9e3)]
     pods = [*pods_on(a=1, m=1), a_pod("going", "x", owner="web", terminating=True)]
     found = drain(nodes, pods, args={"maxConcurrentNodes": 3, "cordonAfterDrain": "0s"}, **begun())
     assert (found.nodes, found.cordons, found.findings.empty_at_most) == (["a"], {"x": DRAINING}, 2)
@@ -282,9 +279,8 @@ def test_it_counts_while_its_last_pods_are_leaving() -> None:
     [(600.0, None, True), (1_800.0, None, False), (5_000.0, 600.0, True), (5_000.0, 2_000.0, False)],
 )
 def test_an_empty_node_is_held_for_a_while_and_then_let_go(ago: float, left_ago: float | None, held: bool) -> None:
-    nodes = [a_node("x", used=10.0, unschedulable=True), a_node("m", used=9e3)]
-    recent = [] if left_ago is None else [an_eviction(node="x", cpu_millicores=1.0, planned_at=NOW - left_ago)]
-    found = drain(nodes, pods_on(m=1), args={"cordonAfterDrain": "30m"}, recent=recent, **begun(ago))
+    nodes = beside_busy("x", used=10.0, unschedulable=True)
+    found = drain(nodes, pods_on(m=1), args={"cordonAfterDrain": "30m"}, recent=left(left_ago), **begun(ago))
     assert found.cordons == ({"x": DRAINING} if held else {})
     assert (found.nodes, found.findings.empty_at_most) == ([], 1)
 
@@ -303,31 +299,28 @@ def test_an_empty_node_is_held_for_a_while_and_then_let_go(ago: float, left_ago:
 def test_a_node_that_nothing_can_leave_is_not_cordoned_for_ever(
     hold: str, ago: float, left_ago: float | None, goes_on: bool
 ) -> None:
-    nodes = [a_node("x", used=1e3, unschedulable=True), a_node("m", used=9e3)]
-    recent = [] if left_ago is None else [an_eviction(node="x", cpu_millicores=1.0, planned_at=NOW - left_ago)]
-    found = drain(nodes, pods_on(x=1, m=1), args={"cordonAfterDrain": hold}, recent=recent, **begun(ago))
+    nodes = beside_busy("x", unschedulable=True)
+    found = drain(nodes, pods_on(x=1, m=1), args={"cordonAfterDrain": hold}, recent=left(left_ago), **begun(ago))
     assert (found.nodes, found.cordons) == ((["x"], {"x": DRAINING}) if goes_on else ([], {}))
     if not goes_on:
         waited = "1h" if hold == "0s" else hold
         assert f"no pod could leave it for {waited}, so it is uncordoned" in found.skipped["x"]
 
 
-def test_a_node_that_may_no_longer_be_emptied_is_let_go() -> None:
-    nodes = [a_node("x", used=1e3, unschedulable=True, annotations={SCALE_DOWN: "true"}), a_node("m", used=9e3)]
-    found = drain(nodes, pods_on(x=1, m=1), **begun())
-    assert (found.nodes, found.cordons) == ([], {})
-
-
-def test_an_autoscaler_that_takes_over_finds_the_cordon_where_it_was() -> None:
-    taint = Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule")
-    nodes = [a_node("x", used=1e3, unschedulable=True, taints=(taint,)), a_node("m", used=9e3)]
-    found = drain(nodes, pods_on(x=1, m=1), **begun())
-    assert (found.nodes, found.cordons) == ([], {"x": DRAINING})
-
-
-def test_cordons_of_other_pools_are_not_its_own() -> None:
-    nodes = [a_node("x", used=1e3, unschedulable=True, labels={}), a_node("m", used=9e3)]
-    assert drain(nodes, pods_on(x=1, m=1), **begun()).cordons == {}
+@pytest.mark.parametrize(
+    ("fields", "cordons"),
+    [
+        ({"annotations": {SCALE_DOWN: "true"}}, {}),
+        ({"taints": (Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule"),)}, {"x": DRAINING}),
+        ({"labels": {}}, {}),
+    ],
+    ids=["may no longer be emptied", "an autoscaler takes over", "of another pool"],
+)
+def test_a_node_that_may_no_longer_be_emptied_is_let_go_and_one_of_an_autoscaler_keeps_its_cordon(
+    fields: dict[str, Any], cordons: dict[str, str]
+) -> None:
+    found = drain(beside_busy("x", unschedulable=True, **fields), pods_on(x=1, m=1), **begun())
+    assert (found.nodes, found.cordons) == ([], cordons)
 
 
 def test_a_node_is_low_by_the_requested_share_of_an_extended_resource() -> None:

@@ -35,7 +35,7 @@ def test_a_node_with_a_pod_that_cannot_go_keeps_all_of_them_and_the_next_is_empt
     plan = Plan(nodes, [*pods_on(low=3, **{"low-too": 2, "busy": 1}), a_pod("bare", "low", used=1.0)], policy())
     assert {source for _, source, _ in plan.moves} == {"low-too"}
     assert plan.cordoned == ["low-too"]
-    assert plan.simulated.refusals["bare"] == "BarePod"  # people are told the simulation's reason
+    assert plan.simulated.refusals["bare"] == "BarePod"  # people are listed the simulation's reason
 
 
 def test_what_can_go_goes_where_all_or_nothing_is_not_asked_for() -> None:
@@ -157,11 +157,11 @@ def test_what_its_own_landings_keep_free_is_no_rule_for_other_strategies(args: d
 def test_the_order_of_nodes_and_pods_changes_nothing(args: dict[str, Any]) -> None:
     nodes = [a_node(name, used=used) for name, used in (("a", 2e3), ("b", 2e3), ("c", 1e3), ("d", 4e3), ("e", 9e3))]
     pods = [pod for node in "abcd" for pod in hoarders(node)] + pods_on(a=2, e=3)
-    told = []
+    listed = []
     for seed in range(4):
         random.Random(seed).shuffle(nodes)
         random.Random(seed).shuffle(pods)
         found = found_in_view(NAME, nodes, pods, args)
-        told.append([(node, sorted(found.pods(node)) if args == {} else found.pods(node)) for node in found.nodes])
-    assert told[0]
-    assert all(each == told[0] for each in told)
+        listed.append([(node, sorted(found.pods(node)) if args == {} else found.pods(node)) for node in found.nodes])
+    assert listed[0]
+    assert all(each == listed[0] for each in listed)

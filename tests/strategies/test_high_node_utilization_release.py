@@ -88,13 +88,10 @@ def test_the_largest_gap_goes_first_the_oldest_on_ties_and_what_changed_lately_s
     assert release([a_node("n")], pods).pods("n") == ["largest", "older", "old", "small"]
 
 
-def test_a_node_of_which_nothing_may_go_is_not_found() -> None:
-    assert release([a_node("n")], hoarders("n", age=DAY)).nodes == []
-
-
-def test_who_wins_most_comes_first() -> None:
+def test_who_wins_most_comes_first_and_a_node_of_which_nothing_may_go_is_not_found() -> None:
     nodes = [a_node("a", used=4e3), a_node("b", used=1e3), a_node("c", used=1e3)]
     assert release(nodes, [pod for node in "abc" for pod in hoarders(node)]).nodes == ["b", "c", "a"]
+    assert release([a_node("n")], hoarders("n", age=DAY)).nodes == []
 
 
 def test_any_node_may_take_pods_up_to_the_share_that_is_released_to() -> None:
@@ -104,9 +101,17 @@ def test_any_node_may_take_pods_up_to_the_share_that_is_released_to() -> None:
     assert loads.target[:, 0].tolist() == [11_200.0, 11_200.0]
 
 
-def test_the_released_share_must_be_under_the_full_one() -> None:
-    with pytest.raises(ValueError, match="releaseTarget < full"):
-        strategy_policy(NAME, {"mode": "Release", "full": 60, "releaseTarget": 60})
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"full": 60, "releaseTarget": 60}, "releaseTarget < full"),
+        ({"resource": "licences"}, "expected one of cpu, memory, got 'licences'"),
+    ],
+    ids=["under the full share", "measured"],
+)
+def test_what_is_released_must_be_under_the_full_share_and_measured(args: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        strategy_policy(NAME, {"mode": "Release", **args})
 
 
 # ---- by another resource
@@ -145,8 +150,3 @@ def test_room_is_released_by_the_name_of_a_resource() -> None:
 def test_a_node_whose_memory_is_in_use_or_not_known_releases_nothing() -> None:
     assert by_memory([30, 10], [5, 5, 5, 5]).nodes == []
     assert by_memory([NAN, 10], [5, 5, 5, 5]).skipped == {"n": "no usage sample"}
-
-
-def test_what_is_released_must_be_measured() -> None:
-    with pytest.raises(ValueError, match="expected one of cpu, memory, got 'licences'"):
-        strategy_policy(NAME, {"mode": "Release", "resource": "licences"})

@@ -66,12 +66,12 @@ def look(
 ) -> Seen:
     """`node`, `pod` and `throttled` are shares by name. A node that isn't named waits 0, a pod's isn't known."""
     made = cluster(nodes, pods)
-    told = Contention(
+    contention = Contention(
         node_pressure=np.array([(node or {}).get(each.name, 0.0) for each in nodes]),
         pod_pressure=np.array([(pod or {}).get(each.name, NAN) for each in pods]),
         pod_throttled=np.array([(throttled or {}).get(each.name, NAN) for each in pods]),
     )
-    measured = usage_of(made, nodes, pods, **({"contention": told} | usage))
+    measured = usage_of(made, nodes, pods, **({"contention": contention} | usage))
     return Seen(found_in(made, measured, strategy_policy(NAME, args), recent)[0], made)
 
 
@@ -103,14 +103,15 @@ def test_a_victim_is_enough_where_the_node_says_nothing() -> None:
     assert "1 pod within their requests wait for CPU, shop/web 45% of the time" in seen.found.findings[0].reason
 
 
-@pytest.mark.parametrize(("pressure", "found"), [(0.29, False), (0.3, True), (0.0, False), (1.0, True), (NAN, False)])
-def test_a_node_suffers_from_its_own_pressure_on(pressure: float, found: bool) -> None:
-    assert bool(look(AB, two(), node={"a": pressure}).found.findings) is found
-
-
-@pytest.mark.parametrize(("pressure", "found"), [(0.29, False), (0.3, True), (NAN, False)])
-def test_a_pod_suffers_from_pod_pressure_on(pressure: float, found: bool) -> None:
-    assert bool(look(AB, two(), pod={"web": pressure}).found.findings) is found
+@pytest.mark.parametrize(
+    ("at", "pressure", "found"),
+    [
+        *(("node", pressure, found) for pressure, found in ((0.29, 0), (0.3, 1), (0.0, 0), (1.0, 1), (NAN, 0))),
+        *(("pod", pressure, found) for pressure, found in ((0.29, 0), (0.3, 1), (NAN, 0))),
+    ],
+)
+def test_a_node_and_a_pod_suffer_from_their_own_pressure_on(at: str, pressure: float, found: int) -> None:
+    assert len(look(AB, two(), **{at: {"a" if at == "node" else "web": pressure}}).found.findings) == found
 
 
 @pytest.mark.parametrize(
@@ -178,15 +179,13 @@ def test_what_limits_take_away_is_not_the_nodes_pressure() -> None:
     assert look(AB, pods, **limited).pods == [["batch"]]  # type: ignore[arg-type]
 
 
-def test_a_little_throttling_of_many_pods_does_not_hide_that_they_wait() -> None:
+def test_how_much_throttling_explains_of_the_waiting() -> None:
     pods = [a_pod("batch", "a", **NOISY), *(a_pod(f"web-{n}", "a", **MODEST) for n in range(15))]
     little = {f"web-{n}": 0.05 for n in range(15)}
     assert look(AB, pods, node={"a": 0.9}, throttled=little).pods == [["batch"]]
     # 1 - 0.95^15 = 0.54 is theirs
     assert look(AB, pods, node={"a": 0.6}, throttled=little).pods == []
-
-
-def test_a_pod_that_is_throttled_all_the_time_tells_nothing_of_its_neighbours() -> None:
+    # one that is throttled all the time tells nothing of its neighbours
     assert look(AB, two(), node={"a": 1.0}, pod={"web": 1.0}, throttled={"web": 1.0}).pods == []
 
 
@@ -205,7 +204,7 @@ def test_neighbours_that_wait_a_little_each_suffer_together() -> None:
     assert look(AB, pods, node={"a": 0.4}, pod=waits).pods == [["batch"]]
 
 
-def test_nothing_known_is_said_once_and_of_each_node() -> None:
+def test_nothing_known_is_noted_once_and_for_each_node() -> None:
     seen = look(AB, two(), contention=None)
     assert seen.found.findings == ()
     assert seen.skipped == {"a": Reason.NO_CONTENTION, "b": Reason.NO_CONTENTION}
@@ -219,12 +218,9 @@ def test_a_node_of_which_nothing_is_known_is_neither_found_nor_a_landing() -> No
     assert seen.landings() == ["b"]
 
 
-def test_a_node_that_an_autoscaler_is_removing_is_not_relieved() -> None:
+def test_a_node_that_leaves_is_not_ready_or_has_no_usage_is_not_judged() -> None:
     going = a_node("a", taints=(Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule"),))
     assert look([going, a_node("b")], two(), node={"a": 0.5}).skipped == {"a": Reason.NODE_LEAVING}
-
-
-def test_a_node_that_is_not_ready_or_has_no_usage_is_not_judged() -> None:
     assert look([a_node("a", ready=False), a_node("b")], two(), node={"a": 0.5}).skipped == {"a": Reason.NODE_NOT_READY}
     problems = {0: Refusal.of(Reason.STALE_SAMPLE)}
     assert look(AB, two(), node={"a": 0.5}, problems=problems).skipped == {"a": Reason.STALE_SAMPLE}

@@ -51,45 +51,70 @@ def test_a_pod_whose_eviction_goes_on_in_the_background_counts_as_leaving() -> N
 # ---- pods that arrived
 
 
+ON_M = replicas("web", {"m": 1}, used=600.0)
+"""One settled sibling."""
+
+
+def new(node: str = "n", **fields: Any) -> APod:
+    return a_pod("new", node, **{"owner": "web", "age": 10.0, **fields})
+
+
 def test_a_pod_that_arrived_stands_at_its_settled_siblings_mean() -> None:
-    pods = [*replicas("web", {"m": 2}), a_pod("new", "n", owner="web", used=100.0, age=60.0)]
+    pods = [*replicas("web", {"m": 2}), new(used=100.0, age=60.0)]
     pods[0].used, pods[1].used = 600.0, 1_000.0
     loads = effective(pods)
     assert loads.pod.tolist() == [600.0, 1_000.0, 800.0]
     assert loads.node[0] == 10_000.0 + 800.0 - 100.0
 
 
-def test_a_pod_that_arrived_and_is_not_measured_at_all_counts_in_full() -> None:
-    pods = [*replicas("web", {"m": 1}, used=600.0), a_pod("new", "n", owner="web", age=10.0)]
-    assert on_n(pods) == 10_600.0
+@pytest.mark.parametrize(
+    ("pods", "load"),
+    [
+        ([*ON_M, new()], 10_600.0),
+        ([*ON_M, new(phase=PENDING, started=False, age=5.0)], 10_600.0),
+        ([new(owner="", cpu=250)], 10_250.0),
+        ([new(phase=FAILED), a_pod("waiting", "", owner="web", phase=PENDING)], 10_000.0),
+        (
+            [
+                a_pod("leaving", "m", owner="web", used=5_000.0, terminating=True),
+                a_pod("unknown", "m", owner="web", used=NAN),
+                a_pod("known", "m", owner="web", used=300.0),
+                new(),
+            ],
+            10_300.0,
+        ),
+    ],
+    ids=[
+        "not measured at all: counts in full",
+        "bound but not started: has arrived",
+        "bare: stands at what it requests",
+        "finished and unbound ones count nowhere",
+        "terminating and unknown siblings do not count",
+    ],
+)
+def test_what_an_arrived_pod_adds_to_its_node(pods: list[APod], load: float) -> None:
+    assert on_n(pods) == load
 
 
 def test_an_arrived_pod_without_settled_siblings_stands_at_what_it_requests() -> None:
-    pods = [
-        a_pod("new", "n", owner="web", cpu=700, age=60.0),
-        a_pod("twin", "n", owner="web", cpu=700, used=9.0, age=90.0),
-    ]
-    loads = effective(pods)
+    loads = effective([new(cpu=700, age=60.0), a_pod("twin", "n", owner="web", cpu=700, used=9.0, age=90.0)])
     assert loads.pod.tolist() == [700.0, 700.0]
     assert loads.node[0] == 10_000.0 + 700.0 + 691.0
 
 
 def test_a_pod_that_already_shows_more_than_usual_is_believed() -> None:
-    pods = [*replicas("web", {"m": 1}, used=600.0), a_pod("new", "n", owner="web", used=900.0, age=60.0)]
-    loads = effective(pods)
+    loads = effective([*ON_M, new(used=900.0, age=60.0)])
     assert loads.pod[1] == 900.0
     assert loads.node[0] == 10_000.0
 
 
-@pytest.mark.parametrize(("age", "load"), [(299.0, 10_500.0), (300.0, 10_000.0), (301.0, 10_000.0)])
-def test_a_pod_is_new_for_one_rate_window(age: float, load: float) -> None:
-    pods = [*replicas("web", {"m": 1}, used=600.0, age=9_999.0), a_pod("new", "n", owner="web", used=100.0, age=age)]
-    assert on_n(pods) == load
-
-
-def test_the_rate_window_is_the_sources() -> None:
-    pods = [*replicas("web", {"m": 1}, used=600.0), a_pod("new", "n", owner="web", used=100.0, age=250.0)]
-    assert on_n(pods, window=200.0) == 10_000.0
+@pytest.mark.parametrize(
+    ("age", "window", "load"),
+    [(299.0, 300.0, 10_500.0), (300.0, 300.0, 10_000.0), (301.0, 300.0, 10_000.0), (250.0, 200.0, 10_000.0)],
+)
+def test_a_pod_is_new_for_one_rate_window_of_the_source(age: float, window: float, load: float) -> None:
+    pods = [*replicas("web", {"m": 1}, used=600.0, age=9_999.0), new(used=100.0, age=age)]
+    assert on_n(pods, window=window) == load
 
 
 def test_siblings_are_those_of_the_top_owner() -> None:
@@ -99,54 +124,28 @@ def test_siblings_are_those_of_the_top_owner() -> None:
         Owner(kind="ReplicaSet", namespace="shop", name="web-2", uid="r2", parent=0),
     ]
     nodes = [a_node("n", used=10_000.0), a_node("m", used=0.0)]
-    pods = [a_pod("old", "m", owner="web-1", used=800.0), a_pod("new", "n", owner="web-2", cpu=1, age=10.0)]
+    pods = [a_pod("old", "m", owner="web-1", used=800.0), new(owner="web-2", cpu=1)]
     made = cluster(nodes, pods, owners=owners)
     assert effective_cpu(made, usage_of(made, nodes, pods), (), NOW).node[0] == 10_800.0
-
-
-def test_terminating_and_unknown_siblings_tell_nothing() -> None:
-    pods = [
-        a_pod("leaving", "m", owner="web", used=5_000.0, terminating=True),
-        a_pod("unknown", "m", owner="web", used=NAN),
-        a_pod("known", "m", owner="web", used=300.0),
-        a_pod("new", "n", owner="web", age=10.0),
-    ]
-    assert on_n(pods) == 10_300.0
-
-
-def test_a_bare_pod_that_arrived_stands_at_what_it_requests() -> None:
-    assert on_n([a_pod("bare", "n", cpu=250, age=10.0)]) == 10_250.0
-
-
-def test_finished_and_unbound_pods_count_nowhere() -> None:
-    pods = [a_pod("failed", "n", owner="web", age=10.0, phase=FAILED), a_pod("waiting", "", owner="web", phase=PENDING)]
-    assert on_n(pods) == 10_000.0
-
-
-def test_a_pod_that_is_bound_but_not_started_has_arrived() -> None:
-    pods = [
-        *replicas("web", {"m": 1}, used=600.0),
-        a_pod("new", "n", owner="web", phase=PENDING, started=False, age=5.0),
-    ]
-    assert on_n(pods) == 10_600.0
 
 
 # ---- pods that leave or left
 
 
-def test_a_terminating_pod_is_taken_off_its_node() -> None:
-    pods = replicas("web", {"n": 2}, used=500.0)
-    pods[0].terminating = True
-    assert on_n(pods) == 9_500.0
-
-
-def test_a_terminating_pod_without_usage_takes_off_nothing() -> None:
-    assert on_n([a_pod("x", "n", owner="web", terminating=True)]) == 10_000.0
-
-
-def test_a_terminating_pod_that_is_new_is_leaving_not_arriving() -> None:
-    pods = [*replicas("web", {"m": 1}, used=600.0), a_pod("x", "n", owner="web", used=50.0, age=9.0, terminating=True)]
-    assert on_n(pods) == 9_950.0
+@pytest.mark.parametrize(
+    ("pods", "load"),
+    [
+        (
+            [*replicas("web", {"n": 1}, used=500.0, terminating=True), a_pod("stays", "n", owner="web", used=500.0)],
+            9_500.0,
+        ),
+        ([a_pod("x", "n", owner="web", terminating=True)], 10_000.0),
+        ([*ON_M, a_pod("x", "n", owner="web", used=50.0, age=9.0, terminating=True)], 9_950.0),
+    ],
+    ids=["measured", "without usage: takes off nothing", "new: leaves and does not arrive"],
+)
+def test_a_terminating_pod_is_taken_off_its_node(pods: list[APod], load: float) -> None:
+    assert on_n(pods) == load
 
 
 @pytest.mark.parametrize(
@@ -157,42 +156,35 @@ def test_a_pod_known_from_the_records_fades_out_over_the_window(age: float, load
 
 
 @pytest.mark.parametrize(
-    "move",
-    [a_move(10.0, node="unknown"), a_move(10.0, cpu=NAN), a_move(-50.0)],
-    ids=["unknown node", "unknown CPU", "from the future"],
+    ("move", "load", "usage"),
+    [
+        (a_move(10.0, node="unknown"), 10_000.0, {}),
+        (a_move(10.0, cpu=NAN), 10_000.0, {}),
+        (a_move(-50.0), 10_000.0, {}),
+        (a_move(0.0, cpu=99_999.0), 0.0, {}),
+        (a_move(0.0), 9_700.0, {"departed_millicores": np.array([300.0, 0.0])}),
+    ],
+    ids=["unknown node", "unknown CPU", "from the future", "never negative", "departed pods of the source come first"],
 )
-def test_a_record_that_says_nothing_changes_nothing(move: Eviction) -> None:
-    assert on_n([], recent=(move,)) == 10_000.0
+def test_what_a_record_takes_off(move: Eviction, load: float, usage: dict[str, Any]) -> None:
+    assert on_n([], recent=(move,), **usage) == load
 
 
-def test_a_pod_that_is_alive_did_not_leave_whatever_the_record_says() -> None:
-    pods = replicas("web", {"n": 1}, used=1_000.0)
-    assert on_n(pods, recent=(a_move(0.0, uid="uid-shop-web-0"),)) == 10_000.0
-
-
-def test_a_recorded_pod_that_still_terminates_is_taken_off_once() -> None:
-    pods = replicas("web", {"n": 1}, used=1_000.0, terminating=True)
-    assert on_n(pods, recent=(a_move(0.0, uid="uid-shop-web-0"),)) == 9_000.0
-
-
-def test_what_the_source_knows_of_departed_pods_beats_the_records() -> None:
-    departed = np.array([300.0, 0.0])
-    assert on_n([], recent=(a_move(0.0),), departed_millicores=departed) == 9_700.0
-
-
-def test_a_load_is_never_negative() -> None:
-    assert on_n([], recent=(a_move(0.0, cpu=99_999.0),)) == 0.0
+@pytest.mark.parametrize(("terminating", "load"), [(False, 10_000.0), (True, 9_000.0)])
+def test_a_recorded_pod_that_is_alive_did_not_leave_and_one_that_terminates_is_taken_off_once(
+    terminating: bool, load: float
+) -> None:
+    pods = replicas("web", {"n": 1}, used=1_000.0, terminating=terminating)
+    assert on_n(pods, recent=(a_move(0.0, uid="uid-shop-web-0"),)) == load
 
 
 def test_a_node_that_is_not_known_stays_unknown() -> None:
-    nodes = [a_node("n", used=NAN), a_node("m", used=0.0)]
-    pods = [a_pod("new", "n", owner="web", age=10.0)]
-    assert np.isnan(on_n(pods, nodes=nodes))
+    assert np.isnan(on_n([new()], nodes=[a_node("n", used=NAN), a_node("m", used=0.0)]))
 
 
 def test_a_move_is_counted_on_both_ends() -> None:
     # one pod of 1,000 left n at once and is back on m, not measured yet
-    pods = [*replicas("web", {"m": 1}, used=1_000.0), a_pod("new", "m", owner="web", age=5.0)]
+    pods = [*replicas("web", {"m": 1}, used=1_000.0), new("m", age=5.0)]
     assert effective(pods, recent=(a_move(0.0),)).node.tolist() == [9_000.0, 1_000.0]
 
 

@@ -86,20 +86,16 @@ def test_requests_do_not_make_a_node_hot_by_real_cpu() -> None:
     assert find([a_node("n", used=100.0)], replicas("web", {"n": 30}, cpu=500)).findings == ()
 
 
-def test_the_hottest_comes_first_by_excess_as_a_share_and_ties_by_name() -> None:
+def test_the_hottest_comes_first_by_excess_as_a_share_of_capacity_and_ties_by_name() -> None:
     nodes = [
         a_node("z", used=14_000.0),
         a_node("small", cpu=2_000, used=1_900.0),
         a_node("a", used=14_000.0),
         a_node("big", cpu=64_000, used=50_000.0),
     ]
-    assert hot_in(find(nodes), nodes) == ["small", "a", "z", "big"]
-
-
-def test_a_share_is_of_capacity() -> None:
-    made = cluster([a_node("n", used=12_100.0)], [])
-    found = found_in(made, usage_of(made, [a_node("n", used=12_100.0)], []), a_policy())[0]
-    assert loads_of(found).room.tolist() == [[16_000.0]]
+    found = find(nodes)
+    assert hot_in(found, nodes) == ["small", "a", "z", "big"]
+    assert loads_of(found).room[:, 0].tolist() == [16_000.0, 2_000.0, 16_000.0, 64_000.0]
     assert loads_of(found).resources == ("cpu",)
 
 
@@ -113,18 +109,15 @@ def test_pods_that_just_arrived_can_make_a_node_hot_only_when_it_was_measured_ho
 # ---- pools
 
 
+def a_pool(name: str = "general", **fields: Any) -> dict[str, Any]:
+    return {"name": name, "selector": {"matchLabels": {"pool": name}}, **fields}
+
+
 def two_pools(**fields: Any) -> Any:
-    return a_policy(
-        pools=[
-            {
-                "name": name,
-                "selector": {"matchLabels": {"pool": name}},
-                "thresholds": {"high": high, "target": high - 10, "low": 20},
-            }
-            for name, high in (("general", 75), ("other", 50))
-        ],
-        **fields,
-    )
+    thresholds = {
+        name: {"high": high, "target": high - 10, "low": 20} for name, high in (("general", 75), ("other", 50))
+    }
+    return a_policy(pools=[a_pool(name, thresholds=each) for name, each in thresholds.items()], **fields)
 
 
 def test_each_pool_has_its_own_thresholds() -> None:
@@ -159,37 +152,37 @@ def test_a_node_in_two_pools_is_an_error_that_names_both() -> None:
 # ---- nodes that are not judged
 
 
-def test_a_node_without_usage_is_skipped_with_its_reason() -> None:
-    nodes = [a_node("blind", used=NAN), a_node("hot", used=13_000.0)]
-    found = find(nodes, problems={0: Refusal.of(Reason.NOT_FINITE, "NaN")})
+@pytest.mark.parametrize(
+    ("used", "problem"), [(NAN, Reason.NOT_FINITE), (15_000.0, Reason.STALE_SAMPLE)], ids=["no usage", "a number"]
+)
+def test_a_node_with_a_problem_is_skipped_with_its_reason_even_if_it_has_a_number(used: float, problem: Reason) -> None:
+    nodes = [a_node("blind", used=used), a_node("hot", used=13_000.0)]
+    found = find(nodes, problems={0: Refusal.of(problem)})
     assert hot_in(found, nodes) == ["hot"]
-    assert skipped_in(found, nodes) == {"blind": Reason.NOT_FINITE}
+    assert skipped_in(found, nodes) == {"blind": problem}
 
 
-def test_a_node_with_a_problem_is_skipped_although_it_has_a_number() -> None:
-    nodes = [a_node("old", used=15_000.0)]
-    found = find(nodes, problems={0: Refusal.of(Reason.STALE_SAMPLE)})
+def tainted(key: str) -> dict[str, Any]:
+    return {"taints": (Taint(key=key, effect="PreferNoSchedule"),)}
+
+
+@pytest.mark.parametrize("by_requests", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"ready": False}, Reason.NODE_NOT_READY),
+        (tainted("ToBeDeletedByClusterAutoscaler"), Reason.NODE_LEAVING),
+        (tainted("karpenter.sh/disrupted"), Reason.NODE_LEAVING),
+    ],
+    ids=["not ready", "cluster-autoscaler removes it", "Karpenter removes it"],
+)
+def test_a_node_that_is_not_ready_or_about_to_go_is_skipped(
+    fields: dict[str, Any], reason: Reason, by_requests: bool
+) -> None:
+    nodes = [a_node("n", used=15_000.0, cpu=1_000, **fields)]
+    found = find(nodes, replicas("web", {"n": 3}), policy=requests_policy({"cpu": 50}) if by_requests else a_policy())
     assert found.findings == ()
-    assert skipped_in(found, nodes) == {"old": Reason.STALE_SAMPLE}
-
-
-@pytest.mark.parametrize("strategies", [None, REQUESTS])
-def test_a_node_that_is_not_ready_is_skipped(strategies: Any) -> None:
-    nodes = [a_node("down", used=15_000.0, cpu=1_000, ready=False)]
-    policy = requests_policy({"cpu": 50}) if strategies else a_policy()
-    found = find(nodes, replicas("web", {"down": 3}), policy=policy)
-    assert found.findings == ()
-    assert skipped_in(found, nodes) == {"down": Reason.NODE_NOT_READY}
-
-
-@pytest.mark.parametrize("strategies", [None, REQUESTS])
-@pytest.mark.parametrize("key", ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"])
-def test_a_node_that_an_autoscaler_is_removing_is_not_relieved(key: str, strategies: Any) -> None:
-    nodes = [a_node("going", used=15_000.0, cpu=1_000, taints=(Taint(key=key, effect="PreferNoSchedule"),))]
-    policy = requests_policy({"cpu": 50}) if strategies else a_policy()
-    found = find(nodes, replicas("web", {"going": 3}), policy=policy)
-    assert found.findings == ()
-    assert skipped_in(found, nodes) == {"going": Reason.NODE_LEAVING}
+    assert skipped_in(found, nodes) == {"n": reason}
 
 
 def test_a_candidate_that_may_never_be_removed_is_relieved() -> None:
@@ -224,9 +217,10 @@ def test_a_node_settles_for_a_whole_rate_window_after_a_move_from_it(age: float,
     assert skipped_in(found, nodes) == ({"hot": Reason.SETTLING} if settles else {})
 
 
-def test_how_long_it_still_settles_is_said() -> None:
-    found = find([a_node("hot", used=15_000.0)], recent=(a_move(100.0),))
-    assert found.skipped[0].message.endswith(": 3m20s to go")
+def test_how_long_it_still_settles_is_counted_from_the_youngest_move() -> None:
+    for moves in ((a_move(100.0),), (a_move(100.0), a_move(200.0))):
+        found = find([a_node("hot", used=15_000.0)], recent=moves)
+        assert found.skipped[0].message.endswith(": 3m20s to go")
 
 
 def test_a_pod_that_is_still_there_was_not_moved() -> None:
@@ -240,11 +234,6 @@ def test_a_pod_that_is_still_there_was_not_moved() -> None:
 def test_a_move_from_a_node_that_is_gone_holds_nothing_back() -> None:
     nodes = [a_node("hot", used=15_000.0)]
     assert hot_in(find(nodes, recent=(a_move(1.0, node="deleted"),)), nodes) == ["hot"]
-
-
-def test_the_youngest_move_tells_how_long_to_settle() -> None:
-    found = find([a_node("hot", used=15_000.0)], recent=(a_move(100.0), a_move(200.0)))
-    assert found.skipped[0].message.endswith(": 3m20s to go")
 
 
 # ---- debounce: 3 distinct samples over 2 minutes by default
@@ -297,7 +286,7 @@ def test_a_node_must_be_hot_in_enough_distinct_samples_for_long_enough(
         ([60, 30, 0], [HOT] * 3, "hot for 1m of 2m"),
     ],
 )
-def test_what_the_debounce_waits_for_is_said(times: list[float], used: list[float], message: str) -> None:
+def test_the_reason_names_what_the_debounce_waits_for(times: list[float], used: list[float], message: str) -> None:
     assert find([a_node("n", used=HOT)], **sampled(times, used)).skipped[0].message.endswith(f": {message}")
 
 
@@ -315,41 +304,26 @@ def test_a_node_that_is_not_hot_is_not_debounced() -> None:
 
 
 def deviation(floor: float = 40, high: float = 10, target: float = 5, low: float = 5) -> Any:
-    return a_policy(
-        pools=[
-            {
-                "name": "general",
-                "selector": {},
-                "thresholds": {"high": high, "target": target, "low": low, "relativeToMean": True, "floor": floor},
-            }
-        ]
-    )
-
-
-def test_marks_lie_around_the_mean_of_the_pool() -> None:
-    thresholds = deviation().pools[0].thresholds
-    assert thresholds is not None
-    assert cpu_thresholds(thresholds, np.array([0.4, 0.6, NAN])) == pytest.approx((0.6, 0.55, 0.45))
+    thresholds = {"high": high, "target": target, "low": low, "relativeToMean": True, "floor": floor}
+    return a_policy(pools=[a_pool(selector={}, thresholds=thresholds)])
 
 
 @pytest.mark.parametrize(
     ("shares", "marks"),
     [
+        ([0.4, 0.6, NAN], (0.6, 0.55, 0.45)),  # around the mean of the nodes that are known
         ([0.1, 0.2], (0.4, 0.35, 0.1)),  # lifted to the floor, target with it
         ([0.0, 0.02], (0.4, 0.35, 0.0)),  # low never below nothing
-        ([0.95, 0.99], (1.07, 1.02, 0.92)),  # nobody can be hot
+        ([0.95, 0.99], (1.07, 1.02, 0.92)),  # no node can be hot
+        ([NAN, NAN], (NAN, NAN, NAN)),  # without any known node there are no marks
     ],
 )
-def test_the_floor_lifts_high_and_target_together(shares: list[float], marks: tuple[float, float, float]) -> None:
+def test_marks_lie_around_the_mean_of_the_pool_and_the_floor_lifts_high_and_target_together(
+    shares: list[float], marks: tuple[float, float, float]
+) -> None:
     thresholds = deviation().pools[0].thresholds
     assert thresholds is not None
-    assert cpu_thresholds(thresholds, np.array(shares)) == pytest.approx(marks)
-
-
-def test_without_any_known_node_there_are_no_marks() -> None:
-    thresholds = deviation().pools[0].thresholds
-    assert thresholds is not None
-    assert np.isnan(cpu_thresholds(thresholds, np.array([NAN, NAN]))).all()
+    assert cpu_thresholds(thresholds, np.array(shares)) == pytest.approx(marks, nan_ok=True)
 
 
 def test_absolute_marks_do_not_look_at_the_nodes() -> None:
@@ -368,12 +342,7 @@ def test_a_node_far_from_the_mean_is_hot_unless_under_the_floor(used: tuple[floa
 def test_means_of_pools_are_apart() -> None:
     nodes = [a_node("a", used=9_600.0), a_node("b", used=9_600.0), a_node("c", used=100.0, labels={"pool": "other"})]
     marks = {"high": 10, "target": 5, "low": 5, "relativeToMean": True, "floor": 40}
-    policy = a_policy(
-        pools=[
-            {"name": name, "selector": {"matchLabels": {"pool": name}}, "thresholds": marks}
-            for name in ("general", "other")
-        ]
-    )
+    policy = a_policy(pools=[a_pool(name, thresholds=marks) for name in ("general", "other")])
     assert find(nodes, policy=policy).findings == ()
 
 
@@ -381,20 +350,9 @@ def test_means_of_pools_are_apart() -> None:
 
 
 def requests_policy(target: dict[str, float]) -> Any:
-    return a_policy(
-        pools=[
-            {
-                "name": "general",
-                "selector": {},
-                "requestThresholds": {
-                    "high": {key: mark + 10 for key, mark in target.items()},
-                    "target": target,
-                    "low": {key: mark - 10 for key, mark in target.items()},
-                },
-            }
-        ],
-        strategies=REQUESTS,
-    )
+    high, low = ({key: mark + by for key, mark in target.items()} for by in (10, -10))
+    pool = a_pool(selector={}, requestThresholds={"high": high, "target": target, "low": low})
+    return a_policy(pools=[pool], strategies=REQUESTS)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_node_is_chosen_by_label_annotation_or_name(args: dict[str, Any], node
     assert found_in_view(NAME, made, pods, {**args, "maxConcurrentNodes": 9}).nodes == nodes
 
 
-def test_nodes_of_other_pools_are_not_touched_and_those_named_in_vain_are_told() -> None:
+def test_nodes_of_other_pools_are_not_touched_and_those_named_in_vain_are_noted() -> None:
     nodes = [old("n"), old("elsewhere", labels={"pool": "other"}), new()]
     args = {"nodes": ["gone", "elsewhere"]}
     seen = found(nodes, on("n", "elsewhere", "new"), args=args)
@@ -103,7 +103,7 @@ def test_nodes_of_other_pools_are_not_touched_and_those_named_in_vain_are_told()
     )
 
 
-def test_no_node_chosen_is_told() -> None:
+def test_no_node_chosen_is_noted() -> None:
     seen = found([new()], on("new"))
     assert (seen.nodes, seen.cordons, seen.findings.notes) == ([], {}, ("maintenance: no node is chosen",))
 
@@ -175,15 +175,12 @@ def test_a_chosen_node_that_is_empty_is_kept_empty_once_its_wave_is_there() -> N
     assert sorted(found(nodes, without(pods, "a3", "b1"), args={"maxConcurrentNodes": 1}).cordons) == ["a1", "a3"]
 
 
-def test_without_a_label_all_nodes_are_one_wave() -> None:
+def test_without_a_label_all_nodes_are_one_wave_and_any_label_may_divide_them() -> None:
     nodes, pods = waves()
     seen = found(nodes, pods, args={"waveLabel": None, "maxConcurrentNodes": 4})
     assert seen.nodes == ["a1", "a2", "a3", "b1"]
     assert seen.findings.findings[0].reason == "chosen for maintenance: pods to leave it: 1"
     assert seen.findings.notes == ("maintenance: 0 of 6 nodes are drained, 4 draining",)
-
-
-def test_any_label_may_divide_them() -> None:
     nodes = [old("n2", labels={"rack": "r2"}), old("n1", labels={"rack": "r1"}), new()]
     seen = found(nodes, on("n1", "n2", "new"), args={"waveLabel": "rack"})
     assert seen.nodes == ["n1"]
@@ -206,7 +203,7 @@ def test_a_node_that_is_being_drained_goes_over_to_maintenance() -> None:
     assert (seen.nodes, seen.cordons) == (["x"], {"x": MAINTENANCE})
 
 
-def test_cordons_and_progress_are_told_when_others_are_looked_at_too() -> None:
+def test_cordons_and_progress_are_noted_when_others_are_looked_at_too() -> None:
     nodes, pods = waves()
     seen = found(nodes, pods, only=["a2", "new"])
     assert seen.nodes == ["a2"]
@@ -214,7 +211,7 @@ def test_cordons_and_progress_are_told_when_others_are_looked_at_too() -> None:
     assert seen.findings.notes == ("maintenance: wave 1 of 3 (zone a): 0 of 3 nodes are drained, 2 draining",)
 
 
-def test_a_pool_of_which_every_node_is_chosen_is_told() -> None:
+def test_a_pool_of_which_every_node_is_chosen_is_noted() -> None:
     seen = found([old("a"), old("b"), new(unschedulable=True)], on("a", "b"))
     assert seen.findings.notes[-1] == "maintenance: pool general has no node that isn't chosen and could take pods"
     assert seen.landings("a") == ["new"]

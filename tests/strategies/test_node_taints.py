@@ -15,14 +15,12 @@ NAME = "RemovePodsViolatingNodeTaints"
 
 GPU = Taint(key="gpu", value="yes", effect="NoSchedule")
 SPOT = Taint(key="spot", effect="PreferNoSchedule")
+CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 def find(taint: Taint, template: dict[str, Any] | None = None, **args: Any) -> Findings:
     nodes = [a_node("tainted", taints=(taint,)), a_node("free")]
-    pods = [
-        a_pod("a", "tainted", owner="web", template=template or {}),
-        a_pod("b", "free", owner="web", template=template or {}),
-    ]
+    pods = [a_pod(name, node, owner="web", template=template or {}) for name, node in (("a", "tainted"), ("b", "free"))]
     return found_by(NAME, nodes, pods, args)[0]
 
 
@@ -34,23 +32,17 @@ def test_a_pod_that_does_not_tolerate_a_taint_is_found_with_the_taint_named() ->
 
 
 @pytest.mark.parametrize(
-    "toleration",
+    ("toleration", "count"),
     [
-        {"key": "gpu", "operator": "Exists"},
-        {"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
-        {"operator": "Exists"},
+        ({"key": "gpu", "operator": "Exists"}, 0),
+        ({"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}, 0),
+        ({"operator": "Exists"}, 0),
+        ({"key": "gpu", "operator": "Equal", "value": "no"}, 1),
+        ({"key": "gpu", "operator": "Exists", "effect": "NoExecute"}, 1),
     ],
 )
-def test_a_pod_that_tolerates_it_stays(toleration: dict[str, str]) -> None:
-    assert find(GPU, {"tolerations": [toleration]}).findings == ()
-
-
-@pytest.mark.parametrize(
-    "toleration",
-    [{"key": "gpu", "operator": "Equal", "value": "no"}, {"key": "gpu", "operator": "Exists", "effect": "NoExecute"}],
-)
-def test_a_toleration_of_another_value_or_effect_is_none(toleration: dict[str, str]) -> None:
-    assert len(find(GPU, {"tolerations": [toleration]}).findings) == 1
+def test_a_pod_stays_only_with_a_toleration_of_that_value_and_effect(toleration: dict[str, str], count: int) -> None:
+    assert len(find(GPU, {"tolerations": [toleration]}).findings) == count
 
 
 def test_of_several_taints_one_that_is_not_tolerated_is_enough() -> None:
@@ -65,13 +57,10 @@ def test_soft_taints_count_when_asked_for(asked: bool, count: int) -> None:
     assert len(find(SPOT, includePreferNoSchedule=asked).findings) == count
 
 
-def test_what_a_soft_taint_moves_lands_only_where_there_is_none() -> None:
+def test_what_a_soft_taint_moves_lands_only_where_there_is_none_and_a_hard_one_is_left_to_the_scheduler() -> None:
     (finding,) = find(SPOT, includePreferNoSchedule=True).findings
     assert finding.landing.only is not None
     assert finding.landing.only.tolist() == [False, True]
-
-
-def test_a_hard_taint_needs_no_such_rule_for_the_scheduler_keeps_it() -> None:
     assert find(GPU, includePreferNoSchedule=True).findings[0].landing.only is None
 
 
@@ -79,7 +68,7 @@ def test_a_hard_taint_needs_no_such_rule_for_the_scheduler_keeps_it() -> None:
     "taint",
     [
         Taint(key=SOFT_TAINT, value="hot", effect="PreferNoSchedule"),
-        Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),
+        CORDON,
         Taint(key="node.kubernetes.io/memory-pressure", effect="NoSchedule"),
         Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule"),
         Taint(key="gpu", effect="NoExecute"),
@@ -89,25 +78,21 @@ def test_our_own_taint_a_cordon_pressure_and_what_others_act_on_are_left_alone(t
     assert find(taint, includePreferNoSchedule=True).findings == ()
 
 
-def test_a_cordon_counts_when_it_is_named() -> None:
-    taint = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-    assert len(find(taint, includedTaints=["node.kubernetes.io/unschedulable"]).findings) == 1
-
-
 @pytest.mark.parametrize(
-    ("args", "count"),
+    ("taint", "args", "count"),
     [
-        ({"excludedTaints": ["gpu"]}, 0),
-        ({"excludedTaints": ["gpu=yes"]}, 0),
-        ({"excludedTaints": ["gpu=no"]}, 1),
-        ({"includedTaints": ["gpu"]}, 1),
-        ({"includedTaints": ["gpu=yes"]}, 1),
-        ({"includedTaints": ["spot"]}, 0),
-        ({"includedTaints": ["gpu"], "excludedTaints": ["gpu=yes"]}, 0),
+        (GPU, {"excludedTaints": ["gpu"]}, 0),
+        (GPU, {"excludedTaints": ["gpu=yes"]}, 0),
+        (GPU, {"excludedTaints": ["gpu=no"]}, 1),
+        (GPU, {"includedTaints": ["gpu"]}, 1),
+        (GPU, {"includedTaints": ["gpu=yes"]}, 1),
+        (GPU, {"includedTaints": ["spot"]}, 0),
+        (GPU, {"includedTaints": ["gpu"], "excludedTaints": ["gpu=yes"]}, 0),
+        (CORDON, {"includedTaints": [CORDON.key]}, 1),
     ],
 )
-def test_taints_are_chosen_by_key_or_by_key_and_value(args: dict[str, Any], count: int) -> None:
-    assert len(find(GPU, **args).findings) == count
+def test_taints_are_chosen_by_key_or_by_key_and_value(taint: Taint, args: dict[str, Any], count: int) -> None:
+    assert len(find(taint, **args).findings) == count
 
 
 def test_pods_of_several_templates_are_one_finding_unless_a_soft_taint_lets_them_land_elsewhere() -> None:
@@ -139,7 +124,7 @@ def test_pods_are_chosen_by_namespace_and_label_and_the_cheapest_comes_first() -
     assert pods_found(found, made) == ["other"]
 
 
-def test_after_the_plan_nobody_stands_where_it_is_not_tolerated_or_a_refusal_says_why() -> None:
+def test_after_the_plan_no_pod_stays_where_it_does_not_tolerate_a_taint_or_a_refusal_says_why() -> None:
     nodes = [a_node("tainted", taints=(GPU,)), a_node("free")]
     pods = [*replicas("web", {"tainted": 3, "free": 1}, used=100.0), a_pod("bare", "tainted", used=100.0)]
     outcome = plan_all(nodes, pods, strategy_policy(NAME))

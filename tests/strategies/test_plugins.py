@@ -17,9 +17,8 @@ import pytest
 import yaml
 
 from rebalancer.cli.common import parse_policy
-from rebalancer.constraints.admission import LedgerState
 from rebalancer.cycle.observe import plugin_limit
-from rebalancer.cycle.observe.observation import Observation, find
+from rebalancer.cycle.observe.observation import find
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Evenness, Finding, Goal, LandingRule, Loads
 from rebalancer.model.errors import ConfigError
@@ -42,6 +41,7 @@ from tests.builders import (
     view_of,
 )
 from tests.planner.builders.plans import ANY_REPLICAS, heavy, single
+from tests.strategies.builders.finding import observation_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "add-a-strategy.md"
 QUIET = "example.com/quiet"
@@ -137,19 +137,19 @@ def test_a_pod_of_the_example_lands_on_no_node_that_is_warm_or_marked(quiet_node
 
 
 def test_the_policy_of_the_page_is_checked_with_the_arguments_of_its_own_model(quiet_nodes: None) -> None:
-    for args, said in (
+    for args, message in (
         ("{label: example.com/quiet}", None),
         ("{lable: x}", "p.yaml:8: strategies[0].args.lable: unknown field, did you mean label?"),
         ("{label: ''}", "p.yaml:8: strategies[0].args.label: expected text that is not empty"),
         ("{label: a, namespaces: {include: 5}}", "p.yaml:8: strategies[0].args.namespaces.include: expected a list, got 5: write [5]"),
     ):  # fmt: skip
         text = policy_text("example.com/QuietNodes", f"    args: {args}\n")
-        if said is None:
+        if message is None:
             assert parse_policy(text.encode(), path=Path("p.yaml")).strategies[0].name == "example.com/QuietNodes"
             continue
         with pytest.raises(ConfigError) as caught:
             parse_policy(text.encode(), path=Path("p.yaml"))
-        assert said in str(caught.value).splitlines()
+        assert message in str(caught.value).splitlines()
 
 
 # ---- installed or not
@@ -193,7 +193,7 @@ def test_without_any_plugin_the_group_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "said"),
+    ("source", "target", "message"),
     [
         ("import nothing_like_it\n", "their_strategy", "can't be loaded: ModuleNotFoundError: No module named 'nothing_like_it' (their_strategy.py:1)"),
         ("raise SystemExit(3)\n", "their_strategy", "can't be loaded: SystemExit: 3 (their_strategy.py:1)"),
@@ -203,11 +203,11 @@ def test_without_any_plugin_the_group_is_named() -> None:
         (SOURCE + "Args = dict\n", "their_strategy", "expected Args to be a pydantic model"),
     ],
 )  # fmt: skip
-def test_a_plugin_that_cannot_be_used_is_one_line(install: Install, source: str, target: str, said: str) -> None:
+def test_a_plugin_that_cannot_be_used_is_one_line(install: Install, source: str, target: str, message: str) -> None:
     install(source, {"a.example/Broken": target})
     line = refused("a.example/Broken")
     assert line.startswith(f"p.yaml:7: strategies[0].name: a.example/Broken ({target}) ") or "a.example/Broken" in line
-    assert said in line
+    assert message in line
 
 
 def test_two_installed_under_one_name_are_refused(install: Install) -> None:
@@ -356,9 +356,9 @@ WRONG: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("wrong", "said"), WRONG, ids=[str(index) for index in range(len(WRONG))])
+@pytest.mark.parametrize(("wrong", "message"), WRONG, ids=[str(index) for index in range(len(WRONG))])
 def test_a_wrong_answer_is_not_used_and_the_note_says_what_is_wrong(
-    install: Install, caplog: pytest.LogCaptureFixture, wrong: Any, said: str
+    install: Install, caplog: pytest.LogCaptureFixture, wrong: Any, message: str
 ) -> None:
     answer = Findings(findings=(a_finding(**wrong),)) if isinstance(wrong, dict) else wrong
     with caplog.at_level(logging.WARNING, logger="rebalancer"):
@@ -366,7 +366,7 @@ def test_a_wrong_answer_is_not_used_and_the_note_says_what_is_wrong(
     assert (found.findings, found.loads, found.cordons, found.skipped) == ((), None, {}, {})
     (note,) = found.notes
     assert note.startswith(f"{NAME} finds nothing, its findings can't be ")
-    assert said in note
+    assert message in note
     assert caplog.messages == [note]
 
 
@@ -388,7 +388,7 @@ def test_its_cordons_hold_also_when_it_is_not_asked_to_look(install: Install) ->
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
         (SystemExit(2), "SystemExit: 2"),
@@ -397,14 +397,14 @@ def test_its_cordons_hold_also_when_it_is_not_asked_to_look(install: Install) ->
         (ValueError("x" * 5000), "ValueError: xxx"),
     ],
 )
-def test_an_exception_is_one_line_with_its_place(install: Install, error: BaseException, said: str) -> None:
+def test_an_exception_is_one_line_with_its_place(install: Install, error: BaseException, message: str) -> None:
     def fails(_: StrategyView) -> Findings:
         raise error
 
     found = answered(install, fails)
     assert found.findings == ()
     (note,) = found.notes
-    assert note.startswith(f"{NAME} failed and finds nothing: {said}")
+    assert note.startswith(f"{NAME} failed and finds nothing: {message}")
     assert note.endswith(")")
     assert re.search(r" \(test_plugins\.py:\d+\)$", note)
     assert len(note) < 500
@@ -483,16 +483,6 @@ def test_a_plugin_that_hangs_is_skipped_and_the_others_find(install: Install, mo
     nodes, pods = [a_node("hot", used=14_000.0), a_node("a", used=0.0)], replicas("web", {"hot": 2}, used=3_000.0)
     snapshot = cluster(nodes, pods)
     view = view_of(snapshot, usage_of(snapshot, nodes, pods), policy)
-    seen = Observation(
-        snapshot=snapshot,
-        usage=view.usage,
-        node_pools=view.node_pools,
-        cpu=view.cpu,
-        loads=view.base,
-        recent=(),
-        ledger_state=LedgerState(),
-        now=NOW,
-    )
-    hung, found = find(seen, policy)
+    hung, found = find(observation_of(view), policy)
     assert hung.notes == (f"{NAME} was stopped after 0.3 seconds and finds nothing",)
     assert [each.node for each in found.findings] == [0]

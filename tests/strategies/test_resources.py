@@ -90,16 +90,21 @@ def test_a_node_that_is_hot_by_two_names_both() -> None:
     assert "; real CPU 80% is over high 75%" in finding.reason
 
 
+def on_hot(name: str, used: float, **fields: Any) -> APod:
+    """A pod of a service of its own."""
+    return APod(name=name, node="hot", owner=name, used=used, **fields)
+
+
 def test_the_victim_relieves_the_resource_that_exceeds() -> None:
     """One pod has the CPU, the other one the memory."""
-    pods = [
-        APod(name="busy", node="hot", owner="busy", used=4_000.0),
-        APod(name="large", node="hot", owner="large", used=100.0),
-    ]
+    pods = [on_hot("busy", 4_000.0), on_hot("large", 100.0)]
     memory = {"memory": amounts([90, 10, 10], [1, 25])}
     assert Scene([11_000, 0, 0], pods, memory, by_resources(memory=None)).plan().pods == ["large"]
     memory = {"memory": amounts([75, 10, 10], [1, 25])}
     assert Scene([13_000, 0, 0], pods, memory, by_resources(memory=None)).plan().pods == ["busy"]
+    # a resource that was high for a moment is not relieved with a stable one
+    moment = amounts([90, 10, 10], [1, 25], samples=np.array([[30.0, 10, 10]] * 4 + [[90.0, 10, 10]]))
+    assert Scene([13_000, 0, 0], pods, {"memory": moment}, by_resources(memory=None)).plan().pods == ["busy"]
 
 
 def test_no_landing_goes_over_the_target_of_another_resource() -> None:
@@ -170,14 +175,14 @@ def test_a_node_is_low_only_by_all_resources() -> None:
 
 
 @pytest.mark.parametrize(
-    ("marks", "said"),
+    ("marks", "wording"),
     [
         ({"gpu-memory": None}, "expected memory or a name of usage.prometheus.resources"),
         ({"memory": {"high": 60, "target": 70, "low": 50}}, "expected low <= target < high"),
     ],
 )
-def test_thresholds_are_of_measured_resources_and_in_order(marks: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_thresholds_are_of_measured_resources_and_in_order(marks: dict[str, Any], wording: str) -> None:
+    with pytest.raises(ValueError, match=wording):
         by_resources(**marks)
 
 
@@ -188,15 +193,6 @@ def test_pods_that_started_after_the_snapshots_time_are_the_youngest() -> None:
     usage = usage_of(snapshot, nodes, pods, resources={"memory": amounts([10, 10, 10], [1, 2])})
     expected = expected_amounts(snapshot, usage.resources["memory"].pod, unknown=np.zeros(2))
     assert expected.tolist() == [2.0, 2.0]
-
-
-def test_a_resource_that_was_high_for_a_moment_is_not_relieved_with_a_stable_one() -> None:
-    pods = [
-        APod(name="busy", node="hot", owner="busy", used=4_000.0),
-        APod(name="large", node="hot", owner="large", used=100.0),
-    ]
-    memory = amounts([90, 10, 10], [1, 25], samples=np.array([[30.0, 10, 10]] * 4 + [[90.0, 10, 10]]))
-    assert Scene([13_000, 0, 0], pods, {"memory": memory}, by_resources(memory=None)).plan().pods == ["busy"]
 
 
 def test_a_pod_without_a_figure_of_another_resource_still_relieves_cpu() -> None:
@@ -222,10 +218,7 @@ def test_a_pod_of_unknown_amount_uses_no_more_than_its_node_does_besides_the_oth
     measured: float, moved: bool
 ) -> None:
     """Of 95 of `hot` either the pod beside it uses nearly all, or the pod itself may use too much for the others."""
-    pods = [
-        APod(name="unknown", node="hot", owner="unknown", used=3_000.0),
-        APod(name="other", node="hot", owner="other", used=10.0, cpu=15_000),
-    ]
+    pods = [on_hot("unknown", 3_000.0), on_hot("other", 10.0, cpu=15_000)]
     licences = {"licences": amounts([95, 0, 0], [np.nan, measured])}
     policy = by_resources(licences={"high": 99, "target": 70, "low": 50})
     assert Scene([13_000, 0, 0], pods, licences, policy).plan().pods == (["unknown"] if moved else [])
@@ -303,27 +296,24 @@ def short_scene(
 
 
 @pytest.mark.parametrize(
-    ("short", "said"),
+    ("short", "wording"),
     [
         ({"pressed": ["hot"]}, "is over its target 70%, to be cooled to 70%; it is under memory pressure"),
         ({"swap": 900.0}, "is over its target 70%, to be cooled to 70%; it reads 900 pages/s back from swap"),
     ],
 )
-def test_a_node_that_is_short_of_memory_is_relieved_at_once(short: dict[str, Any], said: str) -> None:
+def test_a_node_that_is_short_of_memory_is_relieved_at_once(short: dict[str, Any], wording: str) -> None:
     """Between its target and its high, for one sample."""
     (finding,) = short_scene(**short).find().findings
     assert finding.urgent
-    assert finding.reason.endswith(said)
+    assert finding.reason.endswith(wording)
     assert short_scene().find().findings == ()
     assert short_scene(swap=10.0).find().findings == ()
     assert short_scene(share=60.0, **short).find().findings == ()
 
 
 def test_a_node_that_is_short_of_memory_comes_first_and_does_not_wait() -> None:
-    pods = [
-        *replicas("large", {"hot": 2}, used=4_000.0),
-        *replicas("web", {"b": 3}, used=100.0),
-    ]
+    pods = [*replicas("large", {"hot": 2}, used=4_000.0), *replicas("web", {"b": 3}, used=100.0)]
     used = {"memory": amounts([20, 75, 20], [1, 1, 10, 10, 10])}
     scene = Scene([13_000, 2_000, 100], pods, used, by_resources(memory=None))
     assert scene.plan().pods[0].startswith("large")
@@ -341,10 +331,7 @@ def test_nothing_lands_on_a_node_under_memory_pressure() -> None:
     """Pods that aren't BestEffort tolerate the taint."""
     tolerates = (Toleration(key=PRESSED.key, operator="Exists", effect="NoSchedule"),)
     pods = [APod(name="a", node="hot", owner="a", used=3_000.0, template={"tolerations": tolerates})]
-    nodes = [
-        a_node("hot", used=13_000.0),
-        a_node("b", used=100.0, taints=(PRESSED,)),
-    ]
+    nodes = [a_node("hot", used=13_000.0), a_node("b", used=100.0, taints=(PRESSED,))]
     snapshot, policy = cluster(nodes, pods), by_resources()
     planner = planner_for(snapshot, usage_of(snapshot, nodes, pods), policy)
     assert planner.next_move() is None
@@ -354,10 +341,7 @@ def test_nothing_lands_on_a_node_under_memory_pressure() -> None:
 
 def test_file_cache_of_a_pod_relieves_its_node_of_nothing() -> None:
     """The working set of `files` is the largest, and nearly all of it the kernel would drop anyway."""
-    pods = [
-        APod(name="files", node="hot", owner="files", used=100.0),
-        APod(name="objects", node="hot", owner="objects", used=100.0),
-    ]
+    pods = [on_hot("files", 100.0), on_hot("objects", 100.0)]
     memory = {"memory": amounts([90, 10, 10], [40, 25], relief=np.array([1.0, 25.0]))}
     assert Scene([2_000, 0, 0], pods, memory, by_resources(memory=None)).plan().pods == ["objects"]
 

@@ -36,21 +36,11 @@ def days_of(snapshot: ClusterSnapshot, usual: Mapping[str, Any], days: int = 8) 
 
 
 def found_in(
-    nodes: Sequence[ANode],
-    pods: Sequence[APod],
-    usual: Mapping[str, Any] | None,
-    days: int = 8,
-    **args: Any,
+    nodes: Sequence[ANode], pods: Sequence[APod], usual: Mapping[str, Any] | None, days: int = 8, **args: Any
 ) -> tuple[Findings, ClusterSnapshot]:
     made = cluster(nodes, pods)
-    policy = strategy_policy(NAME, args)
-    view = view_of(
-        made,
-        usage_of(made, nodes, pods),
-        policy,
-        days=None if usual is None else days_of(made, usual, days),
-    )
-    return find(view), made
+    known = None if usual is None else days_of(made, usual, days)
+    return find(view_of(made, usage_of(made, nodes, pods), strategy_policy(NAME, args), days=known)), made
 
 
 NODES = [a_node("a"), a_node("b")]
@@ -67,20 +57,13 @@ def test_two_services_that_peak_together_are_found_on_the_node_that_they_share()
     assert finding.landing.even.count.tolist() == [2.0, 0.0]
 
 
-@pytest.mark.parametrize("other", [EVENING, FLAT])
-def test_services_that_peak_at_other_times_or_never_may_share_a_node(other: Any) -> None:
-    assert found_in(NODES, TWO, {"web": MORNING, "api": other})[0].findings == ()
+@pytest.mark.parametrize(("web", "api"), [(MORNING, EVENING), (MORNING, FLAT), (FLAT, FLAT)])
+def test_services_that_peak_at_other_times_or_never_may_share_a_node(web: Any, api: Any) -> None:
+    assert found_in(NODES, TWO, {"web": web, "api": api})[0].findings == ()
 
 
-def test_two_flat_services_do_not_peak_together() -> None:
-    assert found_in(NODES, TWO, {"web": FLAT, "api": FLAT})[0].findings == ()
-
-
-def test_copies_of_one_service_are_not_this_strategys_business() -> None:
+def test_copies_of_one_service_and_what_is_even_already_are_left_alone() -> None:
     assert found_in(NODES, replicas("web", {"a": 4}), {"web": MORNING})[0].findings == ()
-
-
-def test_what_is_even_already_is_left_alone() -> None:
     pods = [*TWO, a_pod("web-1", "b", owner="web"), a_pod("api-1", "b", owner="api")]
     assert found_in(NODES, pods, {"web": MORNING, "api": MORNING})[0].findings == ()
 
@@ -91,7 +74,7 @@ def test_small_services_and_those_that_are_not_known_for_long_do_not_count() -> 
     assert len(found_in(NODES, TWO, {"web": MORNING, "api": MORNING}, days=2, minDays=2)[0].findings) == 1
 
 
-def test_without_any_history_nothing_is_found_and_it_is_said() -> None:
+def test_without_any_history_nothing_is_found_and_noted() -> None:
     found, _ = found_in(NODES, TWO, None)
     assert found.findings == ()
     assert found.notes == ("services' usual days aren't known yet, so no services are spread by them",)
@@ -114,13 +97,13 @@ def test_the_answer_does_not_depend_on_how_things_are_listed() -> None:
     pods = [*replicas("web", {"a": 3, "b": 1}), *replicas("api", {"a": 2}), *replicas("job", {"b": 3})]
     usual = {"web": MORNING, "api": MORNING, "job": EVENING}
 
-    def told(pods: Sequence[APod], nodes: Sequence[ANode]) -> list[tuple[str, list[str], int | None]]:
+    def listed(pods: Sequence[APod], nodes: Sequence[ANode]) -> list[tuple[str, list[str], int | None]]:
         found, made = found_in(nodes, pods, usual)
         return [(made.nodes.names[each.node], names_of(each, made), each.wanted) for each in found.findings]
 
-    first = told(pods, NODES)
+    first = listed(pods, NODES)
     assert first == [("a", first[0][1], 2)]
-    assert told(pods[::-1], NODES[::-1]) == first
+    assert listed(pods[::-1], NODES[::-1]) == first
 
 
 @given(

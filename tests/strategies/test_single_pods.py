@@ -57,19 +57,23 @@ def test_a_crash_looping_pod_goes_although_its_service_is_not_healthy() -> None:
     assert outcome.pods == ["loops"]
 
 
-def test_a_pod_that_is_ready_again_is_protected_as_any_other() -> None:
-    only = [pod("only", restarts=200, used=10.0)]
-    outcome = plan_all([a_node("n"), a_node("other")], only, strategy_policy(RESTARTS))
-    assert (outcome.pods, outcome.refusals) == ([], {"only": "MinReplicas"})
-    last_ready = [*only, *replicas("web", {"other": 2}, used=10.0, ready=False)]
-    outcome = plan_all([a_node("n"), a_node("other")], last_ready, strategy_policy(RESTARTS))
-    assert (outcome.pods, outcome.refusals) == ([], {"only": "OwnerNotHealthy"})
-
-
-def test_what_keeps_a_pod_besides_still_keeps_it() -> None:
-    pods = [a_pod("bare", "n", restarts=200, ready=False, used=10.0)]
+@pytest.mark.parametrize(
+    ("pods", "refusals"),
+    [
+        ([pod("only", restarts=200, used=10.0)], {"only": "MinReplicas"}),
+        (
+            [pod("only", restarts=200, used=10.0), *replicas("web", {"other": 2}, used=10.0, ready=False)],
+            {"only": "OwnerNotHealthy"},
+        ),
+        ([a_pod("bare", "n", restarts=200, ready=False, used=10.0)], {"bare": "BarePod"}),
+    ],
+    ids=["ready again", "the last one that is ready", "kept for another reason"],
+)
+def test_a_pod_that_is_ready_again_or_kept_for_another_reason_is_protected(
+    pods: list[APod], refusals: dict[str, str]
+) -> None:
     outcome = plan_all([a_node("n"), a_node("other")], pods, strategy_policy(RESTARTS))
-    assert (outcome.pods, outcome.refusals) == ([], {"bare": "BarePod"})
+    assert (outcome.pods, outcome.refusals) == ([], refusals)
 
 
 # ---- life time
@@ -212,15 +216,8 @@ def test_a_failed_job_pod_is_kept_where_the_policy_keeps_job_pods() -> None:
 @pytest.mark.parametrize("name", [RESTARTS, LIFE, FAILURES])
 def test_pods_of_other_pools_and_namespaces_are_left_alone(name: str) -> None:
     def bad(pod_name: str, node: str, **fields: Any) -> APod:
-        return a_pod(
-            pod_name,
-            node,
-            owner="web",
-            restarts=500,
-            age=30 * DAY,
-            phase=FAILED if name == FAILURES else RUNNING,
-            **fields,
-        )
+        phase = FAILED if name == FAILURES else RUNNING
+        return a_pod(pod_name, node, owner="web", restarts=500, age=30 * DAY, phase=phase, **fields)
 
     nodes = [a_node("n"), a_node("foreign", labels={"pool": "none"})]
     pods = [bad("here", "n"), bad("there", "foreign"), bad("data", "n", namespace="data"), bad("unbound", "")]

@@ -11,19 +11,11 @@ from rebalancer.model.decisions.eviction import Outcome as EvictionOutcome
 from rebalancer.model.notation.document import Dimension
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.model.records.cycles import CycleSummary, RecordedFinding, RefusalExample, RefusalGroup
-from rebalancer.model.records.effect import (
-    Assessment,
-    ChangeBreakdown,
-    DayRow,
-    HotEpisode,
-    Outcome,
-    PodBefore,
-    PoolHour,
-    Step,
-)
+from rebalancer.model.records.effect import Assessment, HotEpisode, Outcome, PodBefore, Step
 from rebalancer.web.pages import views
 from rebalancer.web.pages.views import NodeLine, NodeSelection, NodeState
 from tests.builders import an_eviction
+from tests.effect.builders import a_breakdown, a_row, an_hour
 
 NOW = 1_790_082_000.0
 """2026-09-22 13:00 UTC, a Tuesday."""
@@ -162,15 +154,8 @@ def a_finding(**fields: Any) -> RecordedFinding:
     return RecordedFinding(**{**given, **fields})
 
 
-ACCOUNT = ChangeBreakdown(
-    before=14_592.0,
-    after=11_100.0,
-    evicted=3300.0,
-    departed=450.0,
-    arrived=310.0,
-    returned=0.0,
-    remaining_change=-120.0,
-    residual=68.0,
+ACCOUNT = a_breakdown(
+    14_592.0, 11_100.0, evicted=3300.0, departed=450.0, arrived=310.0, remaining_change=-120.0, residual=68.0
 )
 
 
@@ -225,14 +210,8 @@ def a_curve(peak: float = 0.93) -> views.Curve:
     since, until = NOW - DAY, NOW + DAY
     past = [(at, share(at)) for at in _steps(since, NOW)]
     ahead = [(at, share(at) * 1.06) for at in _steps(NOW, until)]
-    return views.Curve(
-        past=tuple(past),
-        source="5-minute means from the usage history",
-        ahead=tuple(ahead),
-        now=NOW,
-        since=since,
-        until=until,
-    )
+    times = {"now": NOW, "since": since, "until": until}
+    return views.Curve(past=tuple(past), source="5-minute means from the usage history", ahead=tuple(ahead), **times)
 
 
 def _steps(since: float, until: float) -> Iterable[float]:
@@ -240,122 +219,85 @@ def _steps(since: float, until: float) -> Iterable[float]:
 
 
 def a_node_page(line: NodeLine, **fields: Any) -> views.NodePage:
+    plan = (
+        "peak 96% expected at 2026-09-23 10:05 UTC, over 75% from 2026-09-23 08:40 UTC; "
+        "to be relieved by 2026-09-23 05:45 UTC, before the window 'night' closes at 2026-09-23 06:00 UTC"
+    )
+    gone: dict[str, Any] = {"replacement_node": "", "replaced_at": None, "effect": ""}
+    refused = {"outcome": EvictionOutcome.REFUSED, "code": "ServerBudget", "detail": Reason.SERVER_BUDGET.sentence}
+    to_come: dict[str, Any] = dict.fromkeys(("assessed_at", "outcome", "breakdown", "after_share"))
+    times = {"started_at": NOW - 30 * HOUR, "ended_at": NOW - 29 * HOUR, "discovered_at": None}
+    missed = {"miss_reason": MissReason.BELOW_THRESHOLD, "detail": "measured at most 72.1%, high is 75%"}
     given: dict[str, Any] = {
         "at": NOW - 20,
-        "plan": "peak 96% expected at 2026-09-23 10:05 UTC, over 75% from 2026-09-23 08:40 UTC; "
-        "to be relieved by 2026-09-23 05:45 UTC, before the window 'night' closes at 2026-09-23 06:00 UTC",
+        "plan": plan,
         "curve": a_curve(),
         "evictions": (
             a_move(),
-            a_move(pod="cart-0", planned_at=NOW - 60, replacement_node="", replaced_at=None, effect=""),
-            a_move(
-                pod="db-0",
-                outcome=EvictionOutcome.REFUSED,
-                code="ServerBudget",
-                replacement_node="",
-                replaced_at=None,
-                effect="",
-                detail=Reason.SERVER_BUDGET.sentence,
-            ),
+            a_move(pod="cart-0", planned_at=NOW - 60, **gone),
+            a_move(pod="db-0", **gone, **refused),
         ),
         "findings": (a_finding(),),
         "refusals": (a_refusal(), a_refusal(Reason.NO_NODE_WITH_HEADROOM, count=11, cycles=4)),
         "assessments": (
-            an_assessment(step=Step.DAY, assessed_at=None, outcome=None, breakdown=None, after_share=None, detail=""),
+            an_assessment(step=Step.DAY, **to_come, detail=""),
             an_assessment(),
             an_assessment(step=Step.HOUR, outcome=Outcome.COOLED, after_share=0.61, detail="at or under the target"),
         ),
-        "episodes": (
-            an_episode(),
-            an_episode(
-                started_at=NOW - 30 * HOUR,
-                ended_at=NOW - 29 * HOUR,
-                discovered_at=None,
-                discovery_trigger="",
-                evictions=0,
-                miss_reason=MissReason.BELOW_THRESHOLD,
-                cooled=None,
-                detail="measured at most 72.1%, high is 75%",
-            ),
-        ),
+        "episodes": (an_episode(), an_episode(**times, discovery_trigger="", evictions=0, cooled=None, **missed)),
     }
     return views.NodePage(line=line, **{**given, **fields})
 
 
 def a_report(days: int = 14, by: Dimension | None = "pool") -> Report:
     today = int(NOW // DAY)
+    counts: dict[str, Any] = {"hot": 9, "evictions": 21, "prevented": 2, "false_alarms": 1, "trigger": "alert"}
+    relief = {"relief_planned": 12.5, "relief_measured": 11.2}
+    reasons = {
+        f"eviction/{BlockedReason.GUARDS}": 1,
+        f"eviction/{BlockedReason.NO_TARGET_NODE}": 1,
+        f"effect/{Outcome.COOLED}": 4,
+        f"effect/{Outcome.REMAINING_PODS_GREW}": 1,
+    }
     rows = [
-        DayRow(
+        a_row(
             cluster="blue",
             pool=pool,
-            strategy="LowNodeUtilization",
-            trigger="alert",
             day=today - ago,
-            hot=9,
             discovered=8 - ago % 3,
             evicted_from=6 - ago % 3,
             cooled=4 - ago % 2,
             assessed=5 - ago % 2,
-            evictions=21,
-            relief_planned=12.5,
-            relief_measured=11.2,
             hot_node_minutes=240.0 + 40 * (ago % 5),
-            prevented=2,
-            false_alarms=1,
-            reasons={
-                f"discovery/{MissReason.BELOW_THRESHOLD}": 1 + ago % 3,
-                f"eviction/{BlockedReason.GUARDS}": 1,
-                f"eviction/{BlockedReason.NO_TARGET_NODE}": 1,
-                f"effect/{Outcome.COOLED}": 4,
-                f"effect/{Outcome.REMAINING_PODS_GREW}": 1,
-            },
+            reasons={f"discovery/{MissReason.BELOW_THRESHOLD}": 1 + ago % 3, **reasons},
+            **counts,
+            **relief,
         )
         for ago in range(days)
         for pool in ("general", "batch")
     ]
+    of_hour: dict[str, Any] = {"nodes": 20, "hot_nodes": 1.5, "hot_node_minutes": 12.0, "new_pods": 14}
+    shares = {"cpu_share": 0.55, "requested_share": 0.75, "share_stddev": 0.11, "highest_share": 0.91}
     hours = [
-        PoolHour(
-            pool=pool,
-            hour=int(NOW // HOUR) - ago,
-            nodes=20,
-            hot_nodes=1.5,
-            hot_node_minutes=12.0,
-            cpu_share=0.55,
-            requested_share=0.75,
-            share_stddev=0.11,
-            highest_share=0.91,
-            new_pods=14,
-            new_pods_over_target=2,
-        )
+        an_hour(int(NOW // HOUR) - ago, pool=pool, new_pods_over_target=2, **of_hour, **shares)
         for ago in range(days * 24)
         for pool in ("general", "batch")
     ]
+    blocked = an_episode(node="node-2", blocked_reason=BlockedReason.GUARDS, evictions=0, cooled=None)
+    accuracy = {"mae": 0.031, "coverage": 0.92, "hot_recall": 0.88, "hot_precision": None, "peak_hour_error": 0.75}
     return make_report(
         since=NOW - days * DAY,
         until=NOW,
         by=() if by is None else (by,),
         days=rows,
-        episodes=[
-            an_episode(),
-            an_episode(node="node-2", blocked_reason=BlockedReason.GUARDS, evictions=0, cooled=None),
-        ],
+        episodes=[an_episode(), blocked],
         assessments=[an_assessment()],
         moved=[
             an_eviction(service="shop/checkout", node="node-1", cycle=CYCLE, trigger="alert"),
             an_eviction(service="shop/cart", node="node-2", cycle=CYCLE, trigger="forecast"),
         ],
         hours=hours,
-        accuracy=[
-            AccuracyLine(
-                pool=None,
-                forecasts=420,
-                mae=0.031,
-                coverage=0.92,
-                hot_recall=0.88,
-                hot_precision=None,
-                peak_hour_error=0.75,
-            )
-        ],
+        accuracy=[AccuracyLine(pool=None, forecasts=420, **accuracy)],
     )
 
 
@@ -366,18 +308,17 @@ def a_cluster(count: int, pools: Sequence[str] = ("general", "batch", "memory"))
         wave = (number * 7919 % 1000) / 1000
         share = None if number % 97 == 96 else round(0.08 + 0.62 * wave + (0.25 if number % 41 == 0 else 0.0), 3)
         peak = None if share is None else min(share * 1.35 + 0.03, 1.05)
+        scale = f"ip-10-0-{number // 250}-{number % 250}.eu-central-1.compute.internal"
+        forecast = {"peak_share": peak, "peak_at": None if peak is None else NOW + 3600.0 * (2 + number % 20)}
+        state = {"cordoned": number % 61 == 7, "ready": number % 89 != 3}
         line = a_node(
-            f"ip-10-0-{number // 250}-{number % 250}.eu-central-1.compute.internal"
-            if count < 200
-            else f"node-{number:04d}",
+            scale if count < 200 else f"node-{number:04d}",
             share,
             pool=pools[number % len(pools)],
-            peak_share=peak,
-            peak_at=None if peak is None else NOW + 3600.0 * (2 + number % 20),
             soft_tainted="hot" if number % 41 == 0 else "no-room" if number % 53 == 5 else "",
-            cordoned=number % 61 == 7,
-            ready=number % 89 != 3,
             problem="no usage sample" if share is None else "",
+            **forecast,
+            **state,
         )
         if line.state is NodeState.COOL and peak is not None and peak > HIGH:
             line = replace(line, state=NodeState.EXPECTED, hot_from=NOW + 7200.0)

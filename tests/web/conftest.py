@@ -1,11 +1,16 @@
 """Fixtures of the web server's tests."""
 
-from collections.abc import Iterator
-from typing import Any
+import shutil
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rebalancer.web import WebServer
 from tests.web.fakes import AsgiClient, Clients, Daemon
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture
@@ -25,3 +30,32 @@ def clients() -> Iterator[Clients]:
     yield make
     for client in made:
         client.close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., WebServer]]:
+    """Starts servers on free ports that end with the test."""
+    started: list[WebServer] = []
+
+    def start(app: Any, **options: Any) -> WebServer:
+        web = WebServer(app, "127.0.0.1:0", **options)
+        web.start()
+        started.append(web)
+        return web
+
+    yield start
+    for web in started:
+        assert web.stop(1.0)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("needs chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=60_000)
+        yield opened
+        opened.close()

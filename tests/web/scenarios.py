@@ -5,8 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.model.cluster.owners import Service
-from rebalancer.model.decisions.eviction import Eviction, TargetNode, eviction_of
+from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from rebalancer.model.decisions.limits import EvictionBackoff, LimitLine, Pause, Scope
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.notation.document import Dimension
@@ -18,9 +17,10 @@ from rebalancer.model.records.cycles import (
     ServiceEvictions,
 )
 from rebalancer.model.records.effect import Assessment
-from rebalancer.web import Auth, WebPorts, make_app
+from rebalancer.web import Auth, make_app
 from rebalancer.web.pages import views
 from rebalancer.web.pages.views import NodeLine, NodeSelection
+from tests.builders import an_eviction
 from tests.web.builders import (
     DAY,
     HIGH,
@@ -38,6 +38,29 @@ from tests.web.builders import (
     an_assessment,
 )
 from tests.web.fakes import Daemon
+
+PEAK = "peak 96% expected at 2026-09-22 15:05 UTC, over 75% from 2026-09-22 14:40 UTC"
+LIMITS = (
+    (("global", ""), "30 in 1h", 4, 26, None),
+    (("pool", "blue/general"), "2 in 10m", 2, 0, NOW + 300),
+    (("cluster", "blue"), "5 in flight", 5, 0, None),
+    (("pulls", "blue/general"), "20Gi being pulled", 3 << 30, 17 << 30, None),
+)
+"""(scope, limit, used, left, when there is room again)"""
+WINDOWS = (
+    ("cluster blue", "open until 2026-09-23 04:00 UTC", None, "night"),
+    ("service shop/db", "closed until 2026-09-27 02:00 UTC", NOW + 4 * DAY, "allow 0 2 * * 0 2h UTC"),
+    ("service shop/odd", "", None, "not a cron"),
+)
+"""(scope, state, when it opens, the window); without a state it is broken."""
+UNDER_WAY: dict[str, Any] = {
+    "pod": "checkout-6c9f7d5b8-x2x7k",
+    "planned_at": NOW - 64,
+    "deadline_at": NOW + 300,
+    "ready_before": 3,
+    "desired_before": 3,
+    "target_nodes": (TargetNode("node-7", 1.0),),
+}
 
 
 @dataclass
@@ -98,11 +121,7 @@ class HandMade:
             map=a_map(self.nodes, selection),
             last_cycle=self.cycle_lines[0] if self.cycle_lines else None,
             due=(
-                views.Due(
-                    at=NOW + 700,
-                    what="peak 96% expected at 2026-09-22 15:05 UTC, over 75% from 2026-09-22 14:40 UTC",
-                    node="node-2",
-                ),
+                views.Due(at=NOW + 700, what=PEAK, node="node-2"),
                 views.Due(at=None, what="no window opens in time", node="node-1"),
                 views.Due(at=NOW + 500, what="the forecast is renewed"),
                 views.Due(at=None, what="LowNodeUtilization evaluates general, batch every 2m"),
@@ -160,48 +179,15 @@ class HandMade:
         self._ask("limits")
         return views.LimitsPage(
             at=NOW,
-            limits=(
-                LimitLine(scope=Scope("global", ""), what="30 in 1h", used=4, left=26, in_bytes=False, next_at=None),
-                LimitLine(
-                    scope=Scope("pool", "blue/general"),
-                    what="2 in 10m",
-                    used=2,
-                    left=0,
-                    in_bytes=False,
-                    next_at=NOW + 300,
-                ),
-                LimitLine(
-                    scope=Scope("cluster", "blue"), what="5 in flight", used=5, left=0, in_bytes=False, next_at=None
-                ),
-                LimitLine(
-                    scope=Scope("pulls", "blue/general"),
-                    what="20Gi being pulled",
-                    used=3 << 30,
-                    left=17 << 30,
-                    in_bytes=True,
-                    next_at=None,
-                ),
+            limits=tuple(
+                LimitLine(scope=Scope(*scope), what=what, used=used, left=left, in_bytes="Gi" in what, next_at=next_at)
+                for scope, what, used, left, next_at in LIMITS
             ),
-            windows=(
+            windows=tuple(
                 views.WindowLine(
-                    scope="cluster blue",
-                    open=True,
-                    broken=False,
-                    words="open until 2026-09-23 04:00 UTC",
-                    next_open=None,
-                    because="night",
-                ),
-                views.WindowLine(
-                    scope="service shop/db",
-                    open=False,
-                    broken=False,
-                    words="closed until 2026-09-27 02:00 UTC",
-                    next_open=NOW + 4 * DAY,
-                    because="allow 0 2 * * 0 2h UTC",
-                ),
-                views.WindowLine(
-                    scope="service shop/odd", open=False, broken=True, words="", next_open=None, because="not a cron"
-                ),
+                    scope=scope, open=words[:4] == "open", broken=not words, words=words, next_open=at, because=because
+                )
+                for scope, words, at, because in WINDOWS
             ),
             pauses=self.pauses,
             open_breakers=self.open_breakers,
@@ -217,25 +203,7 @@ class HandMade:
                     reason="its replacement came back to the same node",
                 ),
             ),
-            open_evictions=(
-                eviction_of(
-                    record=1,
-                    pool="general",
-                    node="node-1",
-                    namespace="shop",
-                    pod="checkout-6c9f7d5b8-x2x7k",
-                    uid="u",
-                    service=Service(kind="Deployment", namespace="shop", name="checkout"),
-                    service_identity="shop/checkout",
-                    strategy="LowNodeUtilization",
-                    reason="hot",
-                    planned_at=NOW - 64,
-                    deadline_at=NOW + 300,
-                    ready_before=3,
-                    desired_before=3,
-                    target_nodes=(TargetNode("node-7", 1.0),),
-                ),
-            ),
+            open_evictions=(an_eviction(service="shop/checkout", record=1, node="node-1", **UNDER_WAY),),
         )
 
     def services(self, *, days: int, text: str) -> views.ServicesPage:
@@ -303,14 +271,5 @@ class HandMade:
 
 def the_app(shown: views.Views, daemon: Daemon, *, auth: Auth | None = None, views_open: bool = False) -> Any:
     """The daemon's application with a dashboard; without `auth` everybody may see it."""
-    ports = WebPorts(
-        inbox=daemon.inbox,  # type: ignore[arg-type]
-        policy=lambda: daemon.policy,
-        wake=daemon.wake,
-        trigger=daemon.trigger,
-        alive=lambda: daemon.is_alive,
-        checks=lambda: daemon.checks,
-        views=shown,
-        views_open=views_open,
-    )
+    ports = daemon.ports(views=shown, views_open=views_open)
     return make_app(ports, auth=auth or Auth(insecure_no_auth=True), metrics=daemon.metrics)

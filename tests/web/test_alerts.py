@@ -31,19 +31,16 @@ def test_a_firing_alert_is_read_with_its_nanoseconds_and_has_not_ended() -> None
     assert alert.ends_at is None
 
 
-def test_a_resolved_alert_has_its_end() -> None:
-    (alert,) = read_payload(a_payload(an_alert(status="resolved", endsAt="2026-11-21T05:10:00+02:00"))).alerts
+@pytest.mark.parametrize(
+    ("ends", "ends_at"),
+    [("2026-11-21T05:10:00+02:00", 1795230600.0), (GO_ZERO, None), (None, None)],
+    ids=["known", "zero", "absent"],
+)
+def test_a_resolved_alert_has_its_end_if_that_is_known(ends: str | None, ends_at: float | None) -> None:
+    (alert,) = read_payload(a_payload(an_alert(status="resolved", endsAt=ends))).alerts
 
     assert not alert.firing
-    assert alert.ends_at == 1795230600.0
-
-
-@pytest.mark.parametrize("fields", [{"endsAt": GO_ZERO}, {"endsAt": None}])
-def test_a_resolved_alert_without_a_time_has_an_unknown_end(fields: dict[str, Any]) -> None:
-    (alert,) = read_payload(a_payload(an_alert(status="resolved", **fields))).alerts
-
-    assert not alert.firing
-    assert alert.ends_at is None
+    assert alert.ends_at == ends_at
 
 
 def test_an_end_that_is_announced_for_a_firing_alert_is_kept() -> None:
@@ -53,17 +50,11 @@ def test_an_end_that_is_announced_for_a_firing_alert_is_kept() -> None:
     assert (alert.fires_at(1_893_455_999.0), alert.fires_at(1_893_456_000.0)) == (True, False)
 
 
-def test_fields_that_we_do_not_know_are_ignored() -> None:
+def test_unknown_fields_are_ignored_and_alerts_and_annotations_may_be_absent() -> None:
     body = a_payload(an_alert(silenceURL="http://x", extra={"deep": [1, None]}), notificationReason="new", more=[1.5])
 
     assert len(read_payload(body).alerts) == 1
-
-
-def test_a_group_may_be_empty() -> None:
     assert read_payload(b'{"version": "4", "alerts": []}').alerts == ()
-
-
-def test_absent_annotations_are_none() -> None:
     assert read_payload(a_payload(an_alert(annotations=None))).alerts[0].annotations == {}
 
 
@@ -98,7 +89,7 @@ def _broken(**fields: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "reported"),
     [
         (b"", "truncated"),
         (b"no json", "malformed"),
@@ -135,12 +126,12 @@ def _broken(**fields: Any) -> bytes:
         (_broken(fingerprint=7), "Expected `str`, got `int`"),
     ],
 )
-def test_what_is_no_payload_is_refused_in_one_line(body: bytes, told: str) -> None:
+def test_what_is_no_payload_is_refused_in_one_line(body: bytes, reported: str) -> None:
     with pytest.raises(PayloadError) as caught:
         read_payload(body)
 
     message = str(caught.value)
-    assert told in message
+    assert reported in message
     assert "\n" not in message
     assert len(message) < 400
 
@@ -154,10 +145,8 @@ def test_alerts_over_the_most_of_a_delivery_are_ignored_and_counted() -> None:
     assert read_payload(body(MAX_ALERTS)).too_many == 0
     more = read_payload(body(MAX_ALERTS + 3))
     assert len(more.alerts) == MAX_ALERTS
-    assert select(more, alert_policy(rules=[]).alerts, "test").ignored == {
-        Ignored.NO_RULE: MAX_ALERTS,
-        Ignored.TOO_MANY: 3,
-    }
+    counts = {Ignored.NO_RULE: MAX_ALERTS, Ignored.TOO_MANY: 3}
+    assert select(more, alert_policy(rules=[]).alerts, "test").ignored == counts
 
 
 RULE = {"alert": "NodeCPUHigh", "labels": {"severity": "warning"}, "high": 75}
@@ -193,21 +182,19 @@ def test_an_alert_concerns_us_when_a_rule_names_it_and_no_other_cluster_does(
     assert selected.ignored == ({} if why is None else {why: 1})
 
 
-def test_the_cluster_label_is_the_one_of_the_policy() -> None:
-    delivery = read_payload(a_payload(an_alert(labels={**BASE, "k8s": "other", "cluster": "test"})))
+def selected_of(policy: dict[str, Any], *alerts: dict[str, Any]) -> tuple[int, dict[Ignored, int]]:
+    """(how many are selected, those that are ignored) by a policy with these fields."""
+    delivery = read_payload(a_payload(*alerts))
+    selected = select(delivery, alert_policy(**policy).alerts, "test")
+    assert selected.alerts == delivery.alerts[: len(selected.alerts)]
+    return len(selected.alerts), dict(selected.ignored)
 
-    selected = select(delivery, alert_policy(clusterLabel="k8s").alerts, "test")
 
-    assert selected.ignored == {Ignored.OTHER_CLUSTER: 1}
-
-
-def test_resolved_alerts_are_selected_like_firing_ones() -> None:
-    delivery = read_payload(a_payload(an_alert(status="resolved"), an_alert(labels={"alertname": "Other"})))
-
-    selected = select(delivery, alert_policy().alerts, "test")
-
-    assert selected.alerts == delivery.alerts[:1]
-    assert selected.ignored == {Ignored.NO_RULE: 1}
+def test_the_cluster_label_is_the_one_of_the_policy_and_resolved_alerts_are_selected_like_firing_ones() -> None:
+    of_other = an_alert(labels={**BASE, "k8s": "other", "cluster": "test"})
+    assert selected_of({"clusterLabel": "k8s"}, of_other) == (0, {Ignored.OTHER_CLUSTER: 1})
+    resolved = (an_alert(status="resolved"), an_alert(labels={"alertname": "Other"}))
+    assert selected_of({}, *resolved) == (1, {Ignored.NO_RULE: 1})
 
 
 def test_an_alert_about_an_unknown_resource_is_ignored_and_named() -> None:

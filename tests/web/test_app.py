@@ -26,7 +26,7 @@ def test_alerts_are_acknowledged_once_they_are_in_the_inbox(daemon: Daemon, clie
     assert daemon.woken == 1
 
 
-def test_a_delivery_is_told_apart_into_opened_known_resolved_and_ignored(daemon: Daemon, clients: Clients) -> None:
+def test_a_delivery_is_split_into_opened_known_resolved_and_ignored(daemon: Daemon, clients: Clients) -> None:
     client = clients(daemon.app())
     client.post(ALERTS, a_payload())
     body = a_payload(
@@ -66,7 +66,7 @@ def test_the_answer_names_a_resource_that_is_not_known(
     assert daemon.count("rebalancer_alerts_ignored_total", reason="unknown_resource") == 1
 
 
-def test_alerts_that_concern_nobody_need_no_database_and_wake_nobody(daemon: Daemon, clients: Clients) -> None:
+def test_alerts_that_concern_no_node_need_no_database_and_wake_no_loop(daemon: Daemon, clients: Clients) -> None:
     daemon.inbox.fails = ConnectError("the database is away")
 
     answer = clients(daemon.app()).post(ALERTS, a_payload(an_alert(labels={"alertname": "Watchdog"})))
@@ -172,7 +172,7 @@ def test_a_cycle_can_be_asked_for(daemon: Daemon, clients: Clients) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "reported"),
     [
         (b"", "truncated"),
         (b"[]", "Expected `object`"),
@@ -187,16 +187,18 @@ def test_a_cycle_can_be_asked_for(daemon: Daemon, clients: Clients) -> None:
         (b'{"nodes":' + b"[" * 100_000, "Expected `str`"),
     ],
 )
-def test_a_cycle_that_is_asked_for_badly_is_refused(body: bytes, told: str, daemon: Daemon, clients: Clients) -> None:
+def test_a_cycle_that_is_asked_for_badly_is_refused(
+    body: bytes, reported: str, daemon: Daemon, clients: Clients
+) -> None:
     answer = clients(daemon.app()).post(TRIGGER, body)
 
     assert answer.status == 400
-    assert told in answer.error
+    assert reported in answer.error
     assert daemon.triggered == []
 
 
 @pytest.mark.parametrize(
-    ("problem", "status", "told"),
+    ("problem", "status", "reported"),
     [
         (UnsafeDataError("this replica doesn't lead: pod-2 does"), 409, "this replica doesn't lead: pod-2 does"),
         (ConfigError("no strategy Foo in the policy"), 400, "no strategy Foo in the policy"),
@@ -205,14 +207,14 @@ def test_a_cycle_that_is_asked_for_badly_is_refused(body: bytes, told: str, daem
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_cycle_that_the_daemon_refuses_is_told_apart(
-    problem: Exception, status: int, told: str, daemon: Daemon, clients: Clients
+def test_a_cycle_that_the_daemon_refuses_has_its_own_answer(
+    problem: Exception, status: int, reported: str, daemon: Daemon, clients: Clients
 ) -> None:
     daemon.refuses = problem
 
     answer = clients(daemon.app()).post(TRIGGER, b'{"nodes": ["n1"]}')
 
-    assert (answer.status, answer.error) == (status, told)
+    assert (answer.status, answer.error) == (status, reported)
 
 
 def test_it_is_live_while_the_daemon_says_so(daemon: Daemon, clients: Clients) -> None:
@@ -333,6 +335,6 @@ def test_no_secret_is_in_any_answer_or_log(
                 seen.append(client.send("GET", path, headers={"authorization": header}))
 
     assert {answer.status for answer in seen} >= {200, 202, 400, 401, 404, 405, 503}
-    told = caplog.text + "".join(f"{answer.headers}{answer.body.decode()}" for answer in seen)
+    reported = caplog.text + "".join(f"{answer.headers}{answer.body.decode()}" for answer in seen)
     for secret in ("s3cret", ours.removeprefix("Basic "), "a-gu3ss"):
-        assert secret not in told
+        assert secret not in reported

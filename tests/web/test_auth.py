@@ -68,7 +68,7 @@ def test_only_the_right_credentials_pass(headers: list[str], denial: Denial | No
     assert auth.denial(headers) == denial
 
 
-def test_without_any_secret_nobody_passes() -> None:
+def test_without_any_secret_no_request_passes() -> None:
     auth = Auth()
 
     assert not auth.configured

@@ -60,11 +60,8 @@ def test_a_line_is_broken_where_nothing_was_known_for_half_an_hour() -> None:
     assert [len(points(each)) for each in svg.all("path", class_="past")] == [6, 5]
 
 
-def test_a_single_point_is_no_line() -> None:
+def test_a_single_point_is_no_line_and_what_is_over_a_hundred_percent_stays_in_the_picture() -> None:
     assert drawn(a_curve(past=((NOW, 0.5),), ahead=())).all("path") == []
-
-
-def test_what_is_over_a_hundred_percent_stays_in_the_picture() -> None:
     svg = drawn(a_curve(ahead=((NOW, 0.9), (NOW + 1200, 1.31))))
     for _, y in points(svg.one("path", class_="ahead")):
         assert 0 <= y <= charts.HEIGHT
@@ -81,14 +78,12 @@ def test_evictions_at_nearly_the_same_time_are_one_mark_with_their_number() -> N
     svg = drawn(a_curve(), *marks, Mark(at=NOW - HOUR, text="shop/db"), Mark(at=NOW - 3 * DAY, text="shop/old"))
     first, second = svg.all("g", class_="mark")
     assert first.one("text").text == "3"
-    assert (
-        first.one("title").text
-        == "2026-09-22 10:00 UTC shop/web-0; 2026-09-22 10:00 UTC shop/web-1; 2026-09-22 10:00 UTC shop/web-2"
-    )
+    named = [f"2026-09-22 10:00 UTC shop/web-{second}" for second in range(3)]
+    assert first.one("title").text == "; ".join(named)
     assert second.one("title").text == "2026-09-22 12:00 UTC shop/db"
 
 
-def test_the_curve_is_told_in_words() -> None:
+def test_the_curve_is_described_in_words() -> None:
     svg = drawn(a_curve(), Mark(at=NOW - HOUR, text="shop/db"), peak_share=0.9, peak_at=NOW + HOUR)
     assert svg.one("desc").text == (
         "Now 50% of 16 cores. Measured between 40% and 50%. A peak of 90% is forecast for 2026-09-22 14:00 UTC. "

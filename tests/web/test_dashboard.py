@@ -110,13 +110,13 @@ def test_a_decision_is_two_clicks_away_from_the_overview(get: Callable[[str], An
     node = page_of(get(tile.attributes["href"]))
     [cycle] = {each for each in links(node) if each.startswith("/cycles/")}
     shown = page_of(get(cycle)).one("main").text
-    for said in (
+    for wording in (
         "checkout-6c9f7d5b8-x2x7k",
         "relieves the node of 10.3% cpu",
         "TooYoung",
         "younger than the minimum age",
     ):
-        assert said in shown
+        assert wording in shown
 
 
 def test_a_finding_by_another_resource_names_it_beside_its_share(get: Callable[[str], Answer]) -> None:
@@ -135,12 +135,8 @@ def test_the_map_tells_in_words_and_numbers_what_it_tells_in_colours(
         a_node("silent", None, problem="no usage sample"),
     ]
     tiles = {each.attributes["title"]: each for each in page_of(get("/")).all("a", class_="tile")}
-    assert {name: tile.attributes["class"].split()[1] for name, tile in tiles.items()} == {
-        "hot": "h9",
-        "soon": "h4",
-        "closed": "h2",
-        "silent": "hx",
-    }
+    heat = {"hot": "h9", "soon": "h4", "closed": "h2", "silent": "hx"}
+    assert {name: tile.attributes["class"].split()[1] for name, tile in tiles.items()} == heat
     assert "91%" in tiles["hot"].text
     assert "97%" in tiles["hot"].text
     assert "14:00" in tiles["hot"].text
@@ -156,7 +152,7 @@ def test_the_overview_says_who_leads_what_stops_evictions_and_what_is_due(
     views.open_breakers = ("2 late in pool general, 2 stop it",)
     views.leads = False
     text = page_of(get("/")).one("main").text
-    for said in (
+    for wording in (
         "follows node-a holds the lease",
         "Circuit breaker open: 2 late in pool general, 2 stop it",
         "Paused: pool batch by ada, until 14:00:00: load test",
@@ -167,7 +163,7 @@ def test_the_overview_says_who_leads_what_stops_evictions_and_what_is_due(
         "4 more pods leak memory",
         "12:58:55 1m5s ago alert",
     ):
-        assert said in text
+        assert wording in text
 
 
 def test_of_5000_nodes_the_hottest_500_are_tiles_and_the_rest_is_counted(
@@ -209,24 +205,13 @@ def test_names_from_outside_are_text_wherever_they_stand(
     views.nodes = [node]
     views.pauses = (Pause(scope=Scope("service", HOSTILE), reason=HOSTILE, created_by=HOSTILE, until=None),)
     views.open_breakers = (HOSTILE,)
-    views.moves = [
-        a_move(
-            node=HOSTILE,
-            namespace=HOSTILE,
-            pod=HOSTILE,
-            service=HOSTILE,
-            reason=HOSTILE,
-            detail=HOSTILE,
-            code=HOSTILE,
-            replacement_node=HOSTILE,
-        )
-    ]
+    fields = ("node", "namespace", "pod", "service", "reason", "detail", "code", "replacement_node")
+    views.moves = [a_move(**dict.fromkeys(fields, HOSTILE))]
     example = RefusalExample(pod=HOSTILE, message=HOSTILE, cpu_millicores=1.0)
     views.refusals = [replace(a_refusal(node=HOSTILE, examples=(example,)), code=HOSTILE)]
     views.cycle_lines = [a_cycle_line(notes=(HOSTILE,), stopped=HOSTILE, trigger=HOSTILE)]
-    views.pages = {
-        HOSTILE: a_node_page(node, evictions=tuple(views.moves), refusals=tuple(views.refusals), plan=HOSTILE)
-    }
+    of_node = {"evictions": tuple(views.moves), "refusals": tuple(views.refusals), "plan": HOSTILE}
+    views.pages = {HOSTILE: a_node_page(node, **of_node)}
     paths = ("/", "/nodes", f"/nodes/{quote(HOSTILE, safe='')}", "/cycles", f"/cycles/{CYCLE}", "/limits")
     for path in (*paths, f"/services/{quote(HOSTILE, safe='')}", f"/nodes?q={quote('<img src=x>')}"):
         answer = get(path)
@@ -251,7 +236,7 @@ def test_what_is_not_known_is_a_page_that_says_so(path: str, get: Callable[[str]
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "wording"),
     [
         ("/cycles?before=soon", "before: expected seconds since 1970"),
         ("/cycles?after=nan", "after: expected"),
@@ -266,11 +251,11 @@ def test_what_is_not_known_is_a_page_that_says_so(path: str, get: Callable[[str]
     ],
 )
 def test_an_address_that_makes_no_sense_is_answered_400(
-    path: str, said: str, views: HandMade, get: Callable[[str], Answer]
+    path: str, wording: str, views: HandMade, get: Callable[[str], Answer]
 ) -> None:
     answer = get(path)
     assert answer.status == 400
-    assert said in read_page(answer.body).one("main").text
+    assert wording in read_page(answer.body).one("main").text
     assert views.calls == []
 
 
@@ -379,12 +364,12 @@ def test_a_node_says_why_it_is_hot_and_why_its_pods_stay(views: HandMade, get: C
     views.pods = (a_pod(), a_pod("web-0", code="DaemonSetPod"), a_pod("web-1", code="TooYoung", refused_at=NOW - 300))
     page = page_of(get("/nodes/node-1"))
     why = page.one("section", aria_labelledby="why").text
-    for said in (
+    for wording in (
         "Hot: CPU 91.2% is over high 75%. 4192m are above the target 65%.",
         "Last finding, 1m5s ago, cycle of 12:58:55: real CPU 91.2% is over high 75% (alert NodeHot)",
         "1 of 3 pods may be evicted; 2 stay: DaemonSetPod 1, TooYoung 1.",
     ):
-        assert said in why
+        assert wording in why
     rows = [each.text for each in page.one("section", aria_labelledby="pods").one("tbody").all("tr")]
     assert [each.partition("3h")[2].strip() for each in rows] == [
         "may be evicted",
@@ -395,14 +380,10 @@ def test_a_node_says_why_it_is_hot_and_why_its_pods_stay(views: HandMade, get: C
 
 def test_evictions_of_all_nodes_with_before_and_after(views: HandMade, get: Callable[[str], Answer]) -> None:
     views.moves = [a_move(), a_move(node="node-2", pod="cart-0", planned_at=NOW - 5000)]
-    unknown = {"after_share": None, "outcome": Outcome.UNKNOWN}
-    waiting = {"assessed_at": None, "after_share": None, "outcome": None}
+    unknown = {"node": "node-3", "after_share": None, "outcome": Outcome.UNKNOWN}
+    waiting = {"node": "node-2", "assessed_at": None, "after_share": None, "outcome": None}
     views.moves.append(a_move(node="node-3", pod="cart-1", planned_at=NOW - 6000))
-    views.reliefs = (
-        an_assessment(),
-        an_assessment(node="node-2", **waiting),
-        an_assessment(node="node-3", **unknown),
-    )
+    views.reliefs = (an_assessment(), an_assessment(**waiting), an_assessment(**unknown))
     page = page_of(get("/evictions"))
     picture = page.one("svg", class_="timeline")
     assert [each.one("title").text for each in picture.all("g", class_="relief")] == [

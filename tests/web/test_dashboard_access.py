@@ -1,6 +1,7 @@
 """Who sees the dashboard, and what every answer of it forbids a browser."""
 
 import base64
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,11 +30,21 @@ def closed(folder: Path, *, token: bool = False, basic: bool = False) -> Auth:
     )
 
 
+@pytest.fixture
+def behind(views: HandMade, daemon: Daemon, clients: Clients, tmp_path: Path) -> Callable[..., AsgiClient]:
+    """A client where these credentials are asked for."""
+
+    def client_of(*, views_open: bool = False, **files: bool) -> AsgiClient:
+        return clients(the_app(views, daemon, auth=closed(tmp_path, **files), views_open=views_open))
+
+    return client_of
+
+
 @pytest.mark.parametrize("path", [*PAGES, "/nodes/none", "/cycles?before=x"])
 def test_without_credentials_no_page_says_anything(
-    path: str, views: HandMade, daemon: Daemon, clients: Clients, tmp_path: Path
+    path: str, views: HandMade, daemon: Daemon, behind: Callable[..., AsgiClient]
 ) -> None:
-    client = clients(the_app(views, daemon, auth=closed(tmp_path, token=True, basic=True)))
+    client = behind(token=True, basic=True)
     for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic wrong"}):
         answer = client.send("GET", path, headers=headers)
         assert answer.status == 401
@@ -45,52 +56,39 @@ def test_without_credentials_no_page_says_anything(
     assert daemon.count("rebalancer_auth_failures_total", reason="wrong") == 2
 
 
-def test_both_ways_in_of_the_webhook_are_ways_in_here(
-    views: HandMade, daemon: Daemon, clients: Clients, tmp_path: Path
-) -> None:
-    client = clients(the_app(views, daemon, auth=closed(tmp_path, token=True, basic=True)))
+def test_both_ways_in_of_the_webhook_are_ways_in_here(behind: Callable[..., AsgiClient]) -> None:
+    client = behind(token=True, basic=True)
     for authorization in ("Bearer a token", BASIC):
         assert client.get("/", authorization=authorization).status == 200
 
 
-def test_a_browser_is_asked_for_a_password_only_where_there_is_one(
-    views: HandMade, daemon: Daemon, clients: Clients, tmp_path: Path
-) -> None:
-    client = clients(the_app(views, daemon, auth=closed(tmp_path, token=True)))
-    answer = client.get("/")
+def test_a_browser_is_asked_for_a_password_only_where_there_is_one(behind: Callable[..., AsgiClient]) -> None:
+    answer = behind(token=True).get("/")
     assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert "configure basic auth" in read_page(answer.body).one("main").text
 
 
-def test_without_any_credentials_configured_it_is_closed_and_says_so(
-    views: HandMade, daemon: Daemon, clients: Clients
-) -> None:
-    answer = clients(the_app(views, daemon, auth=Auth())).get("/")
+def test_without_any_credentials_configured_it_is_closed_and_says_so(behind: Callable[..., AsgiClient]) -> None:
+    answer = behind().get("/")
     assert answer.status == 401
     assert "access is denied" in read_page(answer.body).one("main").text
 
 
-def test_it_can_be_opened_by_choice_while_the_webhook_stays_closed(
-    views: HandMade, daemon: Daemon, clients: Clients, tmp_path: Path
-) -> None:
-    client = clients(the_app(views, daemon, auth=closed(tmp_path, token=True), views_open=True))
+def test_it_can_be_opened_by_choice_while_the_webhook_stays_closed(behind: Callable[..., AsgiClient]) -> None:
+    client = behind(token=True, views_open=True)
     assert client.get("/").status == 200
     assert client.post("/api/v1/alerts", b"{}").status == 401
 
 
-def test_a_password_file_that_is_gone_closes_it_for_a_while(
-    views: HandMade, daemon: Daemon, clients: Clients, tmp_path: Path
-) -> None:
-    auth = closed(tmp_path, basic=True)
+def test_a_password_file_that_is_gone_closes_it_for_a_while(behind: Callable[..., AsgiClient], tmp_path: Path) -> None:
+    client = behind(basic=True)
     (tmp_path / "basic").unlink()
-    answer = clients(the_app(views, daemon, auth=auth)).get("/", authorization=BASIC)
+    answer = client.get("/", authorization=BASIC)
     assert (answer.status, answer.headers["retry-after"]) == (503, "10")
 
 
-def test_probes_and_metrics_ask_for_nothing_beside_it(
-    views: HandMade, daemon: Daemon, clients: Clients, tmp_path: Path
-) -> None:
-    client = clients(the_app(views, daemon, auth=closed(tmp_path, token=True)))
+def test_probes_and_metrics_ask_for_nothing_beside_it(behind: Callable[..., AsgiClient]) -> None:
+    client = behind(token=True)
     assert [client.get(path).status for path in ("/livez", "/readyz", "/metrics")] == [200, 200, 200]
 
 
@@ -108,18 +106,14 @@ def client(views: HandMade, daemon: Daemon, clients: Clients) -> AsgiClient:
 def test_every_answer_forbids_scripts_frames_and_whatever_is_elsewhere(path: str, client: AsgiClient) -> None:
     headers = client.get(path).headers
     policy = dict(each.strip().split(" ", 1) for each in headers["content-security-policy"].split(";"))
-    assert policy == {
-        "default-src": "'self'",
-        "object-src": "'none'",
-        "base-uri": "'none'",
-        "form-action": "'self'",
-        "frame-ancestors": "'none'",
-    }
+    own, none = "'self'", "'none'"
+    closed_to = dict.fromkeys(("object-src", "base-uri", "frame-ancestors"), none)
+    assert policy == {"default-src": own, "form-action": own, **closed_to}
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
 
 
-def test_pages_are_kept_by_nobody_and_what_they_load_for_long(client: AsgiClient) -> None:
+def test_pages_are_not_cached_and_what_they_load_is_for_long(client: AsgiClient) -> None:
     page = client.get("/")
     assert page.headers["cache-control"] == "no-store"
     document = read_page(page.body)

@@ -24,22 +24,6 @@ ALERTS = "/api/v1/alerts"
 
 
 @pytest.fixture
-def serve() -> Iterator[Serve]:
-    """Starts servers on free ports that end with the test."""
-    started: list[WebServer] = []
-
-    def start(application: Any, **options: Any) -> WebServer:
-        web = WebServer(application, "127.0.0.1:0", **options)
-        web.start()
-        started.append(web)
-        return web
-
-    yield start
-    for web in started:
-        assert web.stop(1.0)
-
-
-@pytest.fixture
 def idle() -> Iterator[Callable[..., None]]:
     """Opens connections that send nothing, until the end of the test."""
     with ExitStack() as stack:
@@ -68,14 +52,14 @@ def ask(
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n"], ids=["silent", "half a head"])
-def test_idle_connections_of_one_client_keep_nobody_out(begun: bytes, serve: Serve, idle: Any, daemon: Daemon) -> None:
+def test_idle_connections_of_one_client_keep_none_out(begun: bytes, serve: Serve, idle: Any, daemon: Daemon) -> None:
     web = serve(daemon.app())
     idle(web, IDLE, begun=begun)
     assert [ask(web), ask(web, path="/readyz"), ask(web, "POST", ALERTS)] == [200] * 3
     assert ask(web, client="127.0.0.9") == 200
 
 
-def test_idle_connections_of_many_clients_keep_nobody_out(serve: Serve, idle: Any, daemon: Daemon) -> None:
+def test_idle_connections_of_many_clients_keep_none_out(serve: Serve, idle: Any, daemon: Daemon) -> None:
     web = serve(daemon.app())
     for number in range(2, 8):
         idle(web, IDLE // 6, client=f"127.0.0.{number}")

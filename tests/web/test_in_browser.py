@@ -1,13 +1,12 @@
 """The dashboard's pages in Chromium, shown from hand-made views. The daemon's own are in tests/e2e."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from rebalancer.web import WebServer
 from tests.web.builders import NOW, a_cluster, a_move, a_node, a_node_page
@@ -46,17 +45,6 @@ class Site:
             assert [each for each in complaints if answers not in each] == []
         finally:
             context.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("needs chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=60_000)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

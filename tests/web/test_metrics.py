@@ -25,7 +25,7 @@ def test_the_page_holds_our_metrics_and_the_processs(daemon: Daemon, clients: Cl
     assert {"process_resident_memory_bytes", "python_info"} <= set(families)
 
 
-def test_openmetrics_is_served_to_whoever_asks_for_it(daemon: Daemon, clients: Clients) -> None:
+def test_openmetrics_is_served_when_it_is_asked_for(daemon: Daemon, clients: Clients) -> None:
     answer = clients(daemon.app()).get("/metrics", accept="application/openmetrics-text; version=1.0.0")
 
     assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")

@@ -48,12 +48,12 @@ def test_the_receiver_posts_where_alerts_are_taken() -> None:
 def test_variables_and_bounds_on_the_page_are_those_of_the_code() -> None:
     for name in set(re.findall(r"REBALANCER_([A-Z_]+)", PAGE)):
         assert name.lower() in Settings.model_fields
-    for said, bound in [
+    for message, bound in [
         ("first 10,000 of a delivery", alerts.MAX_ALERTS == 10_000),
         ("at most 64 labels of up to 4,096 characters", (alerts.MAX_LABELS, alerts.MAX_VALUE_LENGTH) == (64, 4096)),
         ("are cut\nat 1,024", alerts.MAX_ANNOTATION_LENGTH == 1024),
         ("over 16 MiB", app.MAX_BODY_BYTES == 16 * 2**20),
         ("within 10 s", app.BODY_SECONDS == connections.HEAD_SECONDS == 10),
     ]:
-        assert said in PAGE
-        assert bound, said
+        assert message in PAGE
+        assert bound, message

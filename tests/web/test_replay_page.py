@@ -1,8 +1,6 @@
 """A replay as one file, read as text and by a real browser."""
 
 import re
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from rebalancer.model.recordings.replay import Replay, ReplayRun
 from rebalancer.web.pages.replay_page import render_replay
@@ -30,17 +28,6 @@ def text() -> str:
     return render_replay(a_replay(*runs), now=NOW)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("needs chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=60_000)
-        yield opened
-        opened.close()
-
-
 def test_the_page_asks_for_nothing_else(text: str) -> None:
     page = read_page(text)
     outside = [each.attributes for each in page.walk() if {"src", "action", "srcset"} & each.attributes.keys()]
@@ -53,7 +40,7 @@ def test_the_page_asks_for_nothing_else(text: str) -> None:
 
 
 def test_the_page_tells_figures_reasons_gaps_and_the_error(text: str) -> None:
-    said = read_page(text).one("main").text
+    wording = read_page(text).one("main").text
     for each in (
         "Replay of Mon 21 Sep 00:00 UTC to Mon 28 Sep 00:00 UTC",
         "hot node-hours 42 → 7",
@@ -64,16 +51,16 @@ def test_the_page_tells_figures_reasons_gaps_and_the_error(text: str) -> None:
         "affinity and tolerations are those of today's objects (212 pods)",
         "shop/cart-6c9f7d5b8-00001",
     ):
-        assert each in said, each
+        assert each in wording, each
 
 
 def test_the_page_says_what_it_is_before_its_figures(text: str) -> None:
     page = read_page(text)
-    said = page.one("main").text
+    wording = page.one("main").text
     lead = page.one("p", class_="lead").text
     for each in ("if rebalancer had run with policy.yaml", "Nothing was evicted", "one hot node-hour"):
         assert each in lead
-    assert said.index(lead) < said.index("hot node-hours 42")
+    assert wording.index(lead) < wording.index("hot node-hours 42")
     assert page.all("p", class_="warn") == [], "no warning above the result, unless it was interrupted"
 
 
@@ -141,14 +128,14 @@ def test_five_thousand_nodes_still_open() -> None:
     replay = a_replay(a_run(nodes=5000, hours=24, evictions=900), nodes=5000, hours=24)
     page = render_replay(replay, now=NOW)
     assert len(page) < 3_000_000
-    said = read_page(page).one("main").text
-    assert "200 of 5000 nodes: those with most hot time." in said
-    assert "The first 500 of 900 evictions" in said
+    wording = read_page(page).one("main").text
+    assert "200 of 5000 nodes: those with most hot time." in wording
+    assert "The first 500 of 900 evictions" in wording
 
 
 def test_an_interrupted_replay_says_until_when() -> None:
-    said = shown(a_replay(a_run(until=START + 36 * HOUR))).one("main").text
-    assert "Interrupted: all figures are until Tue 22 Sep 12:00 UTC, not Mon 28 Sep 00:00 UTC" in said
+    wording = shown(a_replay(a_run(until=START + 36 * HOUR))).one("main").text
+    assert "Interrupted: all figures are until Tue 22 Sep 12:00 UTC, not Mon 28 Sep 00:00 UTC" in wording
 
 
 @pytest.mark.parametrize("runs", [(), (a_run(until=START),)])

@@ -39,7 +39,7 @@ def test_the_file_has_its_style_and_pictures_in_it(text: str) -> None:
 
 
 def test_the_file_tells_rates_reasons_nodes_and_forecasts(text: str) -> None:
-    said = read_page(text).one("main").text
+    message = read_page(text).one("main").text
     for each in (
         "Discovery 78.6%",
         "198 of 252",
@@ -51,7 +51,7 @@ def test_the_file_tells_rates_reasons_nodes_and_forecasts(text: str) -> None:
         "3.1%",
         "22 Sep 13:00",
     ):
-        assert each in said, each
+        assert each in message, each
 
 
 def test_a_report_shows_resources_where_more_than_cpu_occurs() -> None:
@@ -68,9 +68,9 @@ def test_a_report_shows_resources_where_more_than_cpu_occurs() -> None:
 
 
 def test_a_report_of_nothing_says_so() -> None:
-    said = read_page(shown(make_report(since=NOW - DAY, until=NOW, by=(), days=()))).one("main").text
-    assert "no data for this time" in said
-    assert "Discovery -" in said
+    message = read_page(shown(make_report(since=NOW - DAY, until=NOW, by=(), days=()))).one("main").text
+    assert "no data for this time" in message
+    assert "Discovery -" in message
 
 
 def test_all_dimensions_at_once_have_a_column_each() -> None:

@@ -11,10 +11,9 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,22 +27,6 @@ ALERTS = "/api/v1/alerts"
 PATIENCE = 20.0
 
 Serve = Callable[..., WebServer]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    """Starts servers on free ports that end with the test."""
-    started: list[WebServer] = []
-
-    def start(app: Any, **options: Any) -> WebServer:
-        web = WebServer(app, "127.0.0.1:0", **options)
-        web.start()
-        started.append(web)
-        return web
-
-    yield start
-    for web in started:
-        assert web.stop(1.0)
 
 
 def connect(web: WebServer) -> http.client.HTTPConnection:
@@ -377,7 +360,7 @@ def test_tls_files_that_cannot_be_used_are_one_line(daemon: Daemon, tmp_path: Pa
     empty = tmp_path / "empty"
     empty.touch()
     missing = str(tmp_path / "missing")
-    for cert_file, key_file, told in [
+    for cert_file, key_file, reported in [
         (cert, missing, f"TLS: {missing}: No such file or directory"),
         (missing, key, f"TLS: {missing}: No such file or directory"),
         (cert, other, f"TLS: {cert} and {other}: key values mismatch"),
@@ -389,5 +372,5 @@ def test_tls_files_that_cannot_be_used_are_one_line(daemon: Daemon, tmp_path: Pa
     ]:
         with pytest.raises(ConfigError) as caught:
             WebServer(daemon.app(), "127.0.0.1:0", tls_cert_file=cert_file, tls_key_file=key_file).start()
-        assert str(caught.value).startswith(told)
+        assert str(caught.value).startswith(reported)
         assert "\n" not in str(caught.value)

@@ -72,12 +72,12 @@ def found_in_view(
 ) -> Found:
     """`cordons` by node: why, and how many seconds ago. `peaks` are nodes' expected millicores."""
     strategy = {"name": name, "args": dict(args or {})} | ({} if in_pools is None else {"pools": list(in_pools)})
-    made, said = cluster(nodes, pods), a_policy(strategies=[strategy], **policy)
+    made, wording = cluster(nodes, pods), a_policy(strategies=[strategy], **policy)
     index = made.node_index
     view = view_of(
         made,
         usage_of(made, nodes, pods, **(usage or {})),
-        said,
+        wording,
         recent=recent,
         only=None if only is None else frozenset(index[each] for each in only),
         cordons={index[node]: (why, NOW - ago) for node, (why, ago) in (cordons or {}).items()},

@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rebalancer.constraints.admission import LedgerState
+from rebalancer.cycle.observe.observation import Observation
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Finding
-from rebalancer.strategies import Findings
-from tests.builders import ANode, APod, a_policy, cluster, found_in, usage_of
+from rebalancer.strategies import Findings, StrategyView
+from tests.builders import NOW, ANode, APod, a_policy, cluster, found_in, usage_of
 
 
 def strategy_policy(name: str, args: Mapping[str, Any] | None = None, **fields: Any) -> Any:
@@ -25,6 +27,12 @@ def found_by(
 def names_of(finding: Finding, snapshot: ClusterSnapshot) -> list[str]:
     """The candidates' names, in order."""
     return [snapshot.pods.names[pod] for pod in finding.candidates.tolist()]
+
+
+def observation_of(view: StrategyView, *, now: float = NOW) -> Observation:
+    """What a cycle has observed, where nothing has happened yet."""
+    seen = {"snapshot": view.snapshot, "usage": view.usage, "node_pools": view.node_pools, "cpu": view.cpu}
+    return Observation(**seen, loads=view.base, recent=(), ledger_state=LedgerState(), now=now)
 
 
 def pods_found(found: Findings, snapshot: ClusterSnapshot) -> list[str]:
