@@ -53,10 +53,8 @@ def measure(url: str, folder: Path, hot_nodes: int) -> tuple[int, float]:
     names = [f"hot-{at:03}" for at in range(hot_nodes)]
     cluster = a_scenario(
         [*map(a_machine, names), *(a_machine(f"cool-{at:03}") for at in range(2 * hot_nodes))],
-        [
-            *(burner(f"burner-{name}", name, 7.5) for name in names),
-            *(service(f"s-{name}", {name: 2}, cpu=2.5) for name in names),
-        ],
+        *(burner(f"burner-{name}", name, 7.5) for name in names),
+        *(service(f"s-{name}", {name: 2}, cpu=2.5) for name in names),
     )
     with Lab.start(cluster, stepped=True, start_time=START) as lab:
         policy = RebalancerPolicy.model_validate(stories_policy(lab, limits=LIMITS))

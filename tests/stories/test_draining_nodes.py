@@ -248,7 +248,7 @@ def test_where_all_nodes_are_low_pods_go_to_fuller_ones_and_come_to_rest(tmp_pat
     again, when its new node is the emptiest by then; it never comes back to a node that it left."""
     names = [f"node-{number}" for number in range(6)]
     places = [{names[(at * at + step) % 6]: 1 for step in range(1 + at % 3)} for at in range(10)]
-    cluster = a_scenario(names, [service(f"s{at}", place, cpu=0.7 + 0.1 * at) for at, place in enumerate(places)])
+    cluster = a_scenario(names, *(service(f"s{at}", place, cpu=0.7 + 0.1 * at) for at, place in enumerate(places)))
     with a_stage(cluster, tmp_path, **drains(), guards={"minAge": "1m", "minReplicas": 1}) as stage:
         shares = stage.lab.truth.node_cpu_share().values()
         assert 0.0 < min(shares) <= max(shares) < 0.3

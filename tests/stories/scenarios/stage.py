@@ -176,7 +176,7 @@ def journal_writer(folder: Path, world: CycleContext, clock: Clock, *, cluster: 
     """Writes what this context's ledger and cluster show into the folder's journal."""
     assert world.ledger is not None
     return JournalWriter(
-        DayJournal(folder, cluster=cluster),
+        journal=DayJournal(folder, cluster=cluster),
         ledger=world.ledger,
         inbox=NoAlerts(),
         snapshot=world.cluster.snapshot,
