@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs" / "contributing").glob("add-a-*.md"))
-MOST_FILES = {"add-a-guard": 3, "add-a-limit-scope": 6, "add-a-field": 5, "add-a-column": 4, "add-a-strategy": 2}
+MOST_FILES = {"add-a-guard": 3, "add-a-limit-scope": 4, "add-a-field": 4, "add-a-column": 4, "add-a-strategy": 2}
 """Page -> the most files of the product that the change may touch; tests and pages apart."""
 
 FILE = re.compile(r"^\+\+\+ b/(\S+)$", re.M)
@@ -49,7 +49,7 @@ def test_the_patch_applies_to_a_copy_and_its_tests_pass(page: Path, tmp_path: Pa
         ["git", "apply", "-"], cwd=tmp_path, input=patch, env=outside, capture_output=True, text=True, check=False
     )
     assert applied.returncode == 0, applied.stderr
-    tests = [file for file in FILE.findall(patch) if file.startswith("tests/")]
+    tests = [file for file in FILE.findall(patch) if re.fullmatch(r"tests/.*\.py", file)]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         cwd=tmp_path,
