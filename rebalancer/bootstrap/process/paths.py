@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import rebalancer
+
 
 def shipped(name: str) -> Path:
     """The folder `policies` or `migrations`, or the file `commit`, which a checkout doesn't have. They are inside the
     package when it is installed, and at the top of the repository in a checkout."""
-    package = Path(__file__).resolve().parent.parent
+    package = Path(rebalancer.__file__).resolve().parent
     inside = package / "_data" / name
     return inside if inside.exists() else package.parent / name
 
