@@ -25,7 +25,7 @@ from rebalancer.cli.output.tables import Screen
 from rebalancer.cli.output.times import use_utc
 from rebalancer.cli.traces import read_traces
 from rebalancer.model.measured.history import SLOTS, STEP_SECONDS
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import RecordedUsage, Recording
 from rebalancer.replay.comparison.summary import summary_of
 from rebalancer.replay.comparison.variants import Variant

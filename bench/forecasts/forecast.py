@@ -25,7 +25,7 @@ from rebalancer.forecast.memory.leaks import find_leaks
 from rebalancer.forecast.series.resource import ForecastResource
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import SLOTS, DayBlock, History
-from rebalancer.model.measured.usage import MEMORY
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.policy.schema.forecast import Forecast
 
 NODES, FIRST_DAY, DAYS = 5_000, 20_000, 9

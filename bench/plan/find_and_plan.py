@@ -7,7 +7,8 @@ import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from rebalancer.model.measured.usage import MEMORY, ResourceUsage, Usage
+from rebalancer.model.measured.usage import ResourceUsage, Usage
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner import PlanInput, Planner
 from rebalancer.policy import RebalancerPolicy

@@ -20,8 +20,8 @@ from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.pods import Pods
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS, SLOTS, STEP_SECONDS
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.decoding import json_decoder
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import RecordedBudget, RecordedPods, RecordedUsage, Recording
 
 Floats = NDArray[np.float64]

@@ -13,7 +13,7 @@ from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.decisions.plan import CycleReport, Goal
 from rebalancer.model.decisions.ports import EventSink
 from rebalancer.model.measured.history import DAY_SECONDS
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.effect import DayRow
 from rebalancer.model.records.forecasts import Verdict
 from rebalancer.web.metrics import DISCOVERED, Metrics

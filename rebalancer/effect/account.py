@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import millicores, percent
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.effect import Assessment, ChangeBreakdown, Outcome
 
 ROUNDING: Final = 1e-9

@@ -15,8 +15,8 @@ from typing import Final
 from rebalancer.effect.blocked import by_count, why_blocked
 from rebalancer.model.decisions.plan import Trigger
 from rebalancer.model.measured.history import DAY_SECONDS
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import age, counted, percent
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import MissReason
 from rebalancer.model.records.effect import Assessment, HotEpisode, NodeObservation, Outcome, Step
 from rebalancer.policy.schema.types import format_duration

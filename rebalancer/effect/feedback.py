@@ -12,8 +12,8 @@ from typing import Final
 from rebalancer.effect.account import planned_relief
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.measured.history import DAY_SECONDS
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import percent
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.effect import Assessment, Outcome, Step
 from rebalancer.policy.schema.safety import EffectivenessBreaker
 

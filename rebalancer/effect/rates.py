@@ -18,8 +18,8 @@ from rebalancer.effect.account import measured_relief, planned_relief
 from rebalancer.model.decisions.drains import DrainedNode
 from rebalancer.model.decisions.plan import Trigger
 from rebalancer.model.measured.history import DAY_SECONDS
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.document import DIMENSIONS, INLINE, Day, Dimension, Shown
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.effect import Assessment, Counts, DayRow, HotEpisode, Outcome, Rate, Step, effect_reason
 from rebalancer.model.records.forecasts import Verdict, VerifiedForecast
 

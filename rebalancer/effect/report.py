@@ -16,9 +16,9 @@ from rebalancer.effect.messages import sentence
 from rebalancer.effect.rates import RateLine, TrendPoint, day_of, rates, trend
 from rebalancer.model.decisions.eviction import Eviction, EvictionCounts
 from rebalancer.model.measured.history import DAY_SECONDS
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.document import INLINE, Amount, Count, Dimension, Instant, Share, Shown
 from rebalancer.model.notation.figures import counted, percent
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.effect import (
     Assessment,
     ChangeBreakdown,

@@ -20,7 +20,8 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Ledger
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.measured.history import DAY_SECONDS
-from rebalancer.model.measured.usage import CPU, ResourceUsage, Usage
+from rebalancer.model.measured.usage import ResourceUsage, Usage
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.effect import Assessment, EffectRecords, Step
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools

@@ -30,7 +30,8 @@ from rebalancer.model.measured.history import (
     date_of,
     slot_of,
 )
-from rebalancer.model.measured.usage import CPU, Usage
+from rebalancer.model.measured.usage import Usage
+from rebalancer.model.notation.resource_names import CPU
 
 DAYS = 8
 """Closed days that are kept, besides today."""

@@ -26,8 +26,9 @@ from rebalancer.model.decisions.plan import Trigger
 from rebalancer.model.decisions.ports import Clock, Ledger
 from rebalancer.model.measured.history import History
 from rebalancer.model.measured.peaks import Peaks, ServiceDayProfiles
-from rebalancer.model.measured.usage import CPU, MEMORY, Usage
+from rebalancer.model.measured.usage import Usage
 from rebalancer.model.notation.figures import age
+from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.model.records.forecasts import ForecastRecords
 from rebalancer.planner.ahead import PredictedHotNode, first_starts, predicted_hot_nodes
 from rebalancer.policy import RebalancerPolicy

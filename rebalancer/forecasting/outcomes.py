@@ -17,7 +17,7 @@ from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, History
 from rebalancer.model.measured.outcomes import KEPT_DAYS, Floats, ForecastOutcomes, OutcomeRecords
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.forecasts import ForecastRecords
 from rebalancer.policy.schema.forecast import Event
 

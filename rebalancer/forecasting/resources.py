@@ -13,7 +13,7 @@ from rebalancer.cycle.isolation import isolated
 from rebalancer.forecast.peaks.expected_peaks import NodeForecasts
 from rebalancer.forecast.series.resource import ForecastResource
 from rebalancer.model.measured.history import DAY_SECONDS, STEP_SECONDS, History
-from rebalancer.model.measured.usage import CPU, MEMORY
+from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.policy import RebalancerPolicy
 
 MAX_HISTORY_GAP_SECONDS = 6 * 3600.0

@@ -21,8 +21,9 @@ from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock, Progress
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.measured.usage import MEMORY, ResourceUsage, Usage
+from rebalancer.model.measured.usage import ResourceUsage, Usage
 from rebalancer.model.notation.quantity import cpu_millicores, memory_bytes
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.usage import UsageSource
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.eviction import Outcome as Answer
 from rebalancer.model.decisions.plan import CycleReport
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import counted, percent
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.effect import Assessment, Outcome, Step
 from rebalancer.model.records.notifications import Event, Notification
 

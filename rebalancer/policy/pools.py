@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.policy.schema.policy import Pool, Thresholds, resources_with_thresholds
 
 Floats = NDArray[np.float64]

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.measured.history import SLOTS, DayBlock, Grid, StoredDay, date_of
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.decoding import json_decoder
+from rebalancer.model.notation.resource_names import CPU
 
 _MAGIC = b"RBDAY\x00\x00\x01"
 """The last byte is the version."""

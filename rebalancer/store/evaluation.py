@@ -15,7 +15,7 @@ from rebalancer.model.decisions.drains import DrainedNode
 from rebalancer.model.decisions.eviction import COUNTED, Eviction
 from rebalancer.model.decisions.eviction import Outcome as EvictionOutcome
 from rebalancer.model.measured.history import HOUR_SECONDS
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import BlockedReason, MissReason
 from rebalancer.model.records.effect import (
     Assessment,

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, select
 
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason
 from rebalancer.model.records.effect import NodeObservation
 from rebalancer.store.db.effect_tables import NODE_MEASUREMENTS, unpack_node_measurements

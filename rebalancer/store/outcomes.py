@@ -17,8 +17,8 @@ from sqlalchemy import Connection, Engine, Row, Select, bindparam, select, updat
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.measured.outcomes import ForecastOutcomes
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.decoding import msgpack_decoder
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.store.db.dialect import upsert
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import FORECAST_OUTCOMES

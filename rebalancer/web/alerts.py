@@ -14,8 +14,8 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from rebalancer.model.decisions.alerts import Alert
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.decoding import json_decoder
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.policy.schema.alerts import Alerts
 
 MAX_ALERTS = 10_000

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Plat
 from prometheus_client.exposition import choose_encoder
 
 from rebalancer import __version__
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import MissReason
 from rebalancer.model.records.effect import Outcome
 from rebalancer.model.records.forecasts import Verdict

@@ -11,7 +11,8 @@ from rebalancer.cycle.evict.scheduled_assessments import assessments_of
 from rebalancer.cycle.observe.observation import Observation
 from rebalancer.effect.account import account, outcome_of
 from rebalancer.evaluation.assessments import run_due_assessments
-from rebalancer.model.measured.usage import MEMORY, ResourceUsage
+from rebalancer.model.measured.usage import ResourceUsage
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.model.records.effect import Assessment, Outcome, Step
 from tests.builders import GIB, NOW, APod, a_node, a_pod, a_policy, set_fields
 from tests.evaluation.test_assessments import SETTLE, a_report, an_eviction, found_by, seen_at

@@ -10,7 +10,7 @@ from rebalancer.forecast.series.percentiles import quantile
 from rebalancer.forecast.series.resource import OF_CPU, ForecastResource
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import SLOTS
-from rebalancer.model.measured.usage import MEMORY
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import GIB, a_node, a_pod
 from tests.forecast.builders import AGED, DAYS, MIDNIGHT, flat, history, in_general, world

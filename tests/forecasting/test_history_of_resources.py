@@ -14,7 +14,8 @@ from rebalancer.bootstrap.wiring.history import history_keepers
 from rebalancer.cycle.context import NullProgress
 from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.model.measured.history import MIB, SLOTS, History
-from rebalancer.model.measured.usage import MEMORY, ResourceUsage
+from rebalancer.model.measured.usage import ResourceUsage
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.store.blocks import BlockStore
 from tests.builders import GIB, a_node, a_pod, a_policy, cluster, usage_of
 from tests.forecasting.builders import BEFORE, NOON, a_snapshot, lines

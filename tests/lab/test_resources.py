@@ -14,7 +14,8 @@ from rebalancer.lab import Lab, node, workload
 from rebalancer.lab.loads.amounts import memory
 from rebalancer.lab.loads.cpu import CpuModel, MemoryModel
 from rebalancer.lab.scenarios.scenario import scenario
-from rebalancer.model.measured.usage import MEMORY, Usage
+from rebalancer.model.measured.usage import Usage
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.policy import RebalancerPolicy
 from tests.programs.cli import policy_for
 

@@ -13,7 +13,8 @@ from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler, ScalingMe
 from rebalancer.model.cluster.pods import FAILED, PENDING
 from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.model.decisions.plan import CycleReport, Trigger
-from rebalancer.model.measured.usage import MEMORY, ResourceUsage
+from rebalancer.model.measured.usage import ResourceUsage
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.landing.model import PlacementModel

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.measured.usage import MEMORY, ResourceUsage
+from rebalancer.model.measured.usage import ResourceUsage
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.model.reason import Reason
 from rebalancer.policy.schema.guards import Guards
 from rebalancer.strategies.interface.resources import expected_amounts, expected_on_nodes, memory_reserve

@@ -18,7 +18,7 @@ from rebalancer.forecast.backtest.own_days import replay
 from rebalancer.forecast.series.resource import ForecastResource
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS, MIB, STEP_SECONDS, History
-from rebalancer.model.measured.usage import MEMORY
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import GIB, a_policy
 from tests.prometheus.builders import a_cluster

@@ -12,7 +12,8 @@ import pytest
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.model.measured.usage import MEMORY, Usage
+from rebalancer.model.measured.usage import Usage
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.model.reason import Reason
 from tests.prometheus.builders import a_cluster, read, reader
 from tests.real.servers.prometheus import (

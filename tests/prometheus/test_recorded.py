@@ -16,7 +16,7 @@ from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
-from rebalancer.model.measured.usage import CPU, MEMORY
+from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.model.recordings.recorded_usage import recorded_usage
 from rebalancer.prometheus.connection.pool import ClientPool
 from rebalancer.prometheus.recorded.disruptions import (

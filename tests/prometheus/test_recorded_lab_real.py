@@ -12,7 +12,7 @@ from rebalancer.bootstrap.recordings.recording import read_recording
 from rebalancer.cycle.context import NullProgress
 from rebalancer.lab import Lab, PdbSpec, node, scenario, workload
 from rebalancer.model.measured.history import DAY_SECONDS, STEP_SECONDS
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import Recording
 from tests.builders import a_policy
 from tests.lab.conftest import Client

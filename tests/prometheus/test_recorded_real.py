@@ -16,7 +16,7 @@ from rebalancer.cycle.context import NullProgress
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS, STEP_SECONDS
-from rebalancer.model.measured.usage import CPU, MEMORY
+from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.model.recordings.recording import Recording
 from tests.builders import GIB, a_budget, a_node, a_pod, a_policy, cluster
 from tests.prometheus.fakes import Clock

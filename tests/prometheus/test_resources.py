@@ -9,7 +9,8 @@ import pytest
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.measured.usage import MEMORY, Usage
+from rebalancer.model.measured.usage import Usage
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.policy.schema.usage import Prometheus
 from rebalancer.prometheus.promql.queries import default_memory_queries
 from tests.prometheus.builders import OWN, a_cluster, by_query, fake_prometheus, read, reader, usual, vector

@@ -19,7 +19,7 @@ from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.steering import SOFT_TAINT
 from rebalancer.model.measured.history import STEP_SECONDS
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import RecordedBudget, RecordedPods, RecordedTaint, RecordedUsage, Recording
 
 Obj = dict[str, Any]

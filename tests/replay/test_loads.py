@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rebalancer.model.cluster.columns import Floats
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.replay.simulation.loads import loads_of
 from tests.replay.builders import Recorded, RecordedPod, recording

@@ -15,7 +15,7 @@ from rebalancer.model.cluster.owners import Service
 from rebalancer.model.cluster.quota import ResourceQuota
 from rebalancer.model.decisions.eviction import Eviction, eviction_of
 from rebalancer.model.measured.history import DayBlock
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import RecordedBudget, Recording
 from rebalancer.model.recordings.replay import ReplayedCycle, ReplayRun
 from rebalancer.policy import RebalancerPolicy

@@ -18,7 +18,7 @@ from bench.replays.cluster import make
 from rebalancer.bootstrap.recordings.replay import policy_run
 from rebalancer.model.cluster.scheduler import DEFAULT_SCHEDULER, SchedulerConfig, SchedulerProfile
 from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.model.recordings.replay import ReplayRun
 from rebalancer.policy import RebalancerPolicy

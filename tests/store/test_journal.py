@@ -17,7 +17,7 @@ from rebalancer.model.decisions.alerts import Alert, AlertEpisode
 from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, date_of, slot_of
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.store.journal import DayJournal, journal_days, readings, recording_of
 from tests.builders import NOW, APod, a_budget, a_node, a_pod, an_eviction, changed, cluster

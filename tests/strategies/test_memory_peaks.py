@@ -10,7 +10,8 @@ import pytest
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import MIB
 from rebalancer.model.measured.peaks import Peaks
-from rebalancer.model.measured.usage import MEMORY, ResourceUsage
+from rebalancer.model.measured.usage import ResourceUsage
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.strategies import Findings
 from rebalancer.strategies.interface.resources import expected_by_resource, memory_reserve
 from rebalancer.strategies.utilization.low_node_utilization import find

@@ -11,7 +11,7 @@ from rebalancer.forecast.backtest.own_days import replay
 from rebalancer.forecasting.resources import resource_of
 from rebalancer.model.decisions.ports import Progress
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, fixed_high
 

@@ -16,8 +16,8 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock, Progress
 from rebalancer.model.errors import ConfigError, UnsafeDataError
 from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS, STEP_SECONDS, DayBlock, date_of, slot_of
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import counted
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recorded_usage import days_before, recorded_usage
 from rebalancer.model.recordings.recording import Gap, RecordedUsage, Recording
 from rebalancer.policy import RebalancerPolicy

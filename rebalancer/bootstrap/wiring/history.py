@@ -11,7 +11,7 @@ from rebalancer.cycle.context import SystemClock
 from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.model.decisions.ports import Clock, Progress
-from rebalancer.model.measured.usage import CPU, MEMORY
+from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.prometheus.history.ranges import PrometheusHistory, QueryBudget
 from rebalancer.prometheus.promql.queries import resource_queries

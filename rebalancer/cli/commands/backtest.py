@@ -8,7 +8,7 @@ import typer
 from rebalancer.cli.common import read_policy
 from rebalancer.cli.invocation import TABLES, Invocation, options
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 
 if TYPE_CHECKING:
     from rebalancer.forecast.backtest.backtest import Backtest

@@ -8,8 +8,8 @@ import typer
 from rebalancer.cli.common import unknown
 from rebalancer.cli.invocation import CLUSTER, WATCHED, Invocation, SelectorOption, options, selected
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.kinds import plain_name
+from rebalancer.model.notation.resource_names import CPU
 
 if TYPE_CHECKING:
     from rebalancer.cli.output.formats import Shown

@@ -10,8 +10,8 @@ from rich.text import Text
 from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph, refusal_text
 from rebalancer.model.decisions.eviction import COLUMNS, DID_NOT_HAPPEN, Eviction, Outcome
 from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, NodeLine
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import age, counted, millicores, percent
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason, particulars
 from rebalancer.policy.schema.strategies.utilization import LowNodeUtilization
 

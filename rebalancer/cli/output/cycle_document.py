@@ -16,8 +16,8 @@ from rebalancer.model.decisions.plan import (
     ResourceExcess,
     Trigger,
 )
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.document import TextOrNull
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason
 
 

@@ -13,8 +13,8 @@ from rebalancer.cli.output.times import local, moment, until, zone
 from rebalancer.forecast import Forecasts
 from rebalancer.forecast.memory.leaks import MemoryLeak
 from rebalancer.forecasting.node_forecasts import PooledForecast
-from rebalancer.model.measured.usage import MEMORY
 from rebalancer.model.notation.figures import millicores, percent
+from rebalancer.model.notation.resource_names import MEMORY
 
 OfResources = Mapping[str, tuple[Sequence[PooledForecast], Forecasts]]
 """Forecasts of each resource besides CPU."""

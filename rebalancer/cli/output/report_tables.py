@@ -13,8 +13,8 @@ from rebalancer.effect.messages import shown
 from rebalancer.effect.rates import RateLine
 from rebalancer.effect.report import NodeRow, Report
 from rebalancer.model.decisions.eviction import COUNTED
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import NOTHING, counted, millicores, percent
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.effect import ChangeBreakdown
 
 ALL = "(all)"

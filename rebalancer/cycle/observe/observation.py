@@ -19,7 +19,8 @@ from rebalancer.model.decisions.drains import DrainedNode
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import PREDICTED, Loads
 from rebalancer.model.measured.peaks import Peaks, ServiceDayProfiles
-from rebalancer.model.measured.usage import CPU, Usage
+from rebalancer.model.measured.usage import Usage
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools

@@ -9,7 +9,7 @@ from rebalancer.cycle.observe.observation import Observation
 from rebalancer.cycle.plan.simulation import AppliedTaints
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
 from rebalancer.model.decisions.plan import NODE_COLUMNS, CycleReport, NodeLine, PodRefusal, ResourceShare
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.planner import Planner
 from rebalancer.planner.explain.remaining import remaining_of
 from rebalancer.strategies import Findings

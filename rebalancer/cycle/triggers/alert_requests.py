@@ -14,8 +14,8 @@ from rebalancer.model.decisions.alerts import Alert, AlertEpisode, EpisodeState,
 from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.decisions.plan import CycleReport, PodRefusal, Trigger
 from rebalancer.model.decisions.ports import Inbox
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import percent
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.alerts import AlertRule, Alerts
 from rebalancer.policy.schema.policy import Pool, ResourceThresholds, Thresholds

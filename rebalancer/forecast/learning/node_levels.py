@@ -18,7 +18,7 @@ from rebalancer.forecast.predictors.base import Past
 from rebalancer.forecast.series.percentiles import quantile
 from rebalancer.model.measured.history import DAY_SECONDS, STEP_SECONDS, Grid
 from rebalancer.model.measured.outcomes import PERIOD_SECONDS, ForecastOutcomes
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.policy.schema.forecast import PredictorName
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rebalancer.forecast.series.percentiles import P95
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import MIB, block_units
-from rebalancer.model.measured.usage import CPU, MEMORY
+from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.policy.schema.forecast import Forecast
 
 Floats = NDArray[np.float64]

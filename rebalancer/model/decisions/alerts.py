@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

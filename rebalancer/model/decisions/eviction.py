@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from rebalancer.model.cluster.owners import Service
 from rebalancer.model.decisions.limits import Scope
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.document import Count
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Refusal
 
 

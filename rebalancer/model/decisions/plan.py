@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from rebalancer.model.cluster.columns import Floats, Ints
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.decisions.eviction import Eviction
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.document import LEFT_OUT, Shown, TextOrNull
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason, Refusal
 
 AT_ITS_PEAK = " at its peak"

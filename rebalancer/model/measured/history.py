@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from rebalancer.model.measured.usage import CPU, MEMORY
+from rebalancer.model.notation.resource_names import CPU, MEMORY
 
 STEP_SECONDS = 300
 SLOTS = 288

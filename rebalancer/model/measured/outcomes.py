@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 
 Floats = NDArray[np.float64]
 KEPT_DAYS = 90

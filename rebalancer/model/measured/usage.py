@@ -7,13 +7,8 @@ import numpy as np
 
 from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Refusal
-
-CPU = "cpu"
-"""The name of CPU among the resources."""
-
-MEMORY = "memory"
-"""Besides CPU, the resource that is read without a line in the policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

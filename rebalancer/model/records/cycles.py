@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rebalancer.model.decisions.eviction import Eviction
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason
 
 _SENTENCES = {code.value: code.sentence for code in Reason}

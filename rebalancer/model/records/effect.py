@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Protocol
 
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.document import Amount, Count, Share, Shown
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import BlockedReason, Code, MissReason, Reason
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import numpy as np
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Loads, is_predicted
-from rebalancer.model.measured.usage import CPU, Usage
+from rebalancer.model.measured.usage import Usage
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.planner.explain.pods import ExplainContext, hot_enough
 from rebalancer.planner.explain.skew import PlacementSkew, placement_skew_of

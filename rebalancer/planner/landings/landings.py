@@ -16,8 +16,8 @@ import numpy as np
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.decisions.plan import PREDICTED, Finding, Loads
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import percent, size
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.nodes import Bools, Floats, Rows
 from rebalancer.placement.landing.landing import Landing, Placed

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.model.measured.usage import MEMORY
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, FieldPath, Keys, Notes
 from rebalancer.policy.schema.policy import is_requested
 

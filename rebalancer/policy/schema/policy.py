@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from rebalancer.model.measured.usage import CPU, MEMORY
+from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.policy.schema.alerts import Alerts
 from rebalancer.policy.schema.forecast import Forecast
 from rebalancer.policy.schema.guards import Guards

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.measured.usage import MEMORY
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.policy.schema.usage import Prometheus, UsageSource
 from rebalancer.prometheus.promql.decode import CONTAINER_LABEL

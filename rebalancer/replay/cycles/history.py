@@ -19,7 +19,7 @@ from rebalancer.model.measured.history import (
     block_units,
     slot_of,
 )
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.replay.simulation.cluster import SimulatedCluster
 from rebalancer.replay.simulation.loads import Wide
 

@@ -15,7 +15,7 @@ from rebalancer.model.decisions.eviction import Answered, Eviction, Outcome, Rep
 from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.measured.history import STEP_SECONDS
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.model.recordings.replay import Blocked, Grid32, ReplayedCycle
 from rebalancer.policy import RebalancerPolicy

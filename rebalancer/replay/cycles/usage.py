@@ -6,7 +6,8 @@ import numpy as np
 
 from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from rebalancer.model.measured.usage import MEMORY, ResourceUsage, Usage
+from rebalancer.model.measured.usage import ResourceUsage, Usage
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.replay.cycles.readings import Errors
 from rebalancer.replay.simulation.cluster import SimulatedCluster

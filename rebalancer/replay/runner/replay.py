@@ -9,7 +9,7 @@ from rebalancer.cycle.context import NullProgress
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.decisions.ports import Progress
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import Gap, Recording
 from rebalancer.model.recordings.replay import Replay, ReplayRun
 from rebalancer.policy import RebalancerPolicy

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rebalancer.model.cluster.columns import Floats
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.replay.simulation.loads import Wide, top_owners
 from rebalancer.replay.simulation.pods import NEVER
 from rebalancer.replay.simulation.state import ClusterState

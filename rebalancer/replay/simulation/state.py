@@ -6,7 +6,7 @@ import numpy as np
 
 from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.measured.history import STEP_SECONDS
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.replay.simulation.loads import Loads, Wide
 from rebalancer.replay.simulation.nodes import NodeTable

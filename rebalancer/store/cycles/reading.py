@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, Select, exists, func, select
 
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.cycles import (
     CycleNode,
     CycleRecord,

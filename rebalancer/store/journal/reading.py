@@ -18,9 +18,9 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.measured.history import STEP_SECONDS, DayBlock, date_of, slot_of
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.notation.figures import clock_time, counted
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recorded_usage import days_before, recorded_usage
 from rebalancer.model.recordings.recording import (
     CAME_BACK,

@@ -19,7 +19,8 @@ from rebalancer.model.decisions.alerts import ThresholdOverride
 from rebalancer.model.decisions.plan import Loads
 from rebalancer.model.measured.history import block_units
 from rebalancer.model.measured.peaks import Peaks
-from rebalancer.model.measured.usage import MEMORY, ResourceUsage, Usage
+from rebalancer.model.measured.usage import ResourceUsage, Usage
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.placement.cluster.taints import under_memory_pressure
 from rebalancer.policy.pools import NodePools
 from rebalancer.strategies.interface.loads import override_thresholds, with_peaks

@@ -21,8 +21,8 @@ from rebalancer.model.cluster.pods import RUNNING
 from rebalancer.model.cluster.steering import DRAINING
 from rebalancer.model.decisions.drains import InVain
 from rebalancer.model.decisions.plan import Finding, Goal, LandingRule, Loads
-from rebalancer.model.measured.usage import CPU
 from rebalancer.model.notation.figures import clock_time, percent
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.taints import LEAVING_TAINTS, leaving
 from rebalancer.policy.schema.strategies.utilization import HighNodeUtilizationArgs

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from rebalancer.model.decisions.alerts import ThresholdOverride
 from rebalancer.model.decisions.plan import AT_ITS_PEAK, Finding, Loads, ResourceExcess, is_predicted
-from rebalancer.model.measured.usage import CPU, MEMORY
 from rebalancer.model.notation.figures import clock_time, percent
+from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.taints import removing
 from rebalancer.policy.schema.types import format_duration

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rebalancer.model.measured.usage import CPU
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.policy.schema.strategies.base import ARGS, NAME, Need, PodArgs, StrategyBase
 from rebalancer.policy.schema.types import Duration, FieldError, NonEmpty, Percent, Section, at_least
 
