@@ -24,8 +24,9 @@ from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.decisions.ports import Clock, Inbox, Ledger
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS
-from rebalancer.model.measured.usage import CPU, Usage
+from rebalancer.model.measured.usage import Usage
 from rebalancer.model.notation.document import Dimension
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.cycles import CycleRecord, CycleSummary, RecordedFinding, RefusalGroup, ServiceEvictions
 from rebalancer.model.records.effect import EffectRecords, Step
 from rebalancer.model.records.forecasts import ForecastRecords
@@ -248,7 +249,7 @@ class LiveViews:
         if line.share is not None and node_view.measured_at is not None:
             past.append((node_view.measured_at, line.share))
         return views.Curve(
-            past=tuple(sorted(past)),
+            past=tuple(sorted(past, key=lambda point: point[0])),
             source=source,
             ahead=tuple(node_view.ahead(line.name)),
             now=now,
