@@ -60,10 +60,10 @@ def test_a_plan_goes_by_the_days_that_are_kept_here(tmp_path: Path) -> None:
     with a_night(tmp_path) as stage:
         snapshot = stage.world.cluster.snapshot()
         with a_plan_of(stage) as plan:
-            assert plan.peaks(snapshot, stage.lab.clock.now()) is None
+            assert plan.forecasts.peaks(snapshot, stage.lab.clock.now()) is None
         seen = stage.lookout.look(snapshot)
         with a_plan_of(stage) as plan:
-            kept = plan.peaks(snapshot, stage.lab.clock.now())
+            kept = plan.forecasts.peaks(snapshot, stage.lab.clock.now())
             assert kept is not None
             np.testing.assert_allclose(kept.node_millicores, seen.peaks.node_millicores)
 
