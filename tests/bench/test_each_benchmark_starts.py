@@ -1,4 +1,4 @@
-"""Every benchmark runs at a tiny size and prints figures. What they are is nobody's aim at that size."""
+"""Every benchmark runs at a tiny size and prints figures. The aims are for the full size."""
 
 import json
 import os
