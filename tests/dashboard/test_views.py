@@ -212,6 +212,16 @@ def test_the_curve_of_a_node_is_what_cycles_measured_where_no_day_is_kept(it: Sh
     assert page.curve.until - page.curve.since == 2 * 86_400
 
 
+def test_a_node_that_only_one_of_two_cycles_of_one_time_measured_has_a_curve(it: Shown) -> None:
+    report = it.cycle()
+    without = replace(report, id=f"{report.id}-2", nodes=[], findings=[], refusals=[], evictions=[])
+    it.records.begin(without)
+    it.records.finish(without)
+    page = it.views.node("warm-1")
+    assert page is not None
+    assert [share is None for _, share in page.curve.past].count(True) == 1
+
+
 def test_a_node_that_is_gone_is_known_by_its_past_and_one_without_a_past_not_at_all(it: Shown) -> None:
     it.cycle("warm-1")
     with it.lab.cluster.lock:
