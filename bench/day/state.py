@@ -11,13 +11,14 @@ import numpy as np
 
 from bench.day.cluster import GUARDED
 from bench.plan.bound import lower_bound
-from bench.plan.cluster import Cluster, Floats, Services, Thresholds
+from bench.plan.cluster import Cluster, Services, Thresholds
 from bench.plan.scheduler import Machines
 from rebalancer.lab import Lab
 from rebalancer.lab.clock import seconds_of
 from rebalancer.lab.controlplane.pod_templates import effective
 from rebalancer.lab.loads.cpu import OVERHEAD, behaviour_of, curve
 from rebalancer.lab.objects.disruption import is_finished, is_ready, is_terminating
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.quantity import parse_quantity
 
 MIN_AGE_SECONDS = 300.0

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.cli.traces import read_traces
 from rebalancer.forecast.backtest.backtest import FIRST_PREDICTION, ORIGIN_STEPS, TraceRun
@@ -20,9 +19,9 @@ from rebalancer.forecast.learning.levels import Levels
 from rebalancer.forecast.learning.quantile_regression import fit
 from rebalancer.forecast.predictors import COMBINED
 from rebalancer.model.measured.history import SLOTS
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.policy.schema.forecast import HISTORY_DAYS, Forecast
 
-Floats = NDArray[np.float64]
 WEAK = 1e-6
 """The published coefficients count as good as nothing."""
 

@@ -13,13 +13,9 @@ one, that has most room up to its target. Where one does not fit the node is lef
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bench.plan.cluster import Cluster
-
-Ints = NDArray[np.int32]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from rebalancer.model.notation.arrays import Bools, Floats, Ints
 
 MIN_REPLICAS = 2
 

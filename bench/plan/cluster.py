@@ -7,13 +7,9 @@ at once, while the evicted pod terminates; requests are held until the grace per
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bench.plan.scheduler import Machines, Request, Scheduler
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int32]
-Bools = NDArray[np.bool_]
+from rebalancer.model.notation.arrays import Bools, Floats, Ints
 
 GRACE_SECONDS = 30.0
 START_UP_SECONDS = (10.0, 50.0)

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from bench.plan.cluster import Cluster, Services, Thresholds
 from bench.plan.scheduler import Machines
+from rebalancer.model.notation.arrays import Floats, Ints
 from rebalancer.policy import RebalancerPolicy
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int32]
 Random = np.random.Generator
 
 GIB = 2.0**30

@@ -11,12 +11,8 @@ plugins/tainttoleration, plugins/imagelocality.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int32]
-Rows = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from rebalancer.model.notation.arrays import Bools, Floats, Ints, Rows
 
 MIB = 2.0**20
 HOST_SKEW, ZONE_SKEW = 3, 5

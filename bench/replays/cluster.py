@@ -11,7 +11,6 @@ from heapq import heappop, heappush
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, SpreadConstraint, Toleration
@@ -20,12 +19,11 @@ from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.pods import Pods
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS, SLOTS, STEP_SECONDS
+from rebalancer.model.notation.arrays import Floats, Ints
 from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import RecordedBudget, RecordedPods, RecordedUsage, Recording
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int32]
 Random = np.random.Generator
 
 START = 1_789_948_800.0

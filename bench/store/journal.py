@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from bench.plan.landing import a_cluster
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.nodes import NodeImages
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pods import Pods
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.measured.usage import Usage
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.recordings.journal import ReadUsage
 from rebalancer.store.journal import DayJournal, recording_of
 from rebalancer.store.journal.files import MAX_DAY_BYTES

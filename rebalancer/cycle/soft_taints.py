@@ -11,14 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.cluster.steering import CORDONS, MAINTENANCE, SOFT_TAINT
 from rebalancer.model.decisions.ports import NodeTaints
-
-Bools = NDArray[np.bool_]
 
 HALF = ""
 """Value of `SoftTaintController.held` for a node with the taint of our cordon that was uncordoned by hand."""

@@ -13,7 +13,6 @@ from typing import Protocol
 
 import numpy as np
 import structlog
-from numpy.typing import NDArray
 
 from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.cycle.soft_taints import our_taints
@@ -23,14 +22,13 @@ from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.measured.history import STEP_SECONDS, Grid
 from rebalancer.model.measured.usage import Usage
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.records.cycles import ExpectedPeak
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.web.pages.views import NodeLine, NodeState, PoolLine, ResourceNow
 
 LOG = structlog.get_logger("rebalancer")
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int32]
 
 FRESH_SECONDS = 15.0
 """A younger view is not renewed."""

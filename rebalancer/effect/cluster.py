@@ -11,14 +11,11 @@ from operator import itemgetter
 from typing import Annotated, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.measured.history import HOUR_SECONDS
+from rebalancer.model.notation.arrays import Floats, Rows
 from rebalancer.model.notation.document import INLINE, Amount, Count, Day
 from rebalancer.model.records.effect import PoolHour, Rate
-
-Floats = NDArray[np.float64]
-Rows = NDArray[np.int64]
 
 DAY_HOURS: Final = 24
 WEEK_HOURS: Final = 168

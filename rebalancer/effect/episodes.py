@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from rebalancer.model.notation.arrays import Bools, Floats
 
 GAP_STEPS = 3
 """Samples that may be missing within a span."""

@@ -15,12 +15,12 @@ from rebalancer.effect.account import PodNow, account, outcome_of
 from rebalancer.effect.feedback import Feedback, feedback
 from rebalancer.evaluation.pool_growth import LONGEST_CYCLE_SECONDS, pool_growth
 from rebalancer.forecast.series.pod_cpu import MissingReplica, pod_cpu
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Ledger
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.measured.usage import ResourceUsage, Usage
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.effect import Assessment, EffectRecords, Step
 from rebalancer.policy import RebalancerPolicy

@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import HOUR_SECONDS
 from rebalancer.model.measured.slo import SloSamples
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.records.effect import PoolHour
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, NodeThresholds
-
-Floats = NDArray[np.float64]
 
 NOT_PLACED = ("DaemonSet", "Node")
 """Kinds of owners whose pods are bound to their node."""

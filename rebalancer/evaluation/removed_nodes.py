@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.policy.pools import NodePools
 
 

@@ -12,7 +12,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import RebalancerError
@@ -31,6 +30,7 @@ from rebalancer.model.measured.history import (
     slot_of,
 )
 from rebalancer.model.measured.usage import Usage
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import CPU
 
 DAYS = 8

@@ -16,7 +16,8 @@ from rebalancer.forecast.series.resource import statistic_of
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, History
-from rebalancer.model.measured.outcomes import KEPT_DAYS, Floats, ForecastOutcomes, OutcomeRecords
+from rebalancer.model.measured.outcomes import KEPT_DAYS, ForecastOutcomes, OutcomeRecords
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.forecasts import ForecastRecords
 from rebalancer.policy.schema.forecast import Event

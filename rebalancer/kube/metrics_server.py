@@ -17,11 +17,11 @@ from rebalancer.kube.client.client import ApiClient, Resource, StatusError
 from rebalancer.kube.snapshot.lists import Gathered, read_list
 from rebalancer.kube.snapshot.records import Wire
 from rebalancer.kube.snapshot.times import epoch_seconds
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock, Progress
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.measured.usage import ResourceUsage, Usage
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.quantity import cpu_millicores, memory_bytes
 from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.model.reason import Reason, Refusal

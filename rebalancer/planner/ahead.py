@@ -18,9 +18,9 @@ from rebalancer.constraints.moves.windows import Outlook, Windowed, annotation_o
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.decisions.plan import MIN_RELIEF
 from rebalancer.model.measured.peaks import Peaks
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.figures import clock_time, percent
 from rebalancer.model.notation.resource_names import CPU
-from rebalancer.placement.cluster.nodes import Floats
 from rebalancer.planner.landings.targets import ROUNDING
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, NodeThresholds

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.policy.schema.policy import Pool, Thresholds, resources_with_thresholds
-
-Floats = NDArray[np.float64]
 
 
 class NodeThresholds(NamedTuple):

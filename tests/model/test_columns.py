@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.model.cluster.columns import Columns, Empty, Floats, Ints
+from rebalancer.model.cluster.columns import Columns, Empty
 from rebalancer.model.cluster.nodes import NodeImages, Nodes
 from rebalancer.model.cluster.pods import Pods
+from rebalancer.model.notation.arrays import Floats, Ints
 from rebalancer.model.recordings.recording import RecordedPods
 
 RECORDS = (Nodes, Pods, RecordedPods)

@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.reason import Refusal
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.draws.draws import DRAWS, FEW_DRAWS, MANY_NODES, Draws
@@ -30,8 +31,6 @@ HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 ERRORS = 4.5
 WORLDS = range(60)
 MOVES = 4
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ import pytest
 
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.notation.arrays import Floats, Rows
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.cluster.nodes import Floats, Rows
 from rebalancer.placement.draws.draws import Draws
 from rebalancer.placement.landing.landing import Landing, Placed
 from rebalancer.placement.landing.model import PlacementModel

@@ -5,14 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from rebalancer.model.decisions.plan import Loads
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.placement.draws.draws import COLUMNS, Draws
 from rebalancer.placement.landing.landing import Placed
 from rebalancer.planner.landings.targets import TargetHeadroom
-
-Floats = NDArray[np.float64]
 
 HOT, A, B, C = range(4)
 

@@ -18,12 +18,13 @@ from rebalancer.forecast.backtest.own_days import replay
 from rebalancer.forecast.series.resource import ForecastResource
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS, MIB, STEP_SECONDS, History
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import GIB, a_policy
 from tests.prometheus.builders import a_cluster
 from tests.prometheus.fakes import Clock
-from tests.real.builders.prometheus_days import Floats, LongSeries, fill_days
+from tests.real.builders.prometheus_days import LongSeries, fill_days
 from tests.real.servers.prometheus import PrometheusServer, prometheus_server
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]

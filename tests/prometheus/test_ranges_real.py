@@ -13,11 +13,12 @@ import pytest
 from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.prometheus.history.ranges import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
 from tests.prometheus.builders import NoProgress, a_cluster, a_source
 from tests.prometheus.fakes import Clock
-from tests.real.builders.prometheus_days import Floats, LongSeries, fill_days, hourly_rate
+from tests.real.builders.prometheus_days import LongSeries, fill_days, hourly_rate
 from tests.real.servers.prometheus import PrometheusServer, prometheus_server
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]

@@ -16,12 +16,13 @@ from rebalancer.cycle.context import NullProgress
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS, STEP_SECONDS
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.model.recordings.recording import Recording
 from tests.builders import GIB, a_budget, a_node, a_pod, a_policy, cluster
 from tests.prometheus.fakes import Clock
 from tests.real.builders.ksm_history import INF, KsmBudget, KsmNode, KsmPod, firing, ksm_history, rising
-from tests.real.builders.prometheus_days import SPACING_SECONDS, Floats, LongSeries, fill_days, hourly_rate
+from tests.real.builders.prometheus_days import SPACING_SECONDS, LongSeries, fill_days, hourly_rate
 from tests.real.servers.prometheus import PrometheusServer, prometheus_server
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]

@@ -12,12 +12,13 @@ from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.measured.slo import SloSamples
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.policy.schema.policy import HotNodeSlo
 from rebalancer.prometheus.connection.client import PrometheusClient, TooMuchError
 from rebalancer.prometheus.history.slo import PrometheusSlo
 from rebalancer.prometheus.promql.queries import Query
 from tests.prometheus.builders import a_cluster, a_source
-from tests.real.builders.prometheus_days import Floats, LongSeries, fill_days, hourly_rate
+from tests.real.builders.prometheus_days import LongSeries, fill_days, hourly_rate
 from tests.real.servers.prometheus import PrometheusServer, prometheus_server
 
 pytestmark = pytest.mark.real

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.replay.simulation.loads import loads_of

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from rebalancer.bootstrap.recordings.replay import policy_run
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.measured.usage import Usage
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.recordings.recording import RecordedReadings, Recording
 from rebalancer.model.recordings.replay import ReplayRun
 from rebalancer.replay.cycles.ports import ReplayedCluster

@@ -6,8 +6,8 @@ Its pods come and go, and what they use is that of a number or a size of replica
 import numpy as np
 
 from rebalancer.model.cluster.autoscaling import VPA_UPDATES
-from rebalancer.model.cluster.columns import Ints
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.notation.arrays import Ints
 from rebalancer.model.notation.figures import clock_time
 from rebalancer.model.reason import Reason, Refusal
 

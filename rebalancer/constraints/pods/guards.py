@@ -10,7 +10,6 @@ from fnmatch import fnmatchcase
 
 from rebalancer.constraints.pods.autoscalers import ServicesInChange
 from rebalancer.model.cluster.annotations import EVICTION_IN_PROGRESS, MIRROR, OWN_PREFIX, VETOES, run_by_kubelet
-from rebalancer.model.cluster.columns import Ints
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate
 from rebalancer.model.cluster.owners import REVISION_LABEL
@@ -18,6 +17,7 @@ from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.replacement import AT_ONCE, newest_siblings
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.notation import figures
+from rebalancer.model.notation.arrays import Ints
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.guards import Guards
 from rebalancer.policy.schema.types import format_duration

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Bools
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.usage import ResourceUsage, Usage
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.policy.pools import NodePools
 

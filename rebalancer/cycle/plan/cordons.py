@@ -9,16 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.cycle.observe.observation import Observation
 from rebalancer.cycle.soft_taints import our_cordons
 from rebalancer.model.cluster.steering import DRAINING, MAINTENANCE
 from rebalancer.model.decisions.plan import Goal
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

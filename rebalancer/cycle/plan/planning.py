@@ -6,19 +6,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission, KnownStays
 from rebalancer.cycle.context import MAX_PLANNING_SECONDS, CycleContext
 from rebalancer.cycle.observe.observation import Observation
 from rebalancer.cycle.plan.cordons import mask
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner import Choice, PlanInput, Planner, PlanningTime, PlanProgress
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
-
-Bools = NDArray[np.bool_]
 
 
 class TimeLimit:

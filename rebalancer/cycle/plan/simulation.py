@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.cycle.observe.observation import Observation
 from rebalancer.cycle.plan.cordons import CordonRequests, cordon_requests, cordoned_by_others, lasting, mask
@@ -13,6 +12,7 @@ from rebalancer.cycle.plan.planning import PlanningSession
 from rebalancer.cycle.soft_taints import SoftTaintController, our_cordons, our_taints
 from rebalancer.model.cluster.steering import CORDONS, MAINTENANCE, PREDICTED_HOT
 from rebalancer.model.decisions.plan import CycleReport, Loads, PodRefusal, is_predicted
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.reason import Reason
 from rebalancer.planner import Choice, Planner
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
@@ -20,8 +20,6 @@ from rebalancer.planner.plan.search import Simulated, search
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.limits import resolve
 from rebalancer.strategies import Findings
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

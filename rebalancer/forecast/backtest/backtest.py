@@ -21,16 +21,14 @@ from rebalancer.forecast.peaks.peak_time import peak_slots
 from rebalancer.forecast.predictors import COMBINED, own_predictor, predictors
 from rebalancer.forecast.predictors.base import Past
 from rebalancer.forecast.series.compose import compose
-from rebalancer.forecast.series.membership import Ints
 from rebalancer.forecast.series.percentiles import day_weights, quantile
 from rebalancer.forecast.series.resource import OF_CPU, ForecastResource
 from rebalancer.forecast.series.window import Window
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid
+from rebalancer.model.notation.arrays import Bools, Floats, Ints
 from rebalancer.policy.schema.forecast import DayWeights, Forecast
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 HIGH_SHARE = 0.75
 """A node of traces is hot on a day when the day's P95 is over this share of its capacity."""
 CLUSTERS = 2

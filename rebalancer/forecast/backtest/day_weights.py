@@ -16,11 +16,11 @@ from rebalancer.forecast.learning.prediction_interval import outcome_of, pinball
 from rebalancer.forecast.predictors.base import Past, Predictor
 from rebalancer.forecast.series.percentiles import day_weights
 from rebalancer.forecast.series.resource import USUAL_LOSS_AT
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.figures import percent
 from rebalancer.policy.schema.forecast import DayWeights, Forecast
 from rebalancer.policy.schema.types import format_duration
 
-Floats = NDArray[np.float64]
 HALF_LIVES_SECONDS = tuple(hours * 3600.0 for hours in (12, 24, 48, 72, 96, 192))
 SAME_WEEKDAY = (1.0, 2.0, 4.0)
 LEAST_GAIN, LEAST_SAVED = 0.02, 0.001

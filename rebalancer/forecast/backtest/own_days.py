@@ -17,17 +17,16 @@ from numpy.typing import NDArray
 from rebalancer.forecast.backtest.backtest import FIRST_PREDICTION, SLOW, Backtest, Group, Run, compared, summary
 from rebalancer.forecast.series.compose import compose
 from rebalancer.forecast.series.events import uplift
-from rebalancer.forecast.series.membership import Ints, Members, members_of
+from rebalancer.forecast.series.membership import Members, members_of
 from rebalancer.forecast.series.percentiles import P95, quantile
 from rebalancer.forecast.series.resource import OF_CPU, ForecastResource
 from rebalancer.forecast.series.window import Window
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock, Grid, History, date_of
+from rebalancer.model.notation.arrays import Bools, Floats, Ints
 from rebalancer.policy.schema.forecast import Forecast
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 LEAST_CLOSED_DAYS = 5
 MOST_LEARNING_DAYS = 8
 """Half of the days, at most this many, are not scored."""

@@ -12,8 +12,7 @@ from rebalancer.forecast.learning.prediction_interval import Margin, Outcome, le
 from rebalancer.forecast.predictors.base import Past, Prediction
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.measured.outcomes import ForecastOutcomes
-
-Floats = NDArray[np.float64]
+from rebalancer.model.notation.arrays import Floats
 
 
 class RollingOrigin:

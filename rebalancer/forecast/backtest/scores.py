@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from rebalancer.forecast.learning.prediction_interval import pinball
 from rebalancer.forecast.predictors import predictors
 from rebalancer.forecast.series.resource import USUAL_LOSS_AT
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.records.forecasts import TOLERANCE
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from rebalancer.forecast.series.membership import Members
 from rebalancer.forecast.series.percentiles import P95
 from rebalancer.model.measured.history import SLOTS, DayBlock, Grid
+from rebalancer.model.notation.arrays import Floats
 
-Floats = NDArray[np.float64]
 POOLS = ("small", "large")
 NODES_PER_POOL = 12
 PODS_PER_NODE = (6, 15)

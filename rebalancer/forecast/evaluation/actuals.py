@@ -18,14 +18,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.forecast.series.percentiles import P95, quantile
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.records.forecasts import Actuals, ForecastKind, StoredForecast, Verdict
 
-Floats = NDArray[np.float64]
 EARLY_SECONDS = 1800.0
 """A node that becomes hot at most this long before the predicted time counts as the same peak."""
 WAIT_SECONDS = 2 * DAY_SECONDS

@@ -20,7 +20,6 @@ from itertools import groupby
 from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.forecast.learning.levels import EXPERTS, Levels
 from rebalancer.forecast.learning.prediction_interval import (
@@ -34,9 +33,9 @@ from rebalancer.forecast.predictors import COMBINED
 from rebalancer.forecast.series.compose import FULL_SHARE
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.measured.outcomes import PERIOD_SECONDS, ForecastOutcomes
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.policy.schema.forecast import HISTORY_DAYS, PredictorName
 
-Floats = NDArray[np.float64]
 LAYOUT = 1
 
 

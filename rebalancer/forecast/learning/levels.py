@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from rebalancer.forecast.predictors.base import RECENT_STEPS, Past, Predictor
 from rebalancer.forecast.series.percentiles import last_known, quantile
 from rebalancer.model.measured.history import SLOTS, Grid
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.policy.schema.forecast import HISTORY_DAYS
 
-Floats = NDArray[np.float64]
 SAME_WEEKDAY = 6
 """Age in days of the block with the weekday of the next 24 hours."""
 HIGHEST_DAYS = 3

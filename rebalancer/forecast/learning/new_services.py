@@ -17,9 +17,8 @@ from rebalancer.forecast.series.compose import Composition
 from rebalancer.forecast.series.membership import Members
 from rebalancer.forecast.series.percentiles import P95, quantile, slot_mean
 from rebalancer.model.measured.history import SLOTS, Grid
+from rebalancer.model.notation.arrays import Bools, Floats
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 HOURS = 24
 HOUR_STEPS = SLOTS // HOURS
 DEFAULT_GROWTH = 1.0

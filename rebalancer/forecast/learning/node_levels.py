@@ -18,10 +18,10 @@ from rebalancer.forecast.predictors.base import Past
 from rebalancer.forecast.series.percentiles import quantile
 from rebalancer.model.measured.history import DAY_SECONDS, STEP_SECONDS, Grid
 from rebalancer.model.measured.outcomes import PERIOD_SECONDS, ForecastOutcomes
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.policy.schema.forecast import PredictorName
 
-Floats = NDArray[np.float64]
 SAMPLED_NODES = 100
 """Nodes of a pool whose outcomes are kept: enough for its margins and weights."""
 LEAST_KNOWN_SHARE = 0.5

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.forecast.predictors.base import Past, Prediction
+from rebalancer.model.notation.arrays import Floats
 
-Floats = NDArray[np.float64]
 SCALES = 2
 """The prediction, or the swing of the node."""
 HALF_LIFE_DAYS = 30.0

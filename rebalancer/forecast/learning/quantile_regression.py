@@ -5,9 +5,9 @@ not wrong there.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from rebalancer.model.notation.arrays import Floats
+
 ITERATIONS = 12
 LEAST_ERROR = 3e-3
 """Errors under this share of the level weigh alike, so that the weights stay finite."""

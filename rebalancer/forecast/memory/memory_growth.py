@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from rebalancer.forecast.memory.memory_runs import PARTS_OF_DAY, WINDOWS_STEPS, MemoryRuns, part_means
 from rebalancer.model.measured.history import HOUR_SECONDS, SLOTS, STEP_SECONDS
+from rebalancer.model.notation.arrays import Floats
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 PARTS = 12

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.measured.history import SLOTS, STEP_SECONDS, DayBlock, Grid
+from rebalancer.model.notation.arrays import Ints
 
 Floats = NDArray[np.float32]
-Ints = NDArray[np.int32]
 
 CHUNK_PODS = 8192
 PART_STEPS = 6

@@ -24,16 +24,15 @@ from rebalancer.forecast.peaks.trajectories import (
     seasonal_profiles,
 )
 from rebalancer.forecast.series.arrivals import Arrival
-from rebalancer.forecast.series.membership import SHORT_LIVED_KINDS, DepartedPod, Ints, leaving, members_of
+from rebalancer.forecast.series.membership import SHORT_LIVED_KINDS, DepartedPod, leaving, members_of
 from rebalancer.forecast.series.resource import OF_CPU, ForecastResource
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid, History
 from rebalancer.model.measured.outcomes import ForecastOutcomes
 from rebalancer.model.measured.peaks import Peaks, ServiceDayProfiles, WeekPeaks
+from rebalancer.model.notation.arrays import Bools, Floats, Ints
 from rebalancer.policy.schema.forecast import Forecast
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 REMEMBERED_SECONDS = float(DAY_SECONDS)
 """Age at which a departed pod is dropped: a node's own usage is derived from its latest hours."""
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.measured.history import SLOTS, Grid
+from rebalancer.model.notation.arrays import Floats
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 HALF_LIFE_DAYS = 4.0

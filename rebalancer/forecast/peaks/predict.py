@@ -15,17 +15,17 @@ from rebalancer.forecast.series.arrivals import Arrival
 from rebalancer.forecast.series.calendar import apply_calendar
 from rebalancer.forecast.series.compose import Composition, compose
 from rebalancer.forecast.series.events import touching, uplift
-from rebalancer.forecast.series.membership import DepartedPod, Ints, Members, leaving, members_of
+from rebalancer.forecast.series.membership import DepartedPod, Members, leaving, members_of
 from rebalancer.forecast.series.percentiles import day_weights, quantile, slot_profile, weighted_mean
 from rebalancer.forecast.series.resource import OF_CPU, ForecastResource
 from rebalancer.forecast.series.window import Window
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid, History
 from rebalancer.model.measured.outcomes import ForecastOutcomes
+from rebalancer.model.notation.arrays import Floats, Ints
 from rebalancer.model.notation.figures import counted
 from rebalancer.policy.schema.forecast import Forecast
 
-Floats = NDArray[np.float64]
 CHUNK_SERVICES = 256
 
 

@@ -8,18 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.forecast.peaks.predict import Ahead, Group
 from rebalancer.forecast.peaks.result import Forecasts
-from rebalancer.forecast.series.membership import Ints
 from rebalancer.forecast.series.percentiles import day_weights, quantile, slot_mean, weighted_mean
 from rebalancer.forecast.series.runs import sums_of_runs
 from rebalancer.model.measured.history import SLOTS, Grid
+from rebalancer.model.notation.arrays import Bools, Floats, Ints
 from rebalancer.policy.schema.forecast import DayWeights
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 CHUNK_ROWS = 1024
 WEEK_DAYS = 7
 RISE = 1.25

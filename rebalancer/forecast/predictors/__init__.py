@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.forecast.predictors.base import Past, Prediction, Predictor
 from rebalancer.forecast.series.percentiles import last_known, quantile, slot_profile, weighted_mean
+from rebalancer.model.notation.arrays import Floats
 
-Floats = NDArray[np.float64]
 HISTOGRAM_HALF_LIFE_DAYS = 1.0
 COMBINED: Final = "combined"
 """The default: all experts and regressions of `learner`, `weightedP95` among them."""

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from rebalancer.forecast.series.percentiles import P95, last_known, quantile
 from rebalancer.model.measured.history import SLOTS, Grid
+from rebalancer.model.notation.arrays import Floats
 
-Floats = NDArray[np.float64]
 RECENT_STEPS = SLOTS // 4
 """Six hours."""
 

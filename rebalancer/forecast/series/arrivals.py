@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.forecast.series.membership import SHORT_LIVED_KINDS, Ints
+from rebalancer.forecast.series.membership import SHORT_LIVED_KINDS
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.notation.arrays import Ints
 
 NOT_EXPECTED = (*SHORT_LIVED_KINDS, "DaemonSet")
 """Short-lived pods are forecast for their pool; pods of a DaemonSet belong to their node."""

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.measured.history import SLOTS, Grid
+from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.policy.schema.forecast import WEEKDAYS, CalendarDay
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 SHORT_STEPS = SLOTS // 20
 """Steps of a date that a day may contain and still be an ordinary one: its P95 is blind to them."""

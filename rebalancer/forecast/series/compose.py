@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from rebalancer.forecast.series.imputation import MissingSteps, impute
 from rebalancer.forecast.series.load_profiles import ServiceLoadProfiles, sampled
-from rebalancer.forecast.series.membership import Ints, Members
+from rebalancer.forecast.series.membership import Members
 from rebalancer.forecast.series.runs import sums_of_runs
 from rebalancer.forecast.series.window import Window
 from rebalancer.model.measured.history import SLOTS, DayBlock, Grid
+from rebalancer.model.notation.arrays import Bools, Ints
 
 CHUNK_PODS = 1024
 FULL_SHARE = 0.97
@@ -25,8 +26,6 @@ OWN_GROWTH, OWN_SLACK = 2.0, 0.01
 """A node's own usage is steady. At steps with pods that have departed since, it is limited to twice its latest level
 plus 1 % of the capacity; the rest is attributed to those pods."""
 LATEST_STEPS, LAST_STEPS = 24, 3
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)

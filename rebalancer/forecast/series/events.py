@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.policy.schema.forecast import Event
-
-Floats = NDArray[np.float64]
 
 
 def uplift(events: Sequence[Event], pool: str, times: Floats) -> Floats:

@@ -12,16 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.series.load_profiles import ServiceLoadProfiles
-from rebalancer.forecast.series.membership import Ints, Members
+from rebalancer.forecast.series.membership import Members
 from rebalancer.forecast.series.runs import any_of_runs, sums_of_runs
 from rebalancer.model.measured.history import SLOTS, Grid
+from rebalancer.model.notation.arrays import Bools, Ints
 
 CHUNK_PODS = 2048
 ENOUGH_STEPS = 12
 """A pod with samples of less than an hour may still be starting and counts as an average replica."""
 LEAST_SCALE, MOST_SCALE = 0.01, 10.0
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from rebalancer.forecast.series.runs import any_of_runs, sums_of_runs
 from rebalancer.model.measured.history import SLOTS, Grid
+from rebalancer.model.notation.arrays import Bools, Ints
 
-Ints = NDArray[np.int32]
-Bools = NDArray[np.bool_]
 MOST_REPLICAS = 12
 """Sampled replicas of a service and day."""
 LAYER_RATIO = 1.5

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from rebalancer.forecast.series.resource import OF_CPU, ForecastResource
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS, STEP_SECONDS
+from rebalancer.model.notation.arrays import Ints
 from rebalancer.policy.schema.forecast import Generation
 
-Ints = NDArray[np.int32]
 SHORT_LIVED_KINDS = ("Job", "CronJob")
 SHORT_LIVED_SECONDS = float(DAY_SECONDS)
 """An older pod of a Job counts as long-lived."""

@@ -1,12 +1,11 @@
 """Percentiles of days and of times of day, weighted over the days. NaN is ignored."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.measured.history import DAY_SECONDS, Grid
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.policy.schema.forecast import DayWeights
 
-Floats = NDArray[np.float64]
 P95 = 0.95
 SLOT_QUANTILE = 0.9
 CHUNK_ROWS = 512

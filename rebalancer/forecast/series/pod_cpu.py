@@ -21,10 +21,8 @@ from rebalancer.forecast.series.membership import machine_factors
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.measured.usage import Usage
+from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.policy.schema.forecast import Generation
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 FULL_PRESSURE = 0.5
 """Share of time with waiting tasks (PSI) from which a node is saturated. CFS throttling doesn't count: a pod's

@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.forecast.series.percentiles import P95
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import MIB, block_units
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.policy.schema.forecast import Forecast
 
-Floats = NDArray[np.float64]
 HIGHEST = 1.0
 MEMORY_COVERAGE = 95.0
 """Least coverage of forecasts of memory, in percent."""

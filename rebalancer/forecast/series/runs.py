@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.measured.history import Grid
-
-Bools = NDArray[np.bool_]
+from rebalancer.model.notation.arrays import Bools
 
 
 def sums_of_runs(values: Grid, starts: NDArray[np.intp]) -> Grid:

@@ -15,9 +15,9 @@ from rebalancer.kube.snapshot.records import Condition, Node, OwnerReference, Po
 from rebalancer.kube.snapshot.records import PodStatus as WireStatus
 from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, scheduling_of, status_of
 from rebalancer.kube.snapshot.times import epoch_column, epoch_seconds
-from rebalancer.model.cluster.columns import Floats, Ints
 from rebalancer.model.cluster.nodes import NodeImages, Nodes
 from rebalancer.model.cluster.pods import PHASES, UNKNOWN, Pods, PodStatus
+from rebalancer.model.notation.arrays import Floats, Ints
 from rebalancer.model.notation.quantity import parse_quantity
 
 PLAIN_RESOURCES = frozenset({"cpu", "memory", "pods"})

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from rebalancer.kube.snapshot.effective_requests import Requests, effective_requests, memory_limits
 from rebalancer.kube.snapshot.records import Container, Pod, Template, VolumeSource
 from rebalancer.model.cluster.annotations import is_kept
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.objects import PodTemplate, Volume
 from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.template_index import PodTemplateOutline
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.decoding import json_decoder
 
 DEFAULT_GRACE_SECONDS = 30.0

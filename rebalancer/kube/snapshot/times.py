@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.notation.arrays import Floats
 
 
 def epoch_seconds(text: str | None) -> float:

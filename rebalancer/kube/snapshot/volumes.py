@@ -12,8 +12,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from rebalancer.kube.snapshot.records import Empty, Meta, Wire
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.objects import NodeSelector, NodeSelectorTerm, Requirement
+from rebalancer.model.notation.arrays import Floats
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 SUCCESSORS: Mapping[str, str] = {

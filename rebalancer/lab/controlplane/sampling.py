@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from rebalancer.placement.cluster.nodes import Bools, Rows
+from rebalancer.model.notation.arrays import Bools, Rows
 from rebalancer.placement.draws.sampling import nodes_to_find
 
 _ZONE_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")

@@ -19,8 +19,8 @@ from rebalancer.lab.objects.disruption import is_terminating
 from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Change, Store
 from rebalancer.lab.scenarios.build import condition
-from rebalancer.model.cluster.columns import Bools
 from rebalancer.model.cluster.scheduler import DEFAULT_SCHEDULER, SchedulerConfig, SchedulerProfile
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Kind
 from rebalancer.placement.scheduler.engine import Engine

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from rebalancer.lab.loads.cpu import basis
 from rebalancer.lab.loads.history import Columns, Stay
-from rebalancer.model.cluster.columns import Bools, Floats
 from rebalancer.model.measured.history import HOUR_SECONDS
+from rebalancer.model.notation.arrays import Bools, Floats
 
 MEAN_BYTES, SPREAD = 200 * 2.0**20, 0.2
 """Working set of a pod without a model; it differs by up to this share from pod to pod."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rebalancer.lab.loads.history import Columns
 from rebalancer.lab.loads.usage import SCRAPE_SECONDS, UsageModel
-from rebalancer.model.cluster.columns import Bools, Floats
+from rebalancer.model.notation.arrays import Bools, Floats
 
 CALM, FULL = 0.8, 1.2
 

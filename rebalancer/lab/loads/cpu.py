@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.decoding import json_decoder
 
 WOBBLE_PERIODS_SECONDS = (7919.0, 2477.0, 607.0)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rebalancer.lab.clock import LabClock, seconds_of
 from rebalancer.lab.loads.cpu import OVERHEAD, Behaviour, Curve, behaviour_of, coefficients, curve
 from rebalancer.lab.objects.store import Change
-from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.quantity import parse_quantity
 
 Ints = NDArray[np.int64]

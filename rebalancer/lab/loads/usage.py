@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rebalancer.lab.loads.cpu import basis
 from rebalancer.lab.loads.history import Columns, History
-from rebalancer.model.cluster.columns import Bools, Floats
+from rebalancer.model.notation.arrays import Bools, Floats
 
 SCRAPE_SECONDS = 15.0
 _CHUNK_CELLS = 4_000_000

@@ -21,8 +21,8 @@ from rebalancer.lab.prometheus.rates import ContentionRates
 from rebalancer.lab.prometheus.row import Row
 from rebalancer.lab.prometheus.series import SeriesBook
 from rebalancer.lab.serving import ServedLab, json_response
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.notation.arrays import Floats
 
 _MOST_POINTS = 11_000
 _FORWARD_SECONDS = 60.0

@@ -7,7 +7,7 @@ import numpy as np
 from rebalancer.lab.loads.amounts import Amounts, memory, named, names
 from rebalancer.lab.loads.history import Columns, History, Stay
 from rebalancer.lab.prometheus.row import Row, node_labels
-from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.notation.arrays import Floats
 
 TOTAL, AVAILABLE = "node_memory_MemTotal_bytes", "node_memory_MemAvailable_bytes"
 WORKING_SET = "container_memory_working_set_bytes"

@@ -12,8 +12,8 @@ import numpy as np
 
 from rebalancer.lab.objects.object_history import BudgetRecord, NodeRecord, ObjectHistory, PodRecord
 from rebalancer.lab.prometheus.row import Row
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.pods import PHASES
+from rebalancer.model.notation.arrays import Floats
 
 JOB = {"job": "kube-state-metrics"}
 _OWNER_METRICS = {"replicasets": ("kube_replicaset_owner", "replicaset"), "jobs": ("kube_job_owner", "job_name")}

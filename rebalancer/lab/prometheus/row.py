@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rebalancer.model.cluster.columns import Bools, Floats
+from rebalancer.model.notation.arrays import Bools, Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

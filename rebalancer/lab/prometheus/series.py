@@ -18,7 +18,7 @@ from rebalancer.lab.prometheus.gauges import Gauges
 from rebalancer.lab.prometheus.kube_state import KubeState
 from rebalancer.lab.prometheus.promql import Aggregation, Selector
 from rebalancer.lab.prometheus.row import Row, node_labels
-from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.notation.arrays import Floats
 
 NODE_SHARE = "instance:node_cpu_utilisation:rate5m"
 NODE_CORES = "node:cpu_usage:cores"

@@ -15,10 +15,6 @@ from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int32]
-Bools = NDArray[np.bool_]
-
 
 @dataclass(frozen=True, slots=True)
 class Empty:

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.columns import Bools, Columns, Empty, Floats, Ints
+from rebalancer.model.cluster.columns import Columns, Empty
 from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.notation.arrays import Bools, Floats, Ints
 
 
 class NodeImages:

@@ -7,8 +7,9 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.columns import Bools, Columns, Empty, Floats, Ints
+from rebalancer.model.cluster.columns import Columns, Empty
 from rebalancer.model.cluster.objects import PodTemplate
+from rebalancer.model.notation.arrays import Bools, Floats, Ints
 
 # Pod phases, as small numbers in the column.
 PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")

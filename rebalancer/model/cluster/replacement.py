@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Ints
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.notation.arrays import Ints
 
 AT_ONCE = ("ReplicaSet", "ReplicationController")
 """Owners whose pods are all alike: the replacement is as the newest of them."""

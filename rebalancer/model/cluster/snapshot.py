@@ -11,13 +11,13 @@ from functools import cached_property
 import numpy as np
 
 from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
-from rebalancer.model.cluster.columns import Bools, Floats, Ints
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import LabelSelector, NodeSelector, PodTemplate
 from rebalancer.model.cluster.owners import OWNER_LEVELS, REVISION_LABEL, ROLLOUT_KINDS, RUN_ONCE_KINDS, Owner, Service
 from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED, Pods, PodStatus
 from rebalancer.model.cluster.quota import ResourceQuota
+from rebalancer.model.notation.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Rows = NDArray[np.int64]
+from rebalancer.model.notation.arrays import Rows
 
 
 class PodTemplateOutline(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.columns import Floats, Ints
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.notation.arrays import Floats, Ints
 from rebalancer.model.notation.document import LEFT_OUT, Shown, TextOrNull
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason, Refusal

@@ -4,12 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import CPU
 
-Floats = NDArray[np.float64]
 KEPT_DAYS = 90
 """Outcomes are kept for so many days."""
 PERIOD_SECONDS = 21_600

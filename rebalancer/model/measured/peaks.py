@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats, Ints
 from rebalancer.model.measured.history import STEP_SECONDS, Grid
+from rebalancer.model.notation.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.notation.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Refusal
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Bools, Floats
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid, block_units, slot_of
+from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.model.recordings.recording import Offsets, RecordedUsage
 
 

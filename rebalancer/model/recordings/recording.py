@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.columns import Bools, Columns, Empty, Floats, Ints
+from rebalancer.model.cluster.columns import Columns, Empty
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import LabelSelector
 from rebalancer.model.cluster.owners import Owner
@@ -20,6 +20,7 @@ from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.cluster.steering import SOFT_TAINT
 from rebalancer.model.measured.history import STEP_SECONDS, DayBlock, Grid
+from rebalancer.model.notation.arrays import Bools, Floats, Ints
 
 Offsets = NDArray[np.int64]
 

@@ -19,8 +19,9 @@ import numpy as np
 from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.cluster.steering import SOFT_TAINT
+from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.placement.cluster.kinds import PODS, Group, Kind, PodKinds, requests_of
-from rebalancer.placement.cluster.nodes import EPS, Bools, Floats, NodeTable, Rows
+from rebalancer.placement.cluster.nodes import EPS, NodeTable
 from rebalancer.placement.cluster.taints import seen_cordons, seen_taints
 
 MOST_TALLIES = 512

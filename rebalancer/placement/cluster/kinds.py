@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Ints
 from rebalancer.model.cluster.match import pairs_of, selector_matches
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate
 from rebalancer.model.cluster.pods import Pods
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from rebalancer.placement.cluster.nodes import Bools, Floats, Rows
+from rebalancer.model.notation.arrays import Bools, Floats, Ints, Rows
 
 CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, PODS = range(5)
 """Columns of requests: `PodKinds.demand`, and `held` and `booked` of a `Board`."""

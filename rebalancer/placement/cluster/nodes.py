@@ -8,15 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.cluster.match import requirement_matches
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import NodeSelector, NodeSelectorTerm, Requirement
+from rebalancer.model.notation.arrays import Bools, Floats, Rows
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Rows = NDArray[np.int64]
 """Indices of nodes."""
 
 EPS = 1e-6

@@ -8,7 +8,7 @@ from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
-from rebalancer.placement.cluster.nodes import Bools
+from rebalancer.model.notation.arrays import Bools
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """The control plane's taint of a cordoned node; a pod that tolerates it passes NodeUnschedulable too."""

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.placement.cluster.nodes import Floats, Rows
+from rebalancer.model.notation.arrays import Floats, Rows
 
 T = TypeVar("T", bound=np.generic)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.placement.cluster.nodes import Floats, Rows
+from rebalancer.model.notation.arrays import Floats, Rows
 from rebalancer.placement.draws.draws import Draws
 from rebalancer.placement.draws.sampling import missed_best
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from rebalancer.placement.cluster.nodes import Floats, Rows
+from rebalancer.model.notation.arrays import Floats, Rows
 
 MIN_NODES = 100
 MIN_PERCENTAGE = 5

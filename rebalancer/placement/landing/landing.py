@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rebalancer.model.decisions.eviction import TargetNode
-from rebalancer.placement.cluster.nodes import Floats, Rows
+from rebalancer.model.notation.arrays import Floats, Rows
 from rebalancer.placement.draws.draws import Draws
 from rebalancer.placement.draws.outlook import Outlook
 from rebalancer.placement.landing.outlooks import NO_SHARES, NOTHING

@@ -14,10 +14,10 @@ import numpy as np
 
 from rebalancer.model.cluster.scheduler import DEFAULT_SCHEDULER, SchedulerConfig
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.notation.arrays import Bools, Rows
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Kind
-from rebalancer.placement.cluster.nodes import Bools, Rows
 from rebalancer.placement.cluster.taints import REMOVING_TAINTS, leaving, ours_cordoned, under_memory_pressure
 from rebalancer.placement.draws.draws import Draws, seeded
 from rebalancer.placement.draws.outlook import Outlook

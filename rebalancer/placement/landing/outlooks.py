@@ -5,9 +5,9 @@ from contextlib import nullcontext
 
 import numpy as np
 
+from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Kind
-from rebalancer.placement.cluster.nodes import Bools, Floats, Rows
 from rebalancer.placement.draws.draws import Draws, views
 from rebalancer.placement.draws.outlook import Outlook, View, searched_down_to
 from rebalancer.placement.scheduler.engine import Departure, Engine

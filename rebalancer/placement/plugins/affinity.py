@@ -12,10 +12,11 @@ import numpy as np
 from rebalancer.model.cluster.match import pairs_of, selector_matches
 from rebalancer.model.cluster.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, PodTemplate
 from rebalancer.model.cluster.scheduler import SchedulerProfile
+from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Group, Kind
-from rebalancer.placement.cluster.nodes import EPS, HOSTNAME, Bools, Floats
+from rebalancer.placement.cluster.nodes import EPS, HOSTNAME
 
 ANTI, NEAR, PREFERRED = "anti", "near", "preferred"
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from rebalancer.model.cluster.nodes import NodeImages
 from rebalancer.model.cluster.objects import PodTemplate
-from rebalancer.placement.cluster.nodes import Floats, Rows
+from rebalancer.model.notation.arrays import Floats, Rows
 
 MIB = 1024.0 * 1024.0
 MIN_BYTES = 23 * MIB

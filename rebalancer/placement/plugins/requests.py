@@ -8,9 +8,10 @@ import numpy as np
 
 from rebalancer.model.cluster.objects import PodTemplate
 from rebalancer.model.cluster.scheduler import SchedulerProfile
+from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import CPU, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, Group, Kind
-from rebalancer.placement.cluster.nodes import EPS, Bools, Floats, Rows
+from rebalancer.placement.cluster.nodes import EPS
 from rebalancer.placement.draws.draws import Draws, grown
 from rebalancer.placement.plugins.resources import MAX_SCORE, balance, balanced_allocation, fit_score
 

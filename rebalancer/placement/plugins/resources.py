@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from rebalancer.model.cluster.scheduler import SchedulerProfile
-from rebalancer.placement.cluster.nodes import Bools, Floats
+from rebalancer.model.notation.arrays import Bools, Floats
 
 MAX_SCORE = 100.0
 CUSTOM_SCALE = 10.0

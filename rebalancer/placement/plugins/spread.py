@@ -13,9 +13,10 @@ import numpy as np
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, Requirement, SpreadConstraint
 from rebalancer.model.cluster.scheduler import SchedulerProfile
+from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Group, Kind
-from rebalancer.placement.cluster.nodes import EPS, HOSTNAME, Bools, Domains, Floats, Rows
+from rebalancer.placement.cluster.nodes import EPS, HOSTNAME, Domains
 
 SYSTEM_DEFAULTS = (
     SpreadConstraint(topology_key=HOSTNAME, when_unsatisfiable="ScheduleAnyway", max_skew=3),

@@ -10,9 +10,10 @@ from functools import partial
 import numpy as np
 
 from rebalancer.model.cluster.objects import PodTemplate
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Group, Kind
-from rebalancer.placement.cluster.nodes import EPS, Floats
+from rebalancer.placement.cluster.nodes import EPS
 from rebalancer.placement.plugins.node_rules import Check
 
 CLAIM_IN_USE = (

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rebalancer.model.cluster.scheduler import SchedulerConfig
+from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Kind
-from rebalancer.placement.cluster.nodes import Bools, Floats, Rows
 from rebalancer.placement.draws.draws import Draws
 from rebalancer.placement.draws.sampling import nodes_to_find
 from rebalancer.placement.plugins import affinity, spread, volumes

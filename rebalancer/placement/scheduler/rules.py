@@ -6,9 +6,10 @@ from functools import cached_property
 
 from rebalancer.model.cluster.objects import PodTemplate
 from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Kind
-from rebalancer.placement.cluster.nodes import HOSTNAME, Floats
+from rebalancer.placement.cluster.nodes import HOSTNAME
 from rebalancer.placement.cluster.taints import hard_taints
 from rebalancer.placement.plugins.affinity import Attraction, Terms
 from rebalancer.placement.plugins.images import image_locality

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission
-from rebalancer.model.cluster.columns import Ints
 from rebalancer.model.cluster.objects import QOS_RANK
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.decisions.plan import MIN_RELIEF, Finding, Goal
+from rebalancer.model.notation.arrays import Bools, Floats, Ints
 from rebalancer.model.notation.figures import percent
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.cluster.nodes import Bools, Floats
 from rebalancer.planner.landings.targets import TargetHeadroom
 
 OVERSHOOT_STEP = 0.25

@@ -7,8 +7,8 @@ import numpy as np
 
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.plan import Finding, Loads
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.cluster.nodes import Bools
 from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner.landings.targets import TargetHeadroom
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from rebalancer.model.cluster.owners import Service
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.reason import Refusal
-from rebalancer.placement.cluster.nodes import Bools
 from rebalancer.placement.draws.sampling import winners
 from rebalancer.placement.landing.pending import ENOUGH
 from rebalancer.placement.plugins.images import normalised

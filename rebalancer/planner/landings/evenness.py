@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.model.decisions.plan import Evenness
+from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.cluster.nodes import Bools, Floats, Rows
 from rebalancer.placement.landing.landing import Placed
 from rebalancer.strategies.interface.view import Findings
 

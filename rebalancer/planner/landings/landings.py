@@ -16,10 +16,10 @@ import numpy as np
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.decisions.plan import PREDICTED, Finding, Loads
+from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.model.notation.figures import percent, size
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.cluster.nodes import Bools, Floats, Rows
 from rebalancer.placement.landing.landing import Landing, Placed
 from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner.landings.evenness import EvenGroups

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.cluster.steering import CHOSEN, HOT, NO_ROOM, PREDICTED_HOT
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.reason import Refusal
-from rebalancer.placement.cluster.nodes import Bools
 
 SETTING = "softTaint.maxNodes"
 """The policy's key of the budget."""

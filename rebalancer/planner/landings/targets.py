@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from rebalancer.model.decisions.plan import Loads
-from rebalancer.placement.cluster.nodes import Bools, Floats, Rows
+from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.placement.draws.draws import Draws
 from rebalancer.placement.landing.landing import Placed
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.cluster.nodes import Bools
 from rebalancer.placement.cluster.taints import ours_cordoned
 from rebalancer.planner.candidates.jobs import Job, largest_first
 from rebalancer.planner.plan.moves import MoveMaker

@@ -6,8 +6,8 @@ import numpy as np
 
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import Goal, PodRefusal
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.cluster.nodes import Floats
 from rebalancer.placement.draws.draws import Draws
 from rebalancer.planner.plan.state import PlanState
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Loads
+from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.model.reason import Refusal
-from rebalancer.placement.cluster.nodes import Bools, Floats
 from rebalancer.planner.landings.landings import CheckedLanding
 from rebalancer.strategies.interface.view import Findings
 

@@ -20,8 +20,8 @@ from collections.abc import Collection, Mapping, Sequence
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.cluster.nodes import Bools
 from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner.candidates.jobs import Job, excess, goal_reached, wanted_pods
 from rebalancer.planner.landings.landings import Landings

@@ -14,8 +14,8 @@ import numpy as np
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.moves.budgets import BudgetRoom
 from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.cluster.nodes import Bools
 from rebalancer.placement.landing.landing import Placed
 from rebalancer.planner.landings.landings import CheckedLanding, Landings
 from rebalancer.planner.plan.plan_input import PlanInput, PlannedMove

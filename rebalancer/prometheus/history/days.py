@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.day_grid import DayGrid
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.figures import clock_time
 from rebalancer.prometheus.promql.decode import Lines, PodLines
 from rebalancer.prometheus.readings.nodes import NodeMap, host_of, same_target, shown

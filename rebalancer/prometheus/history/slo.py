@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.measured.slo import SloSamples
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.policy.schema.policy import HotNodeSlo
 from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.prometheus.connection.client import PrometheusClient, TooMuchError

@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.measured.history import Grid
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.decoding import JsonDecoder, json_decoder, new_json_decoder
 from rebalancer.prometheus.promql.series import PodLabels, PodSeries, SharedPodSeries
 

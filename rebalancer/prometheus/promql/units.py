@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.notation.arrays import Floats
 
 MOST_PLAUSIBLE_SHARE = 1.5
 """Rates exceed 1.0 slightly. Far above it the value is a percentage, or millicores where cores were expected."""

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.usage import Contention
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.prometheus.promql import decode
 from rebalancer.prometheus.promql.queries import ContentionQueries, Query
 from rebalancer.prometheus.readings.nodes import NodeMap, gather

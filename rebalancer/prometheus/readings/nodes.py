@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.prometheus.promql.queries import CLUSTER_LABEL, NODE_INFO, UNAME
 
 Labels = Mapping[str, str]

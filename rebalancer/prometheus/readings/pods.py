@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.prometheus.promql.decode import PodVector
 from rebalancer.prometheus.promql.series import Ints
 from rebalancer.prometheus.readings.nodes import NodeMap

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Progress
 from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
 from rebalancer.model.measured.usage import Contention, Usage
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.usage import UsageSource

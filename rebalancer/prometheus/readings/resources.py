@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.measured.usage import ResourceUsage
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.prometheus.promql import decode
 from rebalancer.prometheus.promql.queries import Query, ResourceQuerySet
 from rebalancer.prometheus.promql.units import MOST_PLAUSIBLE_SHARE, check_capacity, check_unit

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Bools
 from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.measured.history import STEP_SECONDS, Grid
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.prometheus.promql import decode
 from rebalancer.prometheus.promql.chunks import any_of
 from rebalancer.prometheus.promql.queries import CLUSTER_LABEL, NODE_INFO

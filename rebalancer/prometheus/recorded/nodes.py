@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Bools, Floats
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.model.notation.figures import counted
 from rebalancer.model.recordings.recording import CAME_BACK, Gap, is_passing
 from rebalancer.prometheus.recorded.kube_state import NodeHistory

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Bools
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Progress
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.notation.figures import clock_time
 from rebalancer.model.recordings.recording import Gap, RecordedAlert, RecordedBudget, RecordedTaint
 from rebalancer.policy.schema.usage import Prometheus

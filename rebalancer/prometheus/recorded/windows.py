@@ -12,10 +12,10 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Bools
 from rebalancer.model.decisions.ports import Progress
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.measured.history import Grid
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.prometheus.connection.client import PrometheusClient, TooMuchError
 from rebalancer.prometheus.connection.pool import AT_ONCE, ClientPool
 from rebalancer.prometheus.promql import decode

@@ -7,8 +7,8 @@ it off. The same rule counts what was measured and what was simulated.
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.recordings.replay import Grid32
 
 MINUTES = round(STEP_SECONDS / 60.0)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats, Ints
 from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.notation.arrays import Floats, Ints
 from rebalancer.model.recordings.recording import RecordedReadings, Recording
 from rebalancer.replay.simulation.cluster import SimulatedCluster
 from rebalancer.replay.simulation.loads import Loads, Values, Wide

@@ -9,12 +9,12 @@ from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.triggers.request import WHOLE_CLUSTER, CycleRequest, RequestScope
 from rebalancer.forecasting.loop import ForecastLoop
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.owners import Service
 from rebalancer.model.decisions.eviction import Answered, Eviction, Outcome, Replaced, Reserved
 from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.model.recordings.replay import Blocked, Grid32, ReplayedCycle

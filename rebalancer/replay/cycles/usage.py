@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.usage import ResourceUsage, Usage
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.replay.cycles.readings import Errors

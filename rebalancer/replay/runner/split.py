@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Bools, Ints
 from rebalancer.model.cluster.match import (
     labels_match,
     node_selector_matches,
@@ -24,6 +23,7 @@ from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import LabelSelector, PodAffinity, PodTemplate
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.measured.history import DayBlock
+from rebalancer.model.notation.arrays import Bools, Ints
 from rebalancer.model.recordings.recording import RecordedUsage, Recording, is_passing
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.notation.arrays import Floats
 
 TICK_SECONDS = 60.0
 """Between two samples."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.replay.simulation.loads import Wide, top_owners
 from rebalancer.replay.simulation.pods import NEVER

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.columns import Floats, Ints
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.notation.arrays import Floats, Ints
 from rebalancer.model.recordings.recording import RecordedUsage, Recording
 
 FIXED_KINDS = ("DaemonSet", "Node")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Bools
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.recordings.recording import RecordedTaint, Recording
 
 STEERED = "recorded"

@@ -12,9 +12,9 @@ import numpy as np
 
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.measured.history import DAY_SECONDS
+from rebalancer.model.notation.arrays import Floats, Rows
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Kind
-from rebalancer.placement.cluster.nodes import Floats, Rows
 from rebalancer.placement.draws.sampling import winners
 from rebalancer.placement.scheduler.engine import Engine
 from rebalancer.replay.simulation.loads import Wide

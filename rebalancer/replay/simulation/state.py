@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Floats
 from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.replay.simulation.loads import Loads, Wide

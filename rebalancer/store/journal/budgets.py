@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.cluster.columns import Ints
+from rebalancer.model.notation.arrays import Ints
 from rebalancer.model.recordings.recording import RecordedBudget
 from rebalancer.store.journal.entries import BudgetEntry, Entry
 

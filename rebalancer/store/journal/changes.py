@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.columns import Ints
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.model.decisions.alerts import AlertEpisode
 from rebalancer.model.decisions.eviction import Eviction, value_of
+from rebalancer.model.notation.arrays import Ints
 from rebalancer.model.recordings.journal import ReadUsage
 from rebalancer.store.journal.entries import (
     FIELDS,

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.columns import Bools, Ints
 from rebalancer.model.cluster.objects import PodTemplate
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pod_templates import PodTemplateTable
@@ -18,6 +17,7 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.measured.history import STEP_SECONDS, DayBlock, date_of, slot_of
+from rebalancer.model.notation.arrays import Bools, Ints
 from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.notation.figures import clock_time, counted
 from rebalancer.model.notation.resource_names import CPU

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.columns import Bools, Floats, Ints
+from rebalancer.model.notation.arrays import Bools, Floats, Ints
 from rebalancer.model.recordings.journal import ReadUsage
 from rebalancer.model.recordings.recording import RecordedReadings
 from rebalancer.store.journal.entries import ReadingEntry

@@ -14,10 +14,11 @@ import numpy as np
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Finding
+from rebalancer.model.notation.arrays import Rows
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.plugins.affinity import Terms
 from rebalancer.policy.schema.strategies.constraints import AntiAffinityArgs
-from rebalancer.strategies.interface.selection import Rows, cheapest_first, pods_in_scope, some_pods
+from rebalancer.strategies.interface.selection import cheapest_first, pods_in_scope, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView
 
 SUBSTITUTES_AT_MOST = 20

@@ -11,10 +11,11 @@ import numpy as np
 
 from rebalancer.model.cluster.objects import NodeAffinity, PodTemplate
 from rebalancer.model.decisions.plan import Finding, LandingRule
-from rebalancer.placement.cluster.nodes import Bools, Floats, NodeTable
+from rebalancer.model.notation.arrays import Bools, Floats, Rows
+from rebalancer.placement.cluster.nodes import NodeTable
 from rebalancer.placement.plugins.node_rules import StaticFilter
 from rebalancer.policy.schema.strategies.constraints import NodeAffinityArgs
-from rebalancer.strategies.interface.selection import Rows, by_names, cheapest_first, groups, pods_in_scope, some_pods
+from rebalancer.strategies.interface.selection import by_names, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -14,9 +14,10 @@ from rebalancer.model.cluster.match import tolerates
 from rebalancer.model.cluster.objects import Taint, Toleration
 from rebalancer.model.cluster.steering import SOFT_TAINT
 from rebalancer.model.decisions.plan import LandingRule
+from rebalancer.model.notation.arrays import Rows
 from rebalancer.placement.cluster.taints import LEAVING_TAINTS
 from rebalancer.policy.schema.strategies.constraints import NodeTaintsArgs
-from rebalancer.strategies.interface.selection import Rows, by_node, cheapest_first, groups, pods_in_scope, some_pods
+from rebalancer.strategies.interface.selection import by_node, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView
 
 SOFT = "PreferNoSchedule"

@@ -14,17 +14,9 @@ import numpy as np
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Evenness, Finding, LandingRule
-from rebalancer.placement.cluster.nodes import Bools
+from rebalancer.model.notation.arrays import Bools, Rows
 from rebalancer.policy.schema.strategies.constraints import DuplicatesArgs
-from rebalancer.strategies.interface.selection import (
-    Places,
-    Rows,
-    by_names,
-    cheapest_first,
-    groups,
-    pods_in_scope,
-    some_pods,
-)
+from rebalancer.strategies.interface.selection import Places, by_names, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView
 
 PINNED_KINDS = frozenset({"DaemonSet", "Node"})

@@ -11,16 +11,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.columns import Ints
 from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.scheduler import SchedulerProfile
 from rebalancer.model.decisions.plan import Evenness, Finding, LandingRule
+from rebalancer.model.notation.arrays import Bools, Floats, Ints, Rows
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.board import Board
-from rebalancer.placement.cluster.nodes import Bools, Floats
 from rebalancer.placement.plugins.spread import Constraint, EligibleNodes, compile_spread
 from rebalancer.policy.schema.strategies.constraints import TopologySpreadArgs
-from rebalancer.strategies.interface.selection import Places, Rows, cheapest_first, groups, pods_in_scope, some_pods
+from rebalancer.strategies.interface.selection import Places, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView
 
 HARD = "DoNotSchedule"

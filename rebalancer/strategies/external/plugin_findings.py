@@ -8,15 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.cluster.steering import DRAINING
 from rebalancer.model.decisions.plan import Evenness, Finding, Goal, LandingRule, Loads
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.reason import Refusal
 from rebalancer.strategies.interface.selection import nodes_in_scope
 from rebalancer.strategies.interface.view import Findings, StrategyView
-
-Bools = NDArray[np.bool_]
 
 LONGEST_REASON = 500
 

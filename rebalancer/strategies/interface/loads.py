@@ -20,13 +20,11 @@ from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import AT_ITS_PEAK, WEEK, Loads
 from rebalancer.model.measured.peaks import Peaks
 from rebalancer.model.measured.usage import Usage
+from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.forecast import Generation
 from rebalancer.policy.schema.policy import Pool
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.alerts import ThresholdOverride
@@ -20,13 +19,11 @@ from rebalancer.model.decisions.plan import Loads
 from rebalancer.model.measured.history import block_units
 from rebalancer.model.measured.peaks import Peaks
 from rebalancer.model.measured.usage import ResourceUsage, Usage
+from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.placement.cluster.taints import under_memory_pressure
 from rebalancer.policy.pools import NodePools
 from rebalancer.strategies.interface.loads import override_thresholds, with_peaks
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 SAME_AGE = 0.9
 """A sibling is of a pod's age when it has this share of it."""

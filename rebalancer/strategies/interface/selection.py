@@ -14,6 +14,7 @@ from rebalancer.model.cluster.pods import PHASES
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Finding, Goal, LandingRule
 from rebalancer.model.notation import figures
+from rebalancer.model.notation.arrays import Bools, Rows
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.nodes import NodeTable
 from rebalancer.placement.cluster.taints import leaving
@@ -21,9 +22,6 @@ from rebalancer.placement.plugins.node_rules import StaticFilter
 from rebalancer.policy.schema.strategies.base import PodArgs
 from rebalancer.strategies.interface.loads import gone
 from rebalancer.strategies.interface.view import StrategyView
-
-Bools = NDArray[np.bool_]
-Rows = NDArray[np.int64]
 
 ANYWHERE = LandingRule()
 MANY = 500

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.steering import MAINTENANCE
 from rebalancer.model.decisions.plan import Finding, Goal, LandingRule
+from rebalancer.model.notation.arrays import Bools
 from rebalancer.policy.schema.strategies.lifecycle import MaintenanceArgs
 from rebalancer.strategies.interface.selection import cheapest_first, counted, fills, nodes_in_scope
 from rebalancer.strategies.interface.view import Findings, StrategyView
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.constraints.pods.guards import parse_flag
 from rebalancer.model.cluster.pods import RUNNING
 from rebalancer.model.cluster.steering import DRAINING
 from rebalancer.model.decisions.drains import InVain
 from rebalancer.model.decisions.plan import Finding, Goal, LandingRule, Loads
+from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.model.notation.figures import clock_time, percent
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason, Refusal
@@ -31,11 +31,6 @@ from rebalancer.strategies.interface.loads import requested, requested_resources
 from rebalancer.strategies.interface.resources import peaks_in_units
 from rebalancer.strategies.interface.selection import by_name, cheapest_first, counted, fills, nodes_in_scope
 from rebalancer.strategies.interface.view import Findings, StrategyView
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Rows = NDArray[np.int64]
-
 
 KEEPING_ANNOTATIONS = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
 """Node annotations that prevent draining, with any value but false. Sources: cluster-autoscaler's FAQ, karpenter v1."""

@@ -17,17 +17,13 @@ from numpy.typing import NDArray
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Finding, LandingRule
 from rebalancer.model.measured.usage import Contention
+from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.model.notation.figures import millicores, percent
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.taints import removing
 from rebalancer.policy.schema.strategies.utilization import InterferenceArgs
 from rebalancer.strategies.interface.selection import by_name, chosen_pods, nodes_in_scope, settling, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Rows = NDArray[np.int64]
-
 
 BUSIEST_LANDING = 0.8
 """Greatest share of CPU in use on a target node, with the pod: on a fuller node tasks wait."""

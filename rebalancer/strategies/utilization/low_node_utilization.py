@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.decisions.alerts import ThresholdOverride
 from rebalancer.model.decisions.plan import AT_ITS_PEAK, Finding, Loads, ResourceExcess, is_predicted
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.figures import clock_time, percent
 from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.model.reason import Reason, Refusal
@@ -24,8 +25,6 @@ from rebalancer.strategies.interface.loads import cpu_loads, requested, requeste
 from rebalancer.strategies.interface.resources import only_what_is_hot, short_of_memory, with_resources
 from rebalancer.strategies.interface.selection import settling
 from rebalancer.strategies.interface.view import Findings, StrategyView
-
-Floats = NDArray[np.float64]
 
 SPAN_SHARE = 0.8
 """Share of the stabilization window that samples must span: the outer ones may lie a scrape interval inside."""

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Evenness, Finding, LandingRule
 from rebalancer.model.measured.history import SLOTS
 from rebalancer.model.measured.peaks import ServiceDayProfiles
+from rebalancer.model.notation.arrays import Bools, Floats, Ints, Rows
 from rebalancer.placement.cluster.taints import leaving
 from rebalancer.policy.schema.strategies.utilization import ServiceSpreadArgs
 from rebalancer.strategies.interface.selection import (
@@ -27,12 +27,6 @@ from rebalancer.strategies.interface.selection import (
     some_pods,
 )
 from rebalancer.strategies.interface.view import Findings, StrategyView
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int32]
-Rows = NDArray[np.int64]
-
 
 PARTS = 48
 """Parts of a day that are compared: half hours; shorter ones are noise."""

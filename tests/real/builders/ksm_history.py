@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rebalancer.model.cluster.steering import SOFT_TAINT
-from tests.real.builders.prometheus_days import Floats, LongSeries
+from rebalancer.model.notation.arrays import Floats
+from tests.real.builders.prometheus_days import LongSeries
 
 JOB = {"job": "kube-state-metrics", "instance": "10.42.0.9:8080"}
 INF = float("inf")

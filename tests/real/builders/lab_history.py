@@ -6,8 +6,9 @@ import numpy as np
 
 from rebalancer.lab import Lab
 from rebalancer.lab.loads.amounts import Amounts, memory
+from rebalancer.model.notation.arrays import Floats
 from tests.real.builders.ksm_history import rising
-from tests.real.builders.prometheus_days import Floats, LongSeries
+from tests.real.builders.prometheus_days import LongSeries
 
 GRID_SECONDS = 30.0
 """CPU is integrated in steps of this length."""

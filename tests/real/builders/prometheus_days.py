@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.measured.history import DAY_SECONDS
-
-Floats = NDArray[np.float64]
+from rebalancer.model.notation.arrays import Floats
 
 SPACING_SECONDS = 145.0
 """Two samples in every five minutes."""

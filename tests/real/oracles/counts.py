@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.placement.landing.landing import Landing
 from rebalancer.placement.landing.model import PlacementModel
 from tests.real.readers.sequence import Sequence
-
-Floats = NDArray[np.float64]
 
 GROUPS = 10
 
