@@ -1,4 +1,5 @@
-"""Public names for strategies of other packages. Every other module may change between minor versions.
+"""Public names for strategies of other packages; those for their tests are in `rebalancer.testing`. Every other module
+may change between minor versions.
 
 `docs/contributing/add-a-strategy.md` shows a strategy that uses them.
 """
