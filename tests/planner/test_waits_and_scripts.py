@@ -16,7 +16,7 @@ from rebalancer.planner.plan.screening import Screening
 from rebalancer.planner.plan.script import Script
 from rebalancer.planner.plan.state import PlanState
 from rebalancer.planner.plan.waiting import MAX_WAITS, Waiting
-from tests.builders import a_budget, a_node, replicas
+from tests.builders import a_budget, a_node, changed, replicas
 from tests.planner.builders.findings import Scene, scene
 from tests.planner.builders.plans import cold, heavy, single
 
@@ -191,7 +191,7 @@ def test_budgets_recover_with_replacements_and_are_closed_by_the_api_server() ->
     assert state.budgets.refuses(other) is not None
     move = MoveMaker(state).leave(one.job(state), one.job(state).left[2])
     assert not isinstance(move, Refused)
-    state.land([replace(move, pod_index=web.index)])
+    state.land([changed(move, pod_index=web.index)])
     assert state.budgets.refuses(other) is None
     state.refuse(other.index, Refusal.of(Reason.SERVER_BUDGET))
     assert state.budgets.refuses(other) is not None
