@@ -1,4 +1,4 @@
-"""What eight days of history cost: `python -m bench.forecasts.history [--pods N] [--nodes N]`.
+"""What eight days of history cost: `python -m bench.forecasts.history [--pods N] [--nodes N] [--stored N]`.
 
 A real Prometheus is filled with eight days of counters. A fresh process reads them into day blocks, asks for the last
 hour as an hourly update does, and loads every day. Both processes' peaks of resident memory are shown. Apart from it,
@@ -28,7 +28,7 @@ from tests.real.builders.prometheus_days import LongSeries, fill_days, hourly_ra
 from tests.real.servers.prometheus import prometheus_server
 
 PODS, NODES = 2_000, 100
-PODS_IN_CLUSTER, NODES_IN_CLUSTER = 150_000, 5_000
+PODS_IN_CLUSTER, PODS_OF_A_NODE = 150_000, 30
 STEPS_IN_AN_HOUR = 12
 DISK_AIM_MIB, OUR_PEAK_AIM_MIB, UPDATE_AIM_SECONDS = 1024.0, 400.0, 10.0
 
@@ -89,20 +89,20 @@ def _child(url: str, folder: Path, nodes: int) -> dict[str, float]:
     return found
 
 
-def _large_days(folder: Path) -> dict[str, float]:
+def _large_days(folder: Path, count: int) -> dict[str, float]:
     """Days of the largest cluster, noisy as real ones are, written and loaded one by one."""
     random = np.random.default_rng(1)
-    usual = random.gamma(1.2, 120.0, (PODS_IN_CLUSTER, 1)).astype(np.float32)
+    usual = random.gamma(1.2, 120.0, (count, 1)).astype(np.float32)
     noise = random.normal(1.0, 0.2, (1, SLOTS)).clip(0.2).astype(np.float32)
-    pods = usual * noise * random.uniform(0.8, 1.25, (PODS_IN_CLUSTER, SLOTS)).astype(np.float32)
+    pods = usual * noise * random.uniform(0.8, 1.25, (count, SLOTS)).astype(np.float32)
     store, save, load = BlockStore(folder, cluster="large", source="bench"), 0.0, 0.0
     for day in range(DAYS):
         block = DayBlock(
             day=day,
             pods=tuple(f"namespace-{index % 200}/deployment-{index}-5d4f8c7b9-x{day}abc" for index in range(len(pods))),
             pod_millicores=pods,
-            nodes=tuple(f"node-{index}" for index in range(NODES_IN_CLUSTER)),
-            node_millicores=pods[:NODES_IN_CLUSTER] * 60,
+            nodes=tuple(f"node-{index}" for index in range(count // PODS_OF_A_NODE)),
+            node_millicores=pods[: count // PODS_OF_A_NODE] * 60,
         )
         began = time.perf_counter()
         store.save(block)
@@ -129,6 +129,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pods", type=int, default=PODS)
     parser.add_argument("--nodes", type=int, default=NODES)
+    parser.add_argument("--stored", type=int, default=PODS_IN_CLUSTER, help="pods of the days written without Prometheus")
     parser.add_argument("--child", metavar="URL", help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -136,10 +137,10 @@ def main() -> int:
         print(json.dumps(_child(args.child, args.directory, args.nodes)))
         return 0
     with tempfile.TemporaryDirectory(prefix="history-bench-") as name:
-        large = _large_days(Path(name))
-    missed = _say(f"{DAYS} days of {PODS_IN_CLUSTER} pods on disk", large["disk"], "MiB", DISK_AIM_MIB)
-    _say(f"write one day of {PODS_IN_CLUSTER} pods", large["save"], "s")
-    _say(f"load one day of {PODS_IN_CLUSTER} pods", large["load"], "s")
+        large = _large_days(Path(name), args.stored)
+    missed = _say(f"{DAYS} days of {args.stored} pods on disk", large["disk"], "MiB", DISK_AIM_MIB)
+    _say(f"write one day of {args.stored} pods", large["save"], "s")
+    _say(f"load one day of {args.stored} pods", large["load"], "s")
     if not shutil.which("prometheus") or not shutil.which("promtool"):
         print("history: not measured against Prometheus: prometheus and promtool are not installed")
         return int(missed)

@@ -35,7 +35,7 @@ HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 NODES = 5_000
 PODS_PER_NODE = 30
 WORKLOADS = 3_000
-MOVES = 500
+MOVES, WAITING = 500, 20_000
 AIM_PLAIN, AIM_RULES = 1.0, 5.0
 PENDING_SECONDS, PENDING_SLACK = 10.0, 0.5
 """The deadline that pending pods are placed under, and how much later it may be noticed."""
@@ -121,7 +121,7 @@ def _template(index: int, *, rules: bool) -> PodTemplate:
     )
 
 
-def moving(snapshot: ClusterSnapshot, moves: int = MOVES) -> tuple[float, int]:
+def moving(snapshot: ClusterSnapshot, moves: int) -> tuple[float, int]:
     """CPU seconds of a model and so many landings and commits, and how many of them landed."""
     chosen = np.random.default_rng(2).choice(np.flatnonzero(snapshot.pods.node >= 0), moves, replace=False)
     started, landed = time.process_time(), 0
@@ -147,7 +147,10 @@ def main() -> int:
     """Measure and print; 1 when an aim is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=NODES, help="of the largest cluster")
-    largest = parser.parse_args().nodes
+    parser.add_argument("--pending", type=int, default=WAITING, help="pods that wait in the largest cluster")
+    parser.add_argument("--moves", type=int, default=MOVES)
+    args = parser.parse_args()
+    largest = args.nodes
     missed = False
 
     def say(figure: str, value: float, aim: float | None) -> None:
@@ -159,10 +162,10 @@ def main() -> int:
 
     for nodes in (largest // 5, largest // 2, largest):
         for rules, name, aim in ((False, "plain", AIM_PLAIN), (True, "affinity and spread", AIM_RULES)):
-            seconds, landed = moving(a_cluster(nodes, rules=rules))
-            figure = f"{MOVES} landings ({landed} landed), {name}, {nodes} nodes"
+            seconds, landed = moving(a_cluster(nodes, rules=rules), args.moves)
+            figure = f"{args.moves} landings ({landed} landed), {name}, {nodes} nodes"
             say(figure, seconds, aim if nodes == NODES else None)
-    for pending in (0, 2_000, 20_000):
+    for pending in (0, args.pending // 10, args.pending):
         say(
             f"model with {pending} pending pods, {largest} nodes",
             waiting(largest, pending),

@@ -112,6 +112,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--evictions", type=int, default=EVICTIONS_A_DAY, help="a day")
     parser.add_argument("--hot", type=int, default=HOT_NODES, help="nodes in each cycle")
+    parser.add_argument("--turns", type=int, default=TURNS, help="reports of each kind; the middle one counts")
     arguments = parser.parse_args()
     missed = False
     with databases() as urls:
@@ -122,8 +123,8 @@ def main() -> int:
             fill(engine, arguments.nodes, arguments.evictions)
             tell(f"filling, {name}", time.perf_counter() - began)
             for report, days in DAYS.items():
-                turns = [a_report(engine, days) for _ in range(TURNS)]
-                middle = sorted(turns, key=lambda took: sum(took.values()))[TURNS // 2]
+                turns = [a_report(engine, days) for _ in range(arguments.turns)]
+                middle = sorted(turns, key=lambda took: sum(took.values()))[len(turns) // 2]
                 for stage in middle:
                     tell(f"{stage}, {report}, {name}", statistics.median(took[stage] for took in turns))
                 missed |= tell(f"{report}, {name}", sum(middle.values()), AIM_SECONDS[report])

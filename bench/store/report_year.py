@@ -229,12 +229,13 @@ def fill(engine: Engine, nodes: int, evictions_a_day: int) -> None:
     """Write the year."""
     dice = random.Random(7)
     effect = SqlEffect(engine=engine, cluster=CLUSTER)
+    pools = range(min(POOLS, nodes))
     for first in range(TODAY - HISTORY_DAYS, TODAY, 40):
         span = range(first, first + 40)
         keys = [("", ""), *((STRATEGY, trigger) for trigger in TRIGGERS)]
-        effect.roll_up([a_day(day, pool, *key) for day in span for pool in range(POOLS) for key in keys])
+        effect.roll_up([a_day(day, pool, *key) for day in span for pool in pools for key in keys])
         hours = [
-            an_hour(hour, pool, nodes, dice) for hour in range(first * 24, span.stop * 24) for pool in range(POOLS)
+            an_hour(hour, pool, nodes, dice) for hour in range(first * 24, span.stop * 24) for pool in pools
         ]
         effect.put_hours(hours, read_until=NOW)
     acted = evictions_a_day // PER_EPISODE

@@ -158,8 +158,7 @@ def test_a_full_bar_fills_its_track(site: Site) -> None:
         assert bar["width"] == pytest.approx(card["width"])
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_axe_finds_no_fault_on_any_page(scheme: str, width: int, site: Site) -> None:
     site.views.nodes = [*a_cluster(12), a_node("node-1", 0.912), a_node("node-2", 0.4)]
     site.views.dry_run, site.views.open_breakers = True, ("2 late in pool general, 2 stop it",)
