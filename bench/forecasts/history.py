@@ -129,7 +129,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pods", type=int, default=PODS)
     parser.add_argument("--nodes", type=int, default=NODES)
-    parser.add_argument("--stored", type=int, default=PODS_IN_CLUSTER, help="pods of the days written without Prometheus")
+    parser.add_argument("--stored", type=int, default=PODS_IN_CLUSTER, help="pods of days that are only written")
     parser.add_argument("--child", metavar="URL", help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
