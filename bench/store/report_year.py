@@ -234,9 +234,7 @@ def fill(engine: Engine, nodes: int, evictions_a_day: int) -> None:
         span = range(first, first + 40)
         keys = [("", ""), *((STRATEGY, trigger) for trigger in TRIGGERS)]
         effect.roll_up([a_day(day, pool, *key) for day in span for pool in pools for key in keys])
-        hours = [
-            an_hour(hour, pool, nodes, dice) for hour in range(first * 24, span.stop * 24) for pool in pools
-        ]
+        hours = [an_hour(hour, pool, nodes, dice) for hour in range(first * 24, span.stop * 24) for pool in pools]
         effect.put_hours(hours, read_until=NOW)
     acted = evictions_a_day // PER_EPISODE
     effect.put_episodes([an_episode(number, nodes, dice) for number in range(3 * acted * DETAIL_DAYS)])
