@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from rebalancer.constraints.pods.guards import GUARDS, guarded, parse_flag
-from rebalancer.model.cluster.annotations import KEPT, OWN_PREFIX, VETOES, is_kept
+from rebalancer.constraints.pods.guards import GUARDS, guarded
+from rebalancer.model.cluster.annotations import KEPT, OWN_PREFIX, VETOES, is_kept, parse_flag
 from rebalancer.model.cluster.autoscaling import VPA_UPDATES
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from rebalancer.constraints.pods.autoscalers import ServicesInChange
-from rebalancer.model.cluster.annotations import EVICTION_IN_PROGRESS, MIRROR, OWN_PREFIX, VETOES, run_by_kubelet
+from rebalancer.model.cluster.annotations import (
+    EVICTION_IN_PROGRESS,
+    MIRROR,
+    OPT,
+    parse_flag,
+    run_by_kubelet,
+    vetoed_by,
+)
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate
 from rebalancer.model.cluster.owners import REVISION_LABEL
@@ -26,10 +33,6 @@ SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 """Priority of system-cluster-critical; source: k8s.io/kubernetes/pkg/apis/scheduling/types.go."""
 
 RECREATING_KINDS = ("ReplicaSet", "StatefulSet", "ReplicationController")
-OPT = f"{OWN_PREFIX}evict"
-
-_TRUE = ("1", "t", "T", "TRUE", "true", "True")
-_FALSE = ("0", "f", "F", "FALSE", "false", "False")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +95,6 @@ def guarded(pod: Pod, view: GuardView, *, broken: bool = False) -> Refusal | Non
     """The first reason that protects `pod`, or None. `broken`: it does no work as it is."""
     refusals = (refusal for guard in GUARDS if (refusal := guard(pod, view)) is not None)
     return next((each for each in refusals if not (broken and each.code in WAIVED_IF_UNHEALTHY)), None)
-
-
-def parse_flag(value: str) -> bool | None:
-    """A boolean as Go's `strconv.ParseBool` reads it; None for any other text."""
-    return True if value in _TRUE else False if value in _FALSE else None
 
 
 def _mirror(pod: Pod, view: GuardView) -> Refusal | None:
@@ -202,11 +200,10 @@ def _in_progress(pod: Pod, view: GuardView) -> Refusal | None:
 
 
 def _vetoes(pod: Pod, view: GuardView) -> Refusal | None:
-    for annotation, forbids in VETOES.items():
-        value = pod.template.annotations.get(annotation)
-        if value is not None and parse_flag(value) in (forbids, None):
-            return Refusal.of(Reason.ANNOTATION_VETO, f'{annotation} is "{value}"')
-    return None
+    found = vetoed_by(pod.template.annotations)
+    return (
+        None if found is None else Refusal.of(Reason.ANNOTATION_VETO, f'{found} is "{pod.template.annotations[found]}"')
+    )
 
 
 def _volumes(pod: Pod, view: GuardView) -> Refusal | None:

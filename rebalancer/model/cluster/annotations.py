@@ -12,6 +12,9 @@ from rebalancer.model.cluster.autoscaling import VPA_UPDATES
 OWN_PREFIX: Final = "rebalancer.dev/"
 """Every annotation with it is kept: a policy may name one."""
 
+OPT: Final = f"{OWN_PREFIX}evict"
+"""Annotation and label: whether the pod may be evicted."""
+
 MIRROR: Final = "kubernetes.io/config.mirror"
 SOURCE: Final = "kubernetes.io/config.source"
 
@@ -41,3 +44,30 @@ def is_kept(key: str) -> bool:
 def run_by_kubelet(annotations: Mapping[str, str]) -> bool:
     """Whether these are of a mirror pod or a static pod."""
     return MIRROR in annotations or annotations.get(SOURCE, "api") != "api"
+
+
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+_FALSE = ("0", "f", "F", "FALSE", "false", "False")
+
+
+def parse_flag(value: str) -> bool | None:
+    """A boolean as Go's `strconv.ParseBool` reads it; None for any other text."""
+    return True if value in _TRUE else False if value in _FALSE else None
+
+
+def vetoed_by(annotations: Mapping[str, str]) -> str | None:
+    """The annotation among VETOES that forbids an eviction, or None."""
+    return next(
+        (
+            key
+            for key, forbids in VETOES.items()
+            if (value := annotations.get(key)) is not None and parse_flag(value) in (forbids, None)
+        ),
+        None,
+    )
+
+
+def opts_out(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Whether a pod with these says that it must not be evicted, or that its eviction is in progress."""
+    flags = [parse_flag(found[OPT]) for found in (annotations, labels) if OPT in found]
+    return not all(flags) or vetoed_by(annotations) is not None or EVICTION_IN_PROGRESS in annotations

@@ -1,13 +1,17 @@
 """RemovePodsViolatingInterPodAntiAffinity: pods that share a topology domain against required anti-affinity.
 
-Either of two such pods may be evicted. Pods with most conflicts are chosen first, so that few go; a pod in conflict
-with a chosen one is its substitute, evicted only where the chosen one stays. Of pods that all exclude each other (a
-service's own anti-affinity) all but one go.
+Either of two such pods of one namespace may be evicted. Pods with most conflicts are chosen first, so that few go; a
+pod in conflict with a chosen one is its substitute, evicted only where the chosen one stays. Of pods that all exclude
+each other (a service's own anti-affinity) all but one go.
+
+Between namespaces only the pod that has the term may be evicted: a term that selects other namespaces must not evict
+their pods. And only because of a pod that could be evicted itself: a bare pod can be bound to any node, again and
+again, so it must not evict the pods whose terms select it.
 """
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,7 +22,7 @@ from rebalancer.model.notation.arrays import Rows
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.plugins.affinity import Terms
 from rebalancer.policy.schema.strategies.constraints import AntiAffinityArgs
-from rebalancer.strategies.interface.selection import cheapest_first, pods_in_scope, some_pods
+from rebalancer.strategies.interface.selection import can_move, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView
 
 SUBSTITUTES_AT_MOST = 20
@@ -34,8 +38,10 @@ class _Conflict:
     holders: set[int] = field(default_factory=set)
     """Pods with the term that it doesn't select."""
     selected: set[int] = field(default_factory=set)
-    """Selected pods without the term."""
+    """Selected pods without the term; where `foreign`, with it too."""
     both: set[int] = field(default_factory=set)
+    foreign: bool = False
+    """The holders are of one namespace, the selected pods of others. Only holders may be chosen."""
 
     @property
     def parts(self) -> tuple[set[int], set[int], set[int]]:
@@ -44,13 +50,22 @@ class _Conflict:
     @property
     def mutual(self) -> bool:
         """Every pod excludes every other."""
-        return not self.holders and not self.selected
+        return not (self.foreign or self.holders or self.selected)
 
-    def copy(self) -> "_Conflict":
-        return _Conflict(self.where, *(set(part) for part in self.parts))
+    @property
+    def choices(self) -> tuple[set[int], ...]:
+        """The parts whose pods may be chosen."""
+        return self.parts[:1] if self.foreign else self.parts
+
+    def without(self, gone: Set[int] = frozenset()) -> "_Conflict":
+        """The same between the other pods."""
+        holders, selected, both = (part - gone for part in self.parts)
+        return _Conflict(self.where, holders, selected, both, self.foreign)
 
     def against(self, pod: int) -> int:
-        """Number of pods in conflict with a pod."""
+        """Number of pods in conflict with a pod that may be chosen; 0 for another."""
+        if self.foreign:
+            return len(self.selected) if pod in self.holders else 0
         if pod in self.both:
             return len(self.holders) + len(self.selected) + len(self.both) - 1
         return len(self.both) + len(self.selected if pod in self.holders else self.holders)
@@ -66,6 +81,10 @@ class _Conflict:
         if pod in self.both:
             return (self.holders | self.selected | self.both) - {pod}
         return self.both | (self.selected if pod in self.holders else self.holders)
+
+    def instead_of(self, pod: int) -> set[int]:
+        """The pods that may be chosen in place of a pod."""
+        return set() if self.foreign and pod in self.holders else self.partners(pod)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +138,33 @@ def _conflicts(snapshot: ClusterSnapshot) -> Iterator[_Conflict]:
             hit = pairs[number_of] > 0
             for pod, number in zip(part[hit].tolist(), number_of[hit].tolist(), strict=True):
                 found[number].parts[position].add(pod)
-        yield from found.values()
+        for each in found.values():
+            yield from _by_namespace(snapshot, each)
+
+
+def _by_namespace(snapshot: ClusterSnapshot, conflict: _Conflict) -> Iterator[_Conflict]:
+    """The conflicts inside each namespace, and of each with the pods of others."""
+    everyone = sorted(set().union(*conflict.parts))
+    inside = groups(snapshot.pods.namespace, members=np.array(everyone, dtype=np.int64))
+    spaces = [set(pods.tolist()) for pods in inside]
+    if len(spaces) == 1:
+        yield conflict
+        return
+    movable = {pod for pod, moves in zip(everyone, can_move(snapshot, everyone), strict=True) if moves}
+    of_all = set(everyone)
+    selected = movable & (conflict.selected | conflict.both)
+    for space in spaces:
+        own = conflict.without(of_all - space)
+        if any(own.against(pod) for pod in space):
+            yield own
+        holders, others = movable & space & (conflict.holders | conflict.both), selected - space
+        if holders and others:
+            yield _Conflict(conflict.where, holders, others, foreign=True)
 
 
 def _tasks(snapshot: ClusterSnapshot, conflicts: Sequence[_Conflict], rank: Mapping[int, int]) -> list[_Task]:
     """Tasks, pods with most conflicts first. `rank`: pods that may go, with their order."""
-    chosen = _needed(conflicts, _chosen([each.copy() for each in conflicts], rank))
+    chosen = _needed(conflicts, _chosen([each.without() for each in conflicts], rank))
     turn = {pod: at for at, pod in enumerate(chosen)}
     crowds: dict[frozenset[int], str] = {}
     for each in conflicts:
@@ -145,10 +185,11 @@ def _tasks(snapshot: ClusterSnapshot, conflicts: Sequence[_Conflict], rank: Mapp
             found.append(((turn[first[0]], where), task))
     one_sided = _by_pod([each for each in conflicts if not each.mutual])
     for pod in chosen:
-        left = [each for each in one_sided.get(pod, ()) if each.against(pod)]
-        if left:
-            found.append(((turn[pod], ""), _goes(snapshot, pod, left, rank)))
-        _take_out(pod, left)
+        mine = one_sided.get(pod, ())
+        if left := [each for each in mine if each.against(pod)]:
+            instead = set().union(*(each.instead_of(pod) for each in mine))
+            found.append(((turn[pod], ""), _goes(snapshot, pod, left, instead, rank)))
+        _take_out(pod, mine)
     return [task for _, task in sorted(found, key=lambda each: each[0])]
 
 
@@ -174,7 +215,7 @@ def _chosen(conflicts: Sequence[_Conflict], rank: Mapping[int, int]) -> list[int
     # pods with the same parts in the same conflicts have equally many, so only the first is compared
     roles: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for number, each in enumerate(conflicts):
-        for role, part in enumerate(each.parts):
+        for role, part in enumerate(each.choices):
             for pod in part & rank.keys():
                 roles[pod].append((number, role))
     alike: dict[tuple[tuple[int, int], ...], list[int]] = defaultdict(list)
@@ -204,16 +245,16 @@ def _chosen(conflicts: Sequence[_Conflict], rank: Mapping[int, int]) -> list[int
 def _needed(conflicts: Sequence[_Conflict], chosen: Sequence[int]) -> list[int]:
     """The chosen pods without which a conflict would remain: later choices can make earlier ones superfluous."""
     going = set(chosen)
-    staying = [_Conflict(each.where, *(part - going for part in each.parts)) for each in conflicts]
+    staying = [each.without(going) for each in conflicts]
     of_pod: dict[int, list[set[int]]] = defaultdict(list)
     for each, rest in zip(conflicts, staying, strict=True):
         for part, others in zip(each.parts, rest.parts, strict=True):
             for pod in part & going:
                 of_pod[pod].append(others)
-    against = {id(part): rest.against_part(part) for rest in staying for part in rest.parts}
+    against = {id(part): rest.against_part(part) for rest in staying for part in rest.choices}
     needed = []
     for pod in chosen:
-        if any(any(against[id(part)]) for part in of_pod[pod]):
+        if any(any(against.get(id(part), ())) for part in of_pod[pod]):
             needed.append(pod)
         else:
             for part in of_pod[pod]:
@@ -221,10 +262,12 @@ def _needed(conflicts: Sequence[_Conflict], chosen: Sequence[int]) -> list[int]:
     return needed
 
 
-def _goes(snapshot: ClusterSnapshot, pod: int, conflicts: Sequence[_Conflict], rank: Mapping[int, int]) -> _Task:
-    """One pod goes, or else the pods in conflict with it."""
+def _goes(
+    snapshot: ClusterSnapshot, pod: int, conflicts: Sequence[_Conflict], instead: set[int], rank: Mapping[int, int]
+) -> _Task:
+    """One pod goes, or else those of `instead`."""
     partners: set[int] = set().union(*(each.partners(pod) for each in conflicts))
-    substitutes = heapq.nsmallest(SUBSTITUTES_AT_MOST, partners & rank.keys(), key=rank.__getitem__)
+    substitutes = heapq.nsmallest(SUBSTITUTES_AT_MOST, instead & rank.keys(), key=rank.__getitem__)
     many = f"{len(partners)} pods" if len(partners) > 1 else str(snapshot.pod(next(iter(partners))))
     where = min(each.where for each in conflicts)
     return _Task(
@@ -232,7 +275,7 @@ def _goes(snapshot: ClusterSnapshot, pod: int, conflicts: Sequence[_Conflict], r
         substitutes=substitutes,
         wanted=1,
         # of two, one is enough, whichever it was
-        among=[pod, *substitutes] if len(partners) == 1 else [pod],
+        among=[pod, *substitutes] if len(partners | instead) == 1 else [pod],
         reason=f"{snapshot.pod(pod)} shares {where} with {many}, which required anti-affinity forbids",
     )
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.cluster.annotations import run_by_kubelet
+from rebalancer.model.cluster.annotations import opts_out, run_by_kubelet
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.objects import QOS_RANK, PodTemplate
 from rebalancer.model.cluster.pods import PHASES
@@ -174,6 +174,22 @@ def by_names(
     else:
         keys = list(zip([-each for each in most_first], node_names, spaces, names, strict=True))
     return [findings[at] for at in sorted(range(len(keys)), key=keys.__getitem__)]
+
+
+def can_move(snapshot: ClusterSnapshot, pods: Sequence[int]) -> list[bool]:
+    """Of each pod, whether an eviction would bring it elsewhere by what its creator wrote: it has a controller, is not
+    bound to its node, and is not opted out. A pod that can't move gives no reason to move pods of other namespaces."""
+    columns, templates = snapshot.pods, snapshot.pod_templates
+    owners = [snapshot.owners[owner].kind if owner >= 0 else "Pod" for owner in columns.owner[list(pods)].tolist()]
+    stays = {
+        template: run_by_kubelet(notes := templates[template].annotations)
+        or opts_out(notes, templates[template].labels)
+        for template in set(columns.template[list(pods)].tolist())
+    }
+    return [
+        kind not in ("Pod", *BOUND_KINDS) and not stays[int(columns.template[pod])]
+        for kind, pod in zip(owners, pods, strict=True)
+    ]
 
 
 # ---- pods by their state

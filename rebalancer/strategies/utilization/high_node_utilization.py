@@ -15,7 +15,7 @@ from math import isfinite
 
 import numpy as np
 
-from rebalancer.constraints.pods.guards import parse_flag
+from rebalancer.model.cluster.annotations import parse_flag
 from rebalancer.model.cluster.pods import RUNNING
 from rebalancer.model.cluster.steering import DRAINING
 from rebalancer.model.decisions.drains import InVain

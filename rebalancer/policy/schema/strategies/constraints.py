@@ -61,7 +61,8 @@ class RemoveDuplicates(StrategyBase):
 
 
 class RemovePodsViolatingInterPodAntiAffinity(StrategyBase):
-    """Evicts pods that share a topology domain against the required anti-affinity of one of them."""
+    """Evicts pods that share a topology domain against the required anti-affinity of one of them. Of pods of two
+    namespaces only the one with the anti-affinity is evicted, and only where the other could be evicted too."""
 
     MODULE = "constraints.inter_pod_anti_affinity"
 
