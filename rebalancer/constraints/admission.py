@@ -19,8 +19,9 @@ from rebalancer.constraints.moves.windows import ChangeWindows, annotation_of
 from rebalancer.constraints.pauses.backoff import EvictionCooldowns
 from rebalancer.constraints.pauses.scale_up import scale_ups
 from rebalancer.constraints.pods import lists as list_rules
-from rebalancer.constraints.pods.guards import GuardView, guarded
-from rebalancer.constraints.pods.levels import cost_of, level_of
+from rebalancer.constraints.pods.guards import GuardView, guarded, shielded
+from rebalancer.constraints.pods.levels import cost_of, level_of, names_level
+from rebalancer.constraints.pods.trust import Lifted, Trust
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.objects import LabelSelector
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
@@ -38,6 +39,7 @@ from rebalancer.model.decisions.limits import (
 from rebalancer.model.notation.figures import clock_time
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.schema.trust import Shield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +101,9 @@ class EvictionAdmission:
         self._ledger_state = ledger_state
         self._now = now
         self._guards = GuardView.of(snapshot=snapshot, guards=policy.guards, now=now, own_pod=own_pod)
-        self._guards_of: dict[tuple[str, str], GuardView] = {}
-        """(strategy, pool) -> its guards, where the policy has other values for them."""
+        self._guards_of: dict[tuple[str, str, Lifted], GuardView] = {}
+        """(strategy, pool, shields that don't count) -> the guards, where they are others than the policy's."""
+        self._trust = Trust(policy.trust, snapshot, now=now, own_namespace=None if own_pod is None else own_pod[0])
         self.windows = ChangeWindows.of_policy(policy)
         placed_by = policy.safety.cross_cluster.placed_by
         self._placed_by: LabelSelector | None = placed_by.compiled() if placed_by is not None else None
@@ -144,35 +147,75 @@ class EvictionAdmission:
         if isinstance(level, Refusal):
             return level
         return self.windows.refuses(
-            pool=pool, level=level, annotation=annotation_of(pod), now=self._now, service=str(pod.service)
+            pool=pool,
+            level=level,
+            annotation=self.own_windows(pod, strategy=strategy),
+            now=self._now,
+            service=str(pod.service),
         )
+
+    def own_windows(self, pod: Pod, *, strategy: str = "") -> str | None:
+        """The change windows of the pod's service that count, unparsed."""
+        return None if self.lifts(pod, "ChangeWindow", strategy=strategy) else annotation_of(pod)
+
+    def lifts(self, pod: Pod, shield: Shield, *, strategy: str = "") -> bool:
+        """Whether a shield of the pod doesn't count."""
+        return shield in self._lifted(pod, strategy)
+
+    def _lifted(self, pod: Pod, strategy: str) -> Lifted:
+        return self._trust.lifted(pod, strategy=strategy, shielded=self._shielded)
+
+    def _shielded(self, pod: Pod, lifted: Lifted) -> bool:
+        """Whether anything refuses the pod by what its creator wrote."""
+        if shielded(pod, self._view(strategy="", pool="", lifted=lifted)):
+            return True
+        levels, windows = self._policy.service_levels, annotation_of(pod)
+        return (
+            ("Level" not in lifted and names_level(pod, levels) and isinstance(level_of(pod, levels), Refusal))
+            or ("Label" not in lifted and self._labelled(pod))
+            or (
+                "ChangeWindow" not in lifted
+                and windows is not None
+                and not self.windows.state_of_service(windows, now=self._now).open
+            )
+        )
+
+    def _labelled(self, pod: Pod) -> bool:
+        """Whether its labels alone put it on a deny list, or say that another cluster's controller placed it."""
+        by_label = [each.selector.compiled() for each in self._policy.lists.deny if each.selector is not None]
+        placed = self._policy.safety.cross_cluster.mode == "Deny" and selector_matches(
+            self._placed_by, pod.template.labels
+        )
+        return placed or any(selector_matches(each, pod.template.labels) for each in by_label)
 
     def protected(self, pod: Pod, *, pool: str) -> Refusal | None:
         """The same without change windows."""
         level = self._level(pod, pool=pool)
         return level if isinstance(level, Refusal) else None
 
-    def _view(self, *, strategy: str, pool: str) -> GuardView:
-        if not self._policy.guards.overrides:
+    def _view(self, *, strategy: str, pool: str, lifted: Lifted) -> GuardView:
+        if not (self._policy.guards.overrides or lifted):
             return self._guards
-        view = self._guards_of.get((strategy, pool))
+        view = self._guards_of.get((strategy, pool, lifted))
         if view is None:
             guards = self._policy.guards.of(strategy=strategy, pool=pool)
-            view = self._guards_of[strategy, pool] = replace(self._guards, guards=guards)
+            view = self._guards_of[strategy, pool, lifted] = replace(self._guards, guards=guards).without(lifted)
         return view
 
     def _level(self, pod: Pod, *, pool: str, strategy: str = "", broken: bool = False) -> str | Refusal:
         """The pod's service level, or the rule that rejects it, change windows apart."""
-        refusal = guarded(pod, self._view(strategy=strategy, pool=pool), broken=broken) or list_rules.refuses(
-            pod, cluster=self._policy.cluster, pool=pool, lists=self._policy.lists
+        lifted = self._lifted(pod, strategy)
+        view = self._view(strategy=strategy, pool=pool, lifted=lifted)
+        refusal = guarded(pod, view, broken=broken) or list_rules.refuses(
+            pod, cluster=self._policy.cluster, pool=pool, lists=self._policy.lists, lifted=lifted
         )
         if refusal is not None:
             return refusal
-        level = level_of(pod, self._policy.service_levels)
+        level = level_of(pod, self._policy.service_levels, lifted)
         if isinstance(level, Refusal):
             return level
         cross = self._policy.safety.cross_cluster
-        if cross.mode == "Deny" and selector_matches(self._placed_by, pod.template.labels):
+        if cross.mode == "Deny" and "Label" not in lifted and selector_matches(self._placed_by, pod.template.labels):
             return Refusal.of(Reason.CROSS_CLUSTER)
         return level
 
@@ -180,10 +223,10 @@ class EvictionAdmission:
         """Traits of a pod that `stays` does not reject."""
         found = self._traits.get(pod.index)
         if found is None:
-            level = level_of(pod, self._policy.service_levels)
+            level = level_of(pod, self._policy.service_levels, self._lifted(pod, ""))
             name = "" if isinstance(level, Refusal) else level
             cost = cost_of(name, self._policy.service_levels)
-            found = Traits(identity=identity_of(pod, self._policy.safety.service_identity.label), level=name, cost=cost)
+            found = Traits(identity=identity_of(pod, self._policy, self._snapshot), level=name, cost=cost)
             self._traits[pod.index] = found
         return found
 
@@ -321,6 +364,11 @@ class EvictionAdmission:
         return None
 
 
-def identity_of(pod: Pod, label: str | None) -> str:
-    """The pod's service identity, the same in every cluster: the value of the label, or its service."""
-    return (pod.template.labels.get(label, "") if label is not None else "") or str(pod.service)
+def identity_of(pod: Pod, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> str:
+    """The pod's service identity, the same in every cluster: the value of the label, or its service. A label that the
+    policy doesn't trust its namespace with doesn't count."""
+    label = policy.safety.service_identity.label
+    name = "" if label is None else pod.template.labels.get(label, "")
+    if name and policy.trust and "Name" in Trust(policy.trust, snapshot, now=snapshot.taken).lifted_in(pod.namespace):
+        name = ""
+    return name or str(pod.service)

@@ -32,7 +32,7 @@ def limits_page(current: Active, ledger: Ledger, effect: EffectRecords) -> Limit
     )
     flying = state.open_evictions
     windows = window_lines(book, now=now)
-    windows += service_windows(snapshot, book, namespace=None, now=now)
+    windows += service_windows(snapshot, book, policy, namespace=None, now=now)
     return LimitsPage(
         at=now,
         limits=tuple(limit_lines(snapshot, state, policy, now=now)),

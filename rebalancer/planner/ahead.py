@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission
-from rebalancer.constraints.moves.windows import Outlook, Windowed, annotation_of, next_opening
+from rebalancer.constraints.moves.windows import Outlook, Windowed, next_opening
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.decisions.plan import MIN_RELIEF
 from rebalancer.model.measured.peaks import Peaks
@@ -226,7 +226,7 @@ class _StartSearch:
             pod = self._snapshot.pod(index)
             if self._admission.protected(pod, pool=pool) is not None:
                 continue
-            of = Windowed(pool, self._admission.traits(pod).level, annotation_of(pod))
+            of = Windowed(pool, self._admission.traits(pod).level, self._admission.own_windows(pod))
             relief[of] = relief.get(of, 0.0) + each
             name = str(pod.service)
             service.setdefault(of, name)

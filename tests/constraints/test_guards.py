@@ -233,7 +233,7 @@ CASES = {
         {"namespace_labels": {"shop": {OPT: "true"}}},
         pod={"labels": {OPT: "true"}},
     ),
-    "garbage closes": a_case(Reason.OPTED_OUT, of(labels={OPT: "yes"}), of(labels={OPT: "T"})),
+    "garbage closes": a_case(Reason.INVALID_OPT_OUT, of(labels={OPT: "yes"}), of(labels={OPT: "T"})),
     "not opted in": a_case(Reason.NOT_OPTED_IN, {}, of(labels={OPT: "true"}), guards={"requireOptIn": True}),
     "opted in by its annotation": a_case(
         Reason.NOT_OPTED_IN,

@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.kube.actions.evict import KubeEvictor
 from rebalancer.kube.client.client import connect
-from rebalancer.model.decisions.eviction import Answer, Outcome, TargetNode
+from rebalancer.model.decisions.eviction import Answer, InPlan, Outcome, TargetNode
 from rebalancer.model.reason import Reason
 from tests.builders import an_eviction
 from tests.kube.builders import Json, a_pod
@@ -168,6 +168,15 @@ def test_a_pod_whose_eviction_is_in_progress_is_not_asked_for_again() -> None:
     answer, api = evict(pod_then(CREATED, a_pod("web-1", metadata=noted)))
     assert (answer.outcome, code_of(answer)) == (Outcome.FAILED, Reason.EVICTION_IN_PROGRESS)
     assert api.count("POST") == 0
+
+
+def test_the_annotation_does_not_count_where_the_policy_does_not_trust_it() -> None:
+    noted = {"annotations": {"descheduler.alpha.kubernetes.io/eviction-in-progress": "a tenant"}}
+    move = replace(MOVE, in_plan=InPlan(despite_progress=True))
+    with serving(pod_then(CREATED, a_pod("web-1", metadata=noted))) as (api, client):
+        answer = KubeEvictor(client=client).evict(move)
+    assert answer.outcome is Outcome.EVICTED
+    assert api.count("POST") == 1
 
 
 def test_the_budgets_name_and_the_servers_wait_are_in_the_answer() -> None:

@@ -102,7 +102,7 @@ def windows(
             snapshot = read_cluster(invocation.settings, progress=progress)
         if namespace is not None and namespace not in snapshot.namespace_labels:
             raise unknown("namespace", namespace, snapshot.namespace_labels)
-        lines += service_windows(snapshot, book, namespace=namespace, now=now)
+        lines += service_windows(snapshot, book, policy, namespace=namespace, now=now)
     found = [
         {
             "scope": scope.kind,

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.pods.levels import level_of
+from rebalancer.constraints.pods.trust import Trust
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.limits import Check, Scope
@@ -212,9 +213,13 @@ class LimitRules:
     def level_desired(self) -> dict[str, int]:
         """Level -> desired replicas of its services; a service has the level of its first pod."""
         out: dict[str, int] = {}
+        trust = Trust(self.policy.trust, self.snapshot, now=self.snapshot.taken)
         for index in self._services:
             members = self.snapshot.pods_of(index).tolist()
-            level = level_of(self.snapshot.pod(members[0]), self.policy.service_levels) if members else None
+            if not members:
+                continue
+            pod = self.snapshot.pod(members[0])
+            level = level_of(pod, self.policy.service_levels, trust.lifted_in(pod.namespace))
             if isinstance(level, str):
                 out[level] = out.get(level, 0) + self.snapshot.replicas(index)[0]
         return out

@@ -1,14 +1,16 @@
 """Guards: rules that protect a pod regardless of the plan. One function each, in order; the first refusal counts.
 
-A guard sees one pod and the snapshot. It can only refuse: no annotation lifts another guard's protection.
+A guard sees one pod and the snapshot. It can only refuse: no annotation lifts another guard's protection. Shields that
+the policy doesn't trust a namespace with (`trust`) don't count.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from rebalancer.constraints.pods.autoscalers import ServicesInChange
+from rebalancer.constraints.pods.trust import Lifted
 from rebalancer.model.cluster.annotations import (
     EVICTION_IN_PROGRESS,
     MIRROR,
@@ -26,6 +28,7 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.notation import figures
 from rebalancer.model.notation.arrays import Ints
 from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.reason.shields import SHIELD_OF
 from rebalancer.policy.schema.guards import Guards
 from rebalancer.policy.schema.types import format_duration
 
@@ -52,6 +55,8 @@ class GuardView:
     like: Ints
     """(pods,) as `newest_siblings`."""
     in_change: ServicesInChange
+    lifted: Lifted = frozenset()
+    """Shields of the pod that don't count."""
 
     @classmethod
     def of(
@@ -83,6 +88,24 @@ class GuardView:
             in_change=ServicesInChange(snapshot, like),
         )
 
+    def without(self, lifted: Lifted) -> "GuardView":
+        """The guards of a pod whose shields `lifted` don't count."""
+        if not lifted:
+            return self
+        changed: dict[str, object] = {}
+        if "Volume" in lifted:
+            changed |= {"host_path": True, "disk_empty_dir": True, "persistent_volumes": True}
+        if "Group" in lifted:
+            changed["group_labels"] = ()
+        return replace(
+            self,
+            guards=self.guards.model_copy(update=changed),
+            protected=() if "Name" in lifted else self.protected,
+            priority_limit=None if "Priority" in lifted else self.priority_limit,
+            labels_excluded=None if "Label" in lifted else self.labels_excluded,
+            lifted=lifted,
+        )
+
 
 Guard = Callable[[Pod, GuardView], Refusal | None]
 
@@ -95,6 +118,11 @@ def guarded(pod: Pod, view: GuardView, *, broken: bool = False) -> Refusal | Non
     """The first reason that protects `pod`, or None. `broken`: it does no work as it is."""
     refusals = (refusal for guard in GUARDS if (refusal := guard(pod, view)) is not None)
     return next((each for each in refusals if not (broken and each.code in WAIVED_IF_UNHEALTHY)), None)
+
+
+def shielded(pod: Pod, view: GuardView) -> bool:
+    """Whether a guard refuses by what the pod's creator wrote."""
+    return any((refusal := guard(pod, view)) is not None and SHIELD_OF.get(refusal.code) for guard in OF_SHIELDS)
 
 
 def _mirror(pod: Pod, view: GuardView) -> Refusal | None:
@@ -140,6 +168,8 @@ def _ours(pod: Pod, view: GuardView) -> Refusal | None:
 
 
 def _priority(pod: Pod, view: GuardView) -> Refusal | None:
+    if "Priority" in view.lifted:
+        return None
     if pod.priority >= SYSTEM_CRITICAL_PRIORITY or pod.template.priority_class.startswith("system-"):
         return Refusal.of(Reason.SYSTEM_CRITICAL)
     if view.priority_limit is not None and pod.priority >= view.priority_limit:
@@ -165,27 +195,29 @@ def _labels(pod: Pod, view: GuardView) -> Refusal | None:
 
 def _opted(pod: Pod, view: GuardView) -> Refusal | None:
     namespace = view.snapshot.namespace_labels.get(pod.namespace, {})
-    node = view.snapshot.nodes.labels[pod.node] if pod.node >= 0 else {}
     places: tuple[tuple[str, Mapping[str, str]], ...] = (
         ("the pod's annotation", pod.template.annotations),
         ("the pod's label", pod.template.labels),
         ("the namespace's label", namespace),
-        ("the node's label", node),
     )
-    opted_in = False
-    for where, found in places:
-        value = found.get(OPT)
-        if value is None:
-            continue
-        flag = parse_flag(value)
-        if flag is None:
-            return Refusal.of(Reason.OPTED_OUT, f'{where} {OPT} is "{value}", neither true nor false')
-        if not flag:
-            return Refusal.of(Reason.OPTED_OUT, f"{where} {OPT}")
-        opted_in = True
-    if view.guards.require_opt_in and not opted_in:
-        return Refusal.of(Reason.NOT_OPTED_IN, OPT)
-    return None
+    refusal = None if "OptOut" in view.lifted else next(filter(None, (_out(*place) for place in places)), None)
+    if refusal is None and view.guards.require_opt_in:
+        on_node = view.snapshot.nodes.labels[pod.node] if pod.node >= 0 else {}
+        flags = (parse_flag(found.get(OPT, "")) for found in (*(found for _, found in places), on_node))
+        refusal = None if any(flags) else Refusal.of(Reason.NOT_OPTED_IN, OPT)
+    return refusal
+
+
+def _opted_by_node(pod: Pod, view: GuardView) -> Refusal | None:
+    return _out("the node's label", view.snapshot.nodes.labels[pod.node]) if pod.node >= 0 else None
+
+
+def _out(where: str, found: Mapping[str, str]) -> Refusal | None:
+    value = found.get(OPT)
+    flag = True if value is None else parse_flag(value)
+    if flag is None:
+        return Refusal.of(Reason.INVALID_OPT_OUT, f'{where} {OPT} is "{value}", neither true nor false')
+    return None if flag else Refusal.of(Reason.OPTED_OUT, f"{where} {OPT}")
 
 
 def _group(pod: Pod, view: GuardView) -> Refusal | None:
@@ -195,15 +227,15 @@ def _group(pod: Pod, view: GuardView) -> Refusal | None:
 
 def _in_progress(pod: Pod, view: GuardView) -> Refusal | None:
     # its presence counts, whatever its value: KubeVirt writes its own name there
-    found = EVICTION_IN_PROGRESS in pod.template.annotations
+    found = EVICTION_IN_PROGRESS in pod.template.annotations and "InProgress" not in view.lifted
     return Refusal.of(Reason.EVICTION_IN_PROGRESS, EVICTION_IN_PROGRESS) if found else None
 
 
 def _vetoes(pod: Pod, view: GuardView) -> Refusal | None:
     found = vetoed_by(pod.template.annotations)
-    return (
-        None if found is None else Refusal.of(Reason.ANNOTATION_VETO, f'{found} is "{pod.template.annotations[found]}"')
-    )
+    if found is None or "Veto" in view.lifted:
+        return None
+    return Refusal.of(Reason.ANNOTATION_VETO, f'{found} is "{pod.template.annotations[found]}"')
 
 
 def _volumes(pod: Pod, view: GuardView) -> Refusal | None:
@@ -286,7 +318,7 @@ def _other_user(pod: Pod, claim: str, snapshot: ClusterSnapshot) -> str | None:
 
 
 def _not_ready(pod: Pod, view: GuardView) -> Refusal | None:
-    return None if pod.ready else Refusal.of(Reason.NOT_READY)
+    return None if pod.ready or "Health" in view.lifted else Refusal.of(Reason.NOT_READY)
 
 
 def _age(pod: Pod, view: GuardView) -> Refusal | None:
@@ -311,7 +343,17 @@ def _replicas(pod: Pod, view: GuardView) -> Refusal | None:
     )
 
 
+def _spares_service(pod: Pod, view: GuardView) -> bool:
+    """Whether the state of its service doesn't count, because the pod does no work or enough others do."""
+    if "Health" not in view.lifted:
+        return False
+    _, ready = view.snapshot.replicas(int(view.snapshot.pods.owner[pod.index]))
+    return not pod.ready or ready >= max(view.guards.min_replicas, 1)
+
+
 def _rollout(pod: Pod, view: GuardView) -> Refusal | None:
+    if _spares_service(pod, view):
+        return None
     snapshot = view.snapshot
     owner = int(snapshot.pods.owner[pod.index])
     top = snapshot.owners[int(snapshot.top_owner[owner])]
@@ -328,12 +370,14 @@ def _rollout(pod: Pod, view: GuardView) -> Refusal | None:
 
 
 def _autoscaled(pod: Pod, view: GuardView) -> Refusal | None:
+    if _spares_service(pod, view):
+        return None
     return view.in_change.refuses(pod, settles=view.guards.min_scale_age, now=view.now)
 
 
 def _owner_health(pod: Pod, view: GuardView) -> Refusal | None:
     desired, ready = view.snapshot.replicas(int(view.snapshot.pods.owner[pod.index]))
-    if ready >= desired:
+    if ready >= desired or _spares_service(pod, view):
         return None
     return Refusal.of(Reason.OWNER_NOT_HEALTHY, f"{pod.service} has {ready} of {desired} ready")
 
@@ -348,6 +392,7 @@ GUARDS: tuple[Guard, ...] = (
     _namespace,
     _labels,
     _opted,
+    _opted_by_node,
     _group,
     _in_progress,
     _vetoes,
@@ -361,3 +406,6 @@ GUARDS: tuple[Guard, ...] = (
     _autoscaled,
     _owner_health,
 )
+
+OF_SHIELDS: tuple[Guard, ...] = (_ours, _priority, _labels, _opted, _group, _in_progress, _vetoes, _volumes)
+"""Guards that read what a pod's creator wrote."""

@@ -1,6 +1,7 @@
 """Service level of a pod, and the cost of its eviction."""
 
 from rebalancer.constraints.pods.lists import glob_matches, service_name
+from rebalancer.constraints.pods.trust import NONE, Lifted
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.levels import ServiceLevels
@@ -9,12 +10,13 @@ NO_LEVEL = ""
 """The level of every pod if the policy has none."""
 
 
-def level_of(pod: Pod, levels: ServiceLevels) -> str | Refusal:
-    """Name of the pod's level (NO_LEVEL if the policy has none), or why the level forbids its eviction.
+def level_of(pod: Pod, levels: ServiceLevels, lifted: Lifted = NONE) -> str | Refusal:
+    """Name of the pod's level (NO_LEVEL if the policy has none), or why the level forbids its eviction. `lifted`:
+    shields of the pod that don't count.
 
     An annotation or label that names an unknown level refuses, also if the policy has no levels.
     """
-    named = _named(pod, levels)
+    named = None if "Level" in lifted else _named(pod, levels)
     if named is not None:
         where, name = named
         if levels.named(name) is None:
@@ -26,6 +28,11 @@ def level_of(pod: Pod, levels: ServiceLevels) -> str | Refusal:
     if level is not None and not level.evict:
         return Refusal.of(Reason.LEVEL_FORBIDS, name)
     return name
+
+
+def names_level(pod: Pod, levels: ServiceLevels) -> bool:
+    """Whether the pod names its level itself."""
+    return _named(pod, levels) is not None
 
 
 def cost_of(level: str, levels: ServiceLevels) -> float:

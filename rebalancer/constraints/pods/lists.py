@@ -2,18 +2,21 @@
 
 from fnmatch import fnmatchcase
 
+from rebalancer.constraints.pods.trust import NONE, Lifted
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.lists import EVERYTHING, ListRule, Lists
 
 
-def refuses(pod: Pod, *, cluster: str, pool: str | None, lists: Lists) -> Refusal | None:
+def refuses(pod: Pod, *, cluster: str, pool: str | None, lists: Lists, lifted: Lifted = NONE) -> Refusal | None:
     """Why the lists reject `pod`, or None. Deny wins; where there are allow rules, one must match.
 
-    `cluster` and `pool` are names; only `*` matches a node in no pool.
+    `cluster` and `pool` are names; only `*` matches a node in no pool. `lifted`: shields of the pod that don't count.
     """
     for index, rule in enumerate(lists.deny):
+        if "Label" in lifted and rule.selector is not None and not rule.selector.is_empty:
+            continue
         if _matches(rule, pod, cluster=cluster, pool=pool):
             return Refusal.of(Reason.DENY_LISTED, f"deny[{index}], {_shown(rule)}")
     if lists.allow and not any(_matches(rule, pod, cluster=cluster, pool=pool) for rule in lists.allow):

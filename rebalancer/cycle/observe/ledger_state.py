@@ -44,7 +44,7 @@ def load_ledger_state(
         ledger.prune_at_times(keep_details=policy.effect.detail_retention)
     ready = None
     if cross.min_ready_share is not None:
-        services = _replicas(policy.safety.service_identity.label, snapshot)
+        services = _replicas(policy, snapshot)
         ready = ledger.remote_readiness(sorted(services), max_age_seconds=cross.report_max_age)
     return LedgerState(
         entries=entries,
@@ -185,17 +185,17 @@ def _publish_readiness(ledger: Ledger, policy: RebalancerPolicy, snapshot: Clust
         nodes=len(snapshot.nodes),
     )
     if policy.safety.cross_cluster.min_ready_share is not None:
-        ledger.publish_readiness(_replicas(policy.safety.service_identity.label, snapshot))
+        ledger.publish_readiness(_replicas(policy, snapshot))
 
 
-def _replicas(label: str | None, snapshot: ClusterSnapshot) -> dict[str, tuple[int, int]]:
+def _replicas(policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> dict[str, tuple[int, int]]:
     """Service identity -> (ready, desired) of every service with pods here; a service is named by its first pod."""
     out: dict[str, tuple[int, int]] = {}
     for index, owner in enumerate(snapshot.owners):
         members = snapshot.pods_of(index).tolist() if owner.parent < 0 else []
         if members and owner.kind != "DaemonSet":
             desired, ready = snapshot.replicas(index)
-            identity = identity_of(snapshot.pod(members[0]), label)
+            identity = identity_of(snapshot.pod(members[0]), policy, snapshot)
             before = out.get(identity, (0, 0))
             out[identity] = (before[0] + ready, before[1] + desired)
     return out

@@ -78,7 +78,7 @@ def evictions_by_replacement(
                 service=Service(kind=record.kind, namespace=record.namespace, name=record.name),
                 strategy="",
                 reason=f"counted again after a restore: {pod.name} is younger than the database",
-                service_identity=identity_of(pod, policy.safety.service_identity.label),
+                service_identity=identity_of(pod, policy, snapshot),
                 level=level if isinstance(level, str) else "",
                 owner_uid=record.uid,
                 target_nodes=(TargetNode(landed_on, 1.0),) if landed_on else (),

@@ -6,6 +6,7 @@ from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.constraints.moves.limits import describe_check
 from rebalancer.constraints.moves.windows import CHANGE_WINDOW, ChangeWindows, describe
 from rebalancer.constraints.pods.lists import service_name
+from rebalancer.constraints.pods.trust import Trust
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.limits import Denied, LimitLine, Scope
 from rebalancer.policy import RebalancerPolicy
@@ -47,9 +48,9 @@ def window_lines(book: ChangeWindows, *, now: float) -> list[tuple[Scope, Window
 
 
 def service_windows(
-    snapshot: ClusterSnapshot, book: ChangeWindows, *, namespace: str | None, now: float
+    snapshot: ClusterSnapshot, book: ChangeWindows, policy: RebalancerPolicy, *, namespace: str | None, now: float
 ) -> list[tuple[Scope, WindowState, str]]:
-    """The same for services with a change-window annotation, by name; `namespace` None = all namespaces.
+    """The same for services with a change-window annotation that counts, by name; `namespace` None = all namespaces.
 
     A service in a rollout may appear twice: with the windows of its old and of its new pods.
     """
@@ -63,10 +64,10 @@ def service_windows(
         (pods.namespace[index], pods.owner[index], pods.template[index]): index
         for index in np.flatnonzero(np.isin(pods.template, list(carried))).tolist()
     }
-    named = set()
+    named, trust = set(), Trust(policy.trust, snapshot, now=now)
     for index in found.values():
         pod = snapshot.pod(index)
-        if namespace in (None, pod.namespace):
+        if namespace in (None, pod.namespace) and "ChangeWindow" not in trust.lifted_in(pod.namespace):
             named.add((service_name(pod), carried[int(pods.template[index])]))
     states = ((name, book.state_of_service(text, now=now)) for name, text in sorted(named))
     return [(Scope.of("service", name=name), state, describe(state)) for name, state in states]

@@ -157,7 +157,8 @@ class KubeEvictor:
             return _answer(Outcome.FAILED, Reason.SERVER_UID_CHANGED)
         if pod.metadata.deletion_timestamp is not None:
             return _answer(Outcome.FAILED, Reason.TERMINATING)
-        if EVICTION_IN_PROGRESS in (pod.metadata.annotations or {}):
+        in_progress = EVICTION_IN_PROGRESS in (pod.metadata.annotations or {})
+        if in_progress and not eviction.in_plan.despite_progress:
             return _answer(Outcome.FAILED, Reason.EVICTION_IN_PROGRESS)
         if pod.status.phase in ("Succeeded", "Failed") and eviction.target_nodes:
             return _answer(Outcome.FAILED, Reason.FINISHED)

@@ -72,6 +72,8 @@ class InPlan:
     """The goal is to cool its node."""
     once: bool = False
     """An eviction of a predecessor by the same strategy counts against it."""
+    despite_progress: bool = False
+    """The pod's annotation that its eviction is in progress doesn't count."""
 
 
 @dataclass(slots=True, kw_only=True)

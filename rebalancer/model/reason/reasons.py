@@ -7,6 +7,7 @@ from functools import partial
 from typing import Self
 
 from rebalancer.model.reason.groups import BlockedReason, Code, MissReason, Row
+from rebalancer.model.reason.shields import lifted_by_trust
 
 _guard = partial(Row, BlockedReason.GUARDS)
 _cooldown = partial(Row, BlockedReason.COOLDOWNS)
@@ -51,7 +52,7 @@ class Reason(Code):
         out._value_, out.sentence, out.group = row.code, row.sentence, row.group
         before, _, rest = row.lifted_by.partition("{")
         key, _, after = rest.partition("}")
-        out.lifted_by, out.setting = before + key + after, row.setting or key
+        out.lifted_by, out.setting = before + key + after + lifted_by_trust(row.code), row.setting or key
         return out
 
     # Guards: what protects a pod.
@@ -142,6 +143,11 @@ class Reason(Code):
     )
     ANNOTATION_VETO = _guard("AnnotationVeto", "an annotation forbids it", "the annotation's removal")
     OPTED_OUT = _guard("OptedOut", "opted out of evictions", "the label's or annotation's removal")
+    INVALID_OPT_OUT = _guard(
+        "InvalidOptOut",
+        "rebalancer.dev/evict is neither true nor false, so it counts as false",
+        "true or false there",
+    )
     NOT_OPTED_IN = _guard(
         "NotOptedIn",
         "the policy requires an opt-in that it doesn't have",

@@ -119,7 +119,13 @@ def new_eviction(
         service_identity=traits.identity,
         level=traits.level,
         owner_uid=snapshot.owners[int(snapshot.top_owner[snapshot.pods.owner[pod.index]])].uid,
-        in_plan=InPlan(pod_index=pod.index, node_index=node, cools=cools, once=once),
+        in_plan=InPlan(
+            pod_index=pod.index,
+            node_index=node,
+            cools=cools,
+            once=once,
+            despite_progress=admission.lifts(pod, "InProgress", strategy=strategy),
+        ),
     )
     return admission.scope(move)
 

@@ -18,6 +18,7 @@ from rebalancer.policy.schema.safety import Safety
 from rebalancer.policy.schema.strategies import Strategy
 from rebalancer.policy.schema.strategies.base import Need
 from rebalancer.policy.schema.strategies.utilization import HighNodeUtilization
+from rebalancer.policy.schema.trust import TrustRule
 from rebalancer.policy.schema.types import (
     DURATION_PATTERN,
     AsTuple,
@@ -232,6 +233,9 @@ class RebalancerPolicy(Section):
     """Strategies in use."""
     guards: Guards = Guards()
     """Which pods are never evicted, and where nothing may land."""
+    trust: Annotated[tuple[TrustRule, ...], AsTuple] = ()
+    """How far tenants may shield their own pods from evictions. The first rule that matches a namespace counts; a
+    namespace without one, and rebalancer's own, is trusted with every shield."""
     limits: Limits = Limits()
     """How many evictions, and how fast."""
     windows: Windows = Windows()
