@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
+from rebalancer.model.reason.shields import lifted_by_trust
+
 
 class Code(StrEnum):
     """A stable identifier with its sentence for people."""
@@ -69,3 +71,10 @@ class Row:
     sentence: str
     lifted_by: str
     setting: str = ""
+
+    @property
+    def lift(self) -> tuple[str, str]:
+        """(what lifts the refusal, as text; the policy key that holds it)."""
+        before, _, rest = self.lifted_by.partition("{")
+        key, _, after = rest.partition("}")
+        return before + key + after + lifted_by_trust(self.code), self.setting or key

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Self
 
 from rebalancer.model.reason.groups import BlockedReason, Code, MissReason, Row
-from rebalancer.model.reason.shields import lifted_by_trust
 
 _guard = partial(Row, BlockedReason.GUARDS)
 _cooldown = partial(Row, BlockedReason.COOLDOWNS)
@@ -32,9 +31,8 @@ class Reason(Code):
     of nodes and cycles count as. None: the code is of other goals (removing pods, draining nodes), and explains nothing
     of a node that stayed hot.
 
-    `lifted_by` is what lifts the refusal. "time: ..." says which time; it stands in `Refusal.next_at`. Refusals are
-    judged in every cycle by the cluster, the policy and the ledger as they are then. They end in the first cycle after
-    what lifts them.
+    `lifted_by` is what lifts the refusal. "time: ..." says which time; it stands in `Refusal.next_at`. A refusal ends
+    in the first cycle after what lifts it.
 
     `setting` is the policy key that holds the refusals: the one in braces in `lifted_by`, or the row's own. Empty: the
     cluster holds them.
@@ -50,9 +48,7 @@ class Reason(Code):
             raise TypeError(f"{row} is written without what lifts it")
         out = str.__new__(cls, row.code)
         out._value_, out.sentence, out.group = row.code, row.sentence, row.group
-        before, _, rest = row.lifted_by.partition("{")
-        key, _, after = rest.partition("}")
-        out.lifted_by, out.setting = before + key + after + lifted_by_trust(row.code), row.setting or key
+        out.lifted_by, out.setting = row.lift
         return out
 
     # Guards: what protects a pod.
