@@ -35,7 +35,7 @@ test: $(READY) ## all tests; installs the real servers they need when root and a
 	  [ $$many -eq 0 ] || [ $$many -eq 5 ] || exit $$many; \
 	  [ $$few -eq 0 ] || [ $$few$$many = 50 ] || exit $$few
 
-faults: $(READY) ## faults and attacks, each with a verdict; ARGS="-k name"
+faults: $(READY) ## faults, and attacks by actor, each with a verdict; ARGS="-k name"
 	@sh tests/install_real_parts.sh >&2
 	@$(BIN)/python -m tests.faults.programs.matrix $(ARGS)
 

@@ -134,6 +134,21 @@ def reasons_page() -> str:
     )
 
 
+def actors_page() -> str:
+    """The matrix by actor of the tests."""
+    from tests.faults.actors import ACTORS
+
+    out = (
+        "# Actors\n\nWhat each of these can do at worst to the pods of others and to the daemon, and what bounds it. "
+        "Each row is held by tests; `make faults` runs them with a verdict for each, beside the [faults](faults.md). "
+        "Secrets, and users who write the policy: [threat model](threat-model.md).\n"
+    )
+    for actor, powers in ACTORS.items():
+        out += f"\n## {actor}\n\n| does | costs others at worst | bounded by |\n|---|---|---|\n"
+        out += "".join(f"| {each.name} | {each.worst} | {each.bound} |\n" for each in powers)
+    return out
+
+
 def commands_page() -> str:
     """The help of every command."""
     out = "# Commands\n"
@@ -251,6 +266,7 @@ def main() -> None:
         "commands.md": NOTE + commands_page(),
         "metrics.md": NOTE + metrics_page(),
         "../operations/faults.md": NOTE + faults_page(),
+        "../operations/actors.md": NOTE + actors_page(),
         os.path.relpath(CHART / "README.md", REFERENCE): NOTE + chart_page(),
         os.path.relpath(CHART / "files" / "policy.schema.json", REFERENCE): chart_policy_schema(),
         "report.schema.json": json.dumps(report_schema(), indent=2) + "\n",

@@ -24,6 +24,7 @@ HELPERS = {
     "servers": "start and stop real servers and daemons",
     "scenarios": "set a stage: a cluster with a history, before or after something",
     "matrix": "lists tests of other folders with what they hold",
+    "actors": "the same by actor",
     "oracles": "state a rule a second time, plainly and independently",
     "readers": "read back what the product wrote, without its code",
     "programs": "run as processes that tests start",

@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from rebalancer.cycle.triggers.alert_requests import ActionableEpisode, AlertedNodes, RejectedEpisode, resolve_episode
+from rebalancer.cycle.triggers.alert_requests import (
+    RETRY_SECONDS,
+    ActionableEpisode,
+    AlertedNodes,
+    RejectedEpisode,
+    resolve_episode,
+)
 from rebalancer.lab import node, scenario, workload
 from rebalancer.model.decisions.alerts import Alert, AlertEpisode, ThresholdOverride
 from rebalancer.model.decisions.eviction import Eviction
@@ -195,3 +201,36 @@ def test_an_open_alert_whose_end_has_passed_is_resolved(it: Around, tmp_path: Pa
     assert it.worker.work(None) is None
     with open_records(url=url, cluster="test", clock=it.lab.clock) as records:
         assert records.inbox(clock=it.lab.clock).open_count() == 0
+
+
+@pytest.mark.parametrize("label", ["pod", "namespace", "service", "container", "uid", "owner"])
+def test_an_alert_names_a_node_and_chooses_no_pod_of_it(label: str) -> None:
+    nodes = [a_node("n1", used=15_000.0), a_node("n2", used=0.0), a_node("n3", used=0.0)]
+    pods = [a_pod(f"p-{at}", "n1", owner=f"web-{at}", cpu=200, used=500.0 + 50 * at) for at in range(12)]
+    policy = a_policy(guards={"minReplicas": 1}, alerts={"rules": [{"alert": "NodeHot"}]})
+    made = cluster(nodes, pods)
+    names = AlertedNodes(made, {"n1": "general"})
+
+    def found_with(labels: Mapping[str, str]) -> list[Any]:
+        alert = Alert(fingerprint="f", firing=True, labels={"alertname": "NodeHot", **labels}, starts_at=NOW - 60)
+        episode = resolve_episode(AlertEpisode(id=1, alert=alert, received_at=NOW, next_at=NOW), names, policy, now=NOW)
+        if isinstance(episode, RejectedEpisode):
+            return []
+        view = view_of(made, usage_of(made, nodes, pods), policy, overrides={(0, "cpu"): episode.override})
+        return [(each.node, each.reason, each.candidates.tolist()) for each in find(view).findings]
+
+    plain = found_with({"node": "n1"})
+    assert [node for node, _, _ in plain] == [0]
+    assert found_with({"node": "n1", label: "p-3"}) == plain
+    assert found_with({label: "p-3"}) == []
+
+
+def test_hundreds_of_alerts_are_one_cycle_and_none_before_they_are_retried(tmp_path: Path) -> None:
+    with around(tmp_path, practice=crowded(), **FREE) as it:
+        for number in range(200):
+            alert(it, high=95.0, target=90.0, number=number)
+        assert it.worker.work(None) is not None
+        assert [it.worker.work(None) for _ in range(20)] == [None] * 20
+        assert len(it.reports) == 1
+        it.lab.clock.sleep(RETRY_SECONDS - 5)
+        assert it.worker.work(None) is None

@@ -1,22 +1,32 @@
-"""`make faults`: run the tests of the fault matrix, with a verdict for each fault; then put a running daemon through
-the faults of `recovery`. Exit code 1 when one fell. With arguments, which are pytest's, only the tests."""
+"""`make faults`: run the tests of the fault matrix and of the matrix by actor, with a verdict for each case; then put a
+running daemon through the faults of `recovery`. Exit code 1 when one fell. With arguments, which are pytest's, only the
+tests."""
 
 import os
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from tests.faults.actors import ACTORS
 from tests.faults.matrix import MATRIX
 
 VERDICTS = {"passed": "held", "failed": "FELL", "skipped": "skipped"}
 
 
+ROWS = (
+    *(row for faults in MATRIX.values() for row in faults),
+    *(replace(row, name=f"{actor}: {row.name}") for actor, powers in ACTORS.items() for row in powers),
+)
+"""Of both matrices."""
+
+
 class Verdicts:
-    """Prints a line for each case, under the fault that it belongs to."""
+    """Prints a line for each case, under the row that it belongs to."""
 
     def __init__(self) -> None:
-        self._fault = {test: fault.name for faults in MATRIX.values() for fault in faults for test in fault.tests}
+        self._fault = {test: row.name for row in ROWS for test in row.tests}
         self.counts: Counter[str] = Counter()
         self._shown = ""
 
@@ -34,9 +44,9 @@ class Verdicts:
 
 
 def main() -> int:
-    """Run all of them in this process, in the order of the matrix."""
+    """Run all of them in this process, in the order of the matrices."""
     verdicts = Verdicts()
-    tests = [test for faults in MATRIX.values() for fault in faults for test in fault.tests]
+    tests = [test for row in ROWS for test in row.tests]
     options = ["-q", "--no-header", "--no-summary", "-p", "no:terminalreporter", "-n", "0", *sys.argv[1:]]
     code = pytest.main([*options, *tests], plugins=[verdicts])
     print("\n" + ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.counts.items())))
