@@ -38,6 +38,8 @@ POD_CREATOR = (
         f"{_BETWEEN}::test_nor_does_it_as_the_pod_that_their_terms_select",
         f"{_BETWEEN}::test_wherever_the_replacements_land_it_follows_them_in_vain",
         f"{_BETWEEN}::test_strangers_that_can_not_be_evicted_change_no_finding",
+        "tests/faults/test_actors_real.py::"
+        "test_a_bare_pod_with_anti_affinity_over_all_namespaces_evicts_none_of_others",
     ),
     power(
         "A pod that can be evicted has anti-affinity over all namespaces",
@@ -79,6 +81,8 @@ POD_CREATOR = (
         f"{_TRUST}::test_operators_may_drain_despite_it_and_for_nothing_else",
         f"{_TRUST}::test_the_refusal_names_trust_as_what_lifts_it",
         f"{_TRUST}::test_a_tenant_that_uses_every_shield_keeps_no_rack_from_being_drained_where_operators_say_so",
+        "tests/faults/test_actors_real.py::"
+        "test_a_tenant_s_shields_keep_no_rack_from_being_drained_where_the_policy_says_so",
         "tests/kube/test_evict.py::test_the_annotation_does_not_count_where_the_policy_does_not_trust_it",
         bound="`trust.shields`, `trust.maintenanceShields`",
     ),
