@@ -31,7 +31,8 @@ def fault(
 EVICTIONS = (
     fault(
         "Any answer to an eviction: refused, throttled, 404, 409, 5xx, a proxy's page, a cut connection",
-        "One call at most. Without an answer of the API server it stays counted until the pod is seen.",
+        "One call at most. Without an answer of the API server, or with a 5xx that is not known to have done nothing, it "
+        "stays counted until the pod is seen.",
         "tests/kube/test_evict.py::test_every_answer_has_its_outcome_and_is_asked_for_once",
         "tests/kube/test_evict.py::test_no_answer_in_time_is_unknown",
         seen="outcome and code `Server...` in records and metrics",

@@ -78,7 +78,34 @@ ANSWERS: dict[str, tuple[Reply, Outcome, Reason]] = {
         Outcome.REFUSED,
         Reason.SERVER_SEVERAL_BUDGETS,
     ),
-    "500": (status(500, "internal error"), Outcome.FAILED, Reason.SERVER_ERROR),
+    "500": (status(500, "internal error"), Outcome.UNKNOWN, Reason.SERVER_UNKNOWN),
+    "500 for a stream of etcd that ended": (
+        status(500, "rpc error: code = Internal desc = stream terminated by RST_STREAM with error code: NO_ERROR"),
+        Outcome.UNKNOWN,
+        Reason.SERVER_UNKNOWN,
+    ),
+    "500 for a connection to etcd that ended": (
+        status(500, "rpc error: code = Unknown desc = error reading from server: EOF"),
+        Outcome.UNKNOWN,
+        Reason.SERVER_UNKNOWN,
+    ),
+    "500 that quotes a refusal": (
+        status(500, 'rpc error: EOF after "This pod has more than one PodDisruptionBudget"'),
+        Outcome.UNKNOWN,
+        Reason.SERVER_UNKNOWN,
+    ),
+    "507": (status(507, "no room"), Outcome.UNKNOWN, Reason.SERVER_UNKNOWN),
+    "200 with a failure": (status(200, "failed"), Outcome.UNKNOWN, Reason.SERVER_UNKNOWN),
+    "500 of a webhook": (
+        status(500, f"Internal error occurred: {DENIED} not now"),
+        Outcome.REFUSED,
+        Reason.SERVER_WEBHOOK,
+    ),
+    "504 for a budget that others keep changing": (
+        status(504, 'Timeout: couldn\'t update PodDisruptionBudget "shop/web" due to conflicts'),
+        Outcome.FAILED,
+        Reason.SERVER_ERROR,
+    ),
     "500 that ran into a deadline": (
         status(500, "etcdserver: request timed out"),
         Outcome.UNKNOWN,

@@ -2,12 +2,13 @@
 
 Right before the call the pod is read again: a uid that is no longer right answers 409 only *after* it has spent the
 budget's room. The call is never sent twice, but for a 401, which did nothing: an answer that doesn't come leaves the
-eviction *unknown*, and so does one that the API server didn't write. It stays counted until the pod is seen. Sources:
-pkg/registry/core/pod/storage/eviction.go, v1.36.
+eviction *unknown*, and so does one that the API server didn't write, or an error 5xx that isn't known to have done
+nothing. It stays counted until the pod is seen. Sources: pkg/registry/core/pod/storage/eviction.go, v1.36.
 """
 
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 import urllib3
@@ -31,7 +32,6 @@ from rebalancer.model.errors import RebalancerError
 from rebalancer.model.reason import Reason, Refusal
 
 DISRUPTION_BUDGET = "DisruptionBudget"
-SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
 EVACUATES = "Eviction triggered evacuation"
 """In the 429 of KubeVirt's webhook: it denies the request and migrates the virtual machine. Source: kubevirt,
 pkg/virt-api/webhooks/validating-webhook/admitters/pod-eviction-admitter.go."""
@@ -39,13 +39,50 @@ KUBEVIRT = "kubevirt.io"
 """In the name of its webhook."""
 DENIED = re.compile(r"admission webhook .* denied the request|ValidatingAdmissionPolicy .* denied request")
 """Sources: k8s.io/apiserver, pkg/admission/plugin/webhook/errors/statuserror.go and plugin/policy/validating."""
-WEBHOOK_FAILED = "failed calling webhook"
-"""Admission comes before the pod is changed, so such a 500 did nothing, also when it ran into a deadline."""
+
+
+class Proof(NamedTuple):
+    """Message of a 5xx that proves that the pod was not deleted."""
+
+    message: re.Pattern[str]
+    """Matches from the beginning of the Status' message."""
+    outcome: Outcome
+    reason: Reason
+
+
+PROOFS = (
+    # Admission comes before the pod is changed, also when the webhook's call ran into a deadline.
+    Proof(
+        re.compile(
+            r'(Internal error occurred: |[\w./-]+ "[^"]*" is forbidden: )?'
+            r'admission webhook "[^"]+" (denied the request|does not support dry run)'
+        ),
+        Outcome.REFUSED,
+        Reason.SERVER_WEBHOOK,
+    ),
+    Proof(
+        re.compile(r'(Internal error occurred: )?failed calling webhook "'),
+        Outcome.REFUSED,
+        Reason.SERVER_WEBHOOK_FAILED,
+    ),
+    # Budgets are read and updated before the pod is deleted.
+    Proof(
+        re.compile(r"This pod has more than one PodDisruptionBudget, which the eviction subresource does not support"),
+        Outcome.REFUSED,
+        Reason.SERVER_SEVERAL_BUDGETS,
+    ),
+    Proof(
+        re.compile(r'(Timeout: )?couldn\'t update PodDisruptionBudget "[^"]*" due to conflicts'),
+        Outcome.FAILED,
+        Reason.SERVER_ERROR,
+    ),
+)
+"""Every other 5xx proves nothing: etcd may commit a deletion whose answer is lost ("stream terminated by RST_STREAM",
+"error reading from server: EOF"), and a proxy may pass on a request before it times out. Sources: the eviction's,
+k8s.io/apiserver pkg/admission/plugin/webhook, and k8s.io/apimachinery pkg/api/errors."""
 # Short, because the lease and the pod may change while we wait.
 REREAD_TIMEOUTS = Timeouts(connect_seconds=2.0, read_seconds=4.0)
 REREAD_RETRIES = Retries(attempts=2, longest_wait_seconds=1.0, total_seconds=2.0)
-# A 500 that ran into a deadline may have been carried out: etcd or a webhook continued after the API server timed out.
-MAYBE_DONE = re.compile(r"timed? ?out|deadline|unavailable|lost|leader changed", re.IGNORECASE)
 
 
 class _LeaseLostError(NotSentError):
@@ -175,19 +212,15 @@ def _refused(response: urllib3.BaseHTTPResponse, status: Status, *, request_only
             return _answer(Outcome.REFUSED, Reason.SERVER_BUDGET, message, wait)
         case 429 if EVACUATES in status.message and (request_only or KUBEVIRT in status.message):
             return Answer(outcome=Outcome.EVICTED, in_background=True)
-        case code if code >= 400 and DENIED.search(status.message):
+        case code if not 400 <= code < 500:
+            proof = next((each for each in PROOFS if each.message.match(status.message)), None)
+            if proof is None or code < 500:
+                return _answer(Outcome.UNKNOWN, Reason.SERVER_UNKNOWN, f"HTTP {code}: {message}", wait)
+            return _answer(proof.outcome, proof.reason, message, wait)
+        case _ if DENIED.search(status.message):
             return _answer(Outcome.REFUSED, Reason.SERVER_WEBHOOK, message, wait)
-        case 500 if WEBHOOK_FAILED in status.message:
-            return _answer(Outcome.REFUSED, Reason.SERVER_WEBHOOK_FAILED, message)
         case 429:
             return _answer(Outcome.REFUSED, Reason.SERVER_THROTTLED, message, wait)
-        case 500 if SEVERAL_BUDGETS in status.message:
-            return _answer(Outcome.REFUSED, Reason.SERVER_SEVERAL_BUDGETS, message)
-        case 500 if MAYBE_DONE.search(status.message):
-            return _answer(Outcome.UNKNOWN, Reason.SERVER_UNKNOWN, f"HTTP 500: {message}")
-        case 502 | 503 | 504 as code:
-            # A proxy or load balancer may have passed the request on before it timed out.
-            return _answer(Outcome.UNKNOWN, Reason.SERVER_UNKNOWN, f"HTTP {code}: {message}", wait)
         case 404:
             return _answer(Outcome.FAILED, Reason.SERVER_GONE, message)
         case 409:

@@ -431,7 +431,7 @@ class Reason(Code):
     )
     SERVER_UNKNOWN = _server(
         "ServerUnknown",
-        "no answer in time: it may or may not have been evicted",
+        "no answer that proves whether it was evicted",
         "the pod's state: it is seen alive or gone in the next cycles",
     )
     SERVER_ERROR = _server(
