@@ -31,8 +31,8 @@ def fault(
 EVICTIONS = (
     fault(
         "Any answer to an eviction: refused, throttled, 404, 409, 5xx, a proxy's page, a cut connection",
-        "One call at most. Without an answer of the API server, or with a 5xx that is not known to have done nothing, it "
-        "stays counted until the pod is seen.",
+        "One call at most. Without an answer of the API server, or with a 5xx that is not known to have done nothing, "
+        "it stays counted until the pod is seen.",
         "tests/kube/test_evict.py::test_every_answer_has_its_outcome_and_is_asked_for_once",
         "tests/kube/test_evict.py::test_no_answer_in_time_is_unknown",
         seen="outcome and code `Server...` in records and metrics",
@@ -279,6 +279,14 @@ SOURCES = (
         "tests/prometheus/test_nested_answers.py::test_an_answer_nested_100000_deep_is_one_clear_error",
         "tests/prometheus/test_nested_answers.py::test_a_version_nested_100000_deep_is_one_clear_error",
         "tests/kube/test_lists.py::test_a_page_nested_100000_deep_is_one_clear_error",
+        seen="log `cycle failed`",
+        action="fix the source",
+    ),
+    fault(
+        'Prometheus answers `status: "error"` with HTTP 200, with or without data',
+        "An error, as for any other status.",
+        "tests/prometheus/test_prometheus_connection.py::"
+        "test_an_error_with_http_status_200_is_an_error_whatever_data_it_has",
         seen="log `cycle failed`",
         action="fix the source",
     ),

@@ -12,7 +12,7 @@ import pytest
 from rebalancer.lab import Lab
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.policy.schema.usage import Prometheus, UsageSource
-from rebalancer.prometheus.connection.client import PrometheusClient
+from rebalancer.prometheus.connection.client import PrometheusClient, TooMuchError
 from rebalancer.prometheus.promql.queries import Query, stabilization_offsets
 from tests.prometheus.builders import OWN, Asked, a_cluster, fake_prometheus, read, reader, usual, vector
 
@@ -275,6 +275,29 @@ def test_each_refusal_has_its_own_error(status: int, error: type[Exception], exp
     with fake_prometheus(lambda _: (status, wording)) as fake, pytest.raises(error, match=expected) as caught:
         read(fake.url, a_cluster(NODES), **OWN)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("endpoint", ["query", "query_range", "buildinfo"])
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("bad_data", ConfigError), ("execution", TooMuchError), ("timeout", TooMuchError), ("internal", ConnectError)],
+)
+def test_an_error_with_http_status_200_is_an_error_whatever_data_it_has(
+    endpoint: str, kind: str, error: type[Exception]
+) -> None:
+    data = {"resultType": "matrix" if endpoint == "query_range" else "vector", "result": [], "version": "3.0.0"}
+    wrong = {"status": "error", "errorType": kind, "error": "a store is gone", "data": data}
+    asked = Query(field="usage.prometheus.nodeCPU.query", promql="up")
+    with fake_prometheus(lambda _: (200, wrong)) as fake, closing(PrometheusClient(Prometheus(url=fake.url))) as client:
+        with pytest.raises(error, match="a store is gone") as raised:
+            if endpoint == "buildinfo":
+                client.version()
+            elif endpoint == "query":
+                client.query(asked)
+            else:
+                client.query_range(asked, start=0, end=60, step=30)
+        assert type(raised.value) is error
+        assert len(fake.asked) == 1
 
 
 def test_a_redirect_is_not_followed_but_reported() -> None:

@@ -35,6 +35,8 @@ _ATTEMPTS = 3
 _LONGEST_GET = 1500
 """Longest query, in characters, that is sent in a URL; proxies cut at 4 KiB to 8 KiB, and escaping triples some."""
 _PASSING = frozenset({429, 502, 503, 504})
+_LIMITS = frozenset({"timeout", "canceled", "execution"})
+"""Types of errors of a query that was understood, and ended by a limit (or by its result)."""
 _CHUNK_BYTES = 1 << 18
 _SHOWN_CHARS = 300
 _MOST_BYTES = 1 << 28
@@ -112,8 +114,8 @@ class PrometheusClient:
         if reply.status == 404:
             return ""
         try:
-            data = decode.envelope(self._accepted(reply, field="usage.prometheus.url").body).data
-            found = json_decoder(dict[str, Any]).decode(data).get("version", "")
+            outside = self._succeeded(decode.envelope(self._accepted(reply, field="usage.prometheus.url").body))
+            found = json_decoder(dict[str, Any]).decode(outside.data).get("version", "")
         except (decode.BadAnswerError, *decode.UNDECODABLE) as error:
             raise self._connect_error(f"the response is not Prometheus': {error}") from None
         return str(found)
@@ -125,7 +127,7 @@ class PrometheusClient:
         reply = self._sent("POST" if long else "GET", endpoint, parameters)
         reply = self._accepted(reply, field=query.field)
         try:
-            outside = decode.envelope(reply.body)
+            outside = self._succeeded(decode.envelope(reply.body), field=query.field)
             result = decode.result(outside.data)
         except decode.BadAnswerError as error:
             kind = reply.content_type.partition(";")[0] or "missing"
@@ -163,6 +165,18 @@ class PrometheusClient:
         raise self._connect_error(
             f"answered {reply.status} to {field}{tail}", TooMuchError if too_much else ConnectError
         )
+
+    def _succeeded(self, outside: decode.Envelope, *, field: str = "usage.prometheus.url") -> decode.Envelope:
+        """The envelope of a 200 itself when its status is success: proxies in front of Prometheus answer errors with
+        200 too."""
+        if outside.status == decode.SUCCESS:
+            return outside
+        detail = self._clean(outside.error)
+        tail = f": {detail}" if detail else ""
+        if outside.error_type == "bad_data":
+            raise ConfigError(f"{field}: Prometheus at {self.url} refuses it{tail}")
+        kind = TooMuchError if outside.error_type in _LIMITS else ConnectError
+        raise self._connect_error(f"answered {field} with status {outside.status!r}{tail}", kind)
 
     @property
     def _has_credentials(self) -> bool:

@@ -24,6 +24,9 @@ UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 Point = tuple[float, str]
 T = TypeVar("T")
 
+SUCCESS = "success"
+"""The `status` of a response without an error, whatever its HTTP status."""
+
 CONTAINER_LABEL = "container"
 MARKED_PARTIAL = "isPartial: not every storage node of VictoriaMetrics has answered"
 
