@@ -373,7 +373,7 @@ DATABASE = (
 
 FRONT_DOOR = (
     fault(
-        "Bodies that are no deliveries: too long, chunked, slow, fuzzed, other JSON",
+        "Bodies that are no deliveries: too long, chunked, slow, fuzzed, other JSON, of two lengths",
         "A 4xx with one line; no eviction.",
         "tests/web/test_alerts.py::test_what_is_no_payload_is_refused_in_one_line",
         "tests/web/test_fuzz.py::test_no_body_breaks_the_webhook",
@@ -382,6 +382,7 @@ FRONT_DOOR = (
         "tests/web/test_server.py::test_a_connection_that_dawdles_is_closed",
         "tests/web/test_server.py::test_a_byte_now_and_then_buys_no_time",
         "tests/web/test_server.py::test_a_head_that_is_too_long_or_none_is_refused",
+        "tests/web/test_server.py::test_a_request_with_two_lengths_is_answered_400_and_ends_the_connection",
         "tests/web/test_alert_times.py::test_a_time_at_the_year_10000_is_answered_400_in_one_line",
         "tests/web/test_alert_times.py::test_a_body_nested_100000_deep_is_answered_400_in_one_line",
         ends="at once",
@@ -397,6 +398,15 @@ FRONT_DOOR = (
         "tests/web/test_server.py::test_more_busy_connections_than_it_takes_are_turned_away_and_later_served",
         ends="at once",
         seen="`rebalancer_http_requests_total` goes on",
+        action="a NetworkPolicy",
+    ),
+    fault(
+        "Hundreds of TLS handshakes that don't end, of one client or many",
+        "They count as connections from their acceptance on, and end after 10 s.",
+        "tests/web/test_front_door.py::test_handshakes_that_do_not_end_count_in_the_bounds",
+        "tests/web/test_front_door.py::test_a_handshake_that_does_not_end_is_closed_in_time",
+        "tests/web/test_front_door.py::test_a_client_that_keeps_all_its_connections_busy_gets_no_more_by_trying_again",
+        ends="at once",
         action="a NetworkPolicy",
     ),
     fault(

@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -277,25 +278,30 @@ def test_each_refusal_has_its_own_error(status: int, error: type[Exception], exp
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("endpoint", ["query", "query_range", "buildinfo"])
+ASKED = Query(field="usage.prometheus.nodeCPU.query", promql="up")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.query(ASKED),
+        lambda client: client.query_range(ASKED, start=0, end=60, step=30),
+        lambda client: client.version(),
+    ],
+    ids=["instant", "range", "version"],
+)
 @pytest.mark.parametrize(
     ("kind", "error"),
     [("bad_data", ConfigError), ("execution", TooMuchError), ("timeout", TooMuchError), ("internal", ConnectError)],
 )
 def test_an_error_with_http_status_200_is_an_error_whatever_data_it_has(
-    endpoint: str, kind: str, error: type[Exception]
+    call: Callable[[PrometheusClient], Any], kind: str, error: type[Exception]
 ) -> None:
-    data = {"resultType": "matrix" if endpoint == "query_range" else "vector", "result": [], "version": "3.0.0"}
+    data = {"resultType": "vector", "result": [], "version": "3.0.0"}
     wrong = {"status": "error", "errorType": kind, "error": "a store is gone", "data": data}
-    asked = Query(field="usage.prometheus.nodeCPU.query", promql="up")
     with fake_prometheus(lambda _: (200, wrong)) as fake, closing(PrometheusClient(Prometheus(url=fake.url))) as client:
         with pytest.raises(error, match="a store is gone") as raised:
-            if endpoint == "buildinfo":
-                client.version()
-            elif endpoint == "query":
-                client.query(asked)
-            else:
-                client.query_range(asked, start=0, end=60, step=30)
+            call(client)
         assert type(raised.value) is error
         assert len(fake.asked) == 1
 

@@ -147,6 +147,109 @@ def test_a_client_that_reads_gets_all_of_a_large_answer(tls: bool, serve: Serve,
             assert len(connection.getresponse().read()) == 16 << 20
 
 
+# ---- TLS
+
+
+@pytest.fixture
+def trust(tmp_path: Path) -> Callable[[], ssl.SSLContext]:
+    cert, _ = certificate(tmp_path, "tls")
+    return lambda: ssl.create_default_context(cafile=cert)
+
+
+def tls_server(serve: Serve, application: Any, tmp_path: Path) -> WebServer:
+    return serve(application, tls_cert_file=str(tmp_path / "tls.crt"), tls_key_file=str(tmp_path / "tls.key"))
+
+
+def tls_livez(web: WebServer, trust: Callable[[], ssl.SSLContext], *, client: str = "127.0.0.1") -> int:
+    """The status of `/livez`, over a TLS connection of its own."""
+    with closing(
+        http.client.HTTPSConnection(
+            "127.0.0.1", web.port, timeout=PATIENCE, context=trust(), source_address=(client, 0)
+        )
+    ) as connection:
+        connection.request("GET", "/livez")
+        return connection.getresponse().status
+
+
+def closed(connection: socket.socket) -> bool:
+    """Whether the server has closed it, as far as it can be seen now. The connection doesn't block."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+"""The beginning of a TLS handshake."""
+
+
+@pytest.mark.parametrize("begun", [b"", HELLO], ids=["silent", "half a hello"])
+def test_handshakes_that_do_not_end_count_in_the_bounds(
+    begun: bytes, serve: Serve, daemon: Daemon, tmp_path: Path, trust: Callable[[], ssl.SSLContext]
+) -> None:
+    web = tls_server(serve, daemon.app(), tmp_path)
+    with ExitStack() as stack:
+        most = server.MAX_OF_CLIENT
+        for client in ("127.0.0.2", "127.0.0.3"):
+            held = []
+            for _ in range(150):
+                each = socket.create_connection(("127.0.0.1", web.port), PATIENCE, (client, 0))
+                held.append(stack.enter_context(closing(each)))
+                each.sendall(begun)
+                each.setblocking(False)
+            until(lambda held=held: sum(not closed(each) for each in held) <= most)
+            assert sum(not closed(each) for each in held) == most
+        assert [tls_livez(web, trust), tls_livez(web, trust, client="127.0.0.2")] == [200, 200]
+        for number in range(4, 12):  # more than the listener takes, of addresses that each keep within their bound
+            for _ in range(60):
+                each = socket.create_connection(("127.0.0.1", web.port), PATIENCE, (f"127.0.0.{number}", 0))
+                stack.enter_context(closing(each))
+        assert tls_livez(web, trust) == 200
+
+
+def test_a_handshake_that_does_not_end_is_closed_in_time(
+    serve: Serve,
+    daemon: Daemon,
+    tmp_path: Path,
+    trust: Callable[[], ssl.SSLContext],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert connections.TLS_SECONDS == 10
+    monkeypatch.setattr(connections, "TLS_SECONDS", 1)
+    web = tls_server(serve, daemon.app(), tmp_path)
+    with closing(socket.create_connection(("127.0.0.1", web.port), timeout=PATIENCE)) as slow:
+        began = time.monotonic()
+        slow.sendall(HELLO)
+        assert slow.recv(1) == b""
+        assert 0.9 < time.monotonic() - began < 5
+    assert tls_livez(web, trust) == 200
+
+
+def test_a_client_that_keeps_all_its_connections_busy_gets_no_more_by_trying_again(
+    serve: Serve, daemon: Daemon, tmp_path: Path, trust: Callable[[], ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection without room is idle until its handshake ends: the next one takes its place, and has no room."""
+    monkeypatch.setattr(server, "MAX_OF_CLIENT", 1)
+    entered, leave = threading.Semaphore(0), threading.Event()
+
+    def slow(_: object, __: object) -> None:
+        entered.release()
+        leave.wait(PATIENCE)
+
+    daemon.trigger = slow  # type: ignore[method-assign]
+    web = tls_server(serve, daemon.app(), tmp_path)
+    with closing(http.client.HTTPSConnection("127.0.0.1", web.port, timeout=PATIENCE, context=trust())) as busy:
+        busy.request("POST", "/api/v1/trigger", b'{"nodes": ["n1"]}', JSON)
+        assert entered.acquire(timeout=PATIENCE)
+        with closing(socket.create_connection(("127.0.0.1", web.port), timeout=PATIENCE)):
+            assert tls_livez(web, trust) == 503
+        leave.set()
+        assert busy.getresponse().status == 202
+    until(lambda: tls_livez(web, trust) == 200)
+
+
 # ---- files
 
 

@@ -176,6 +176,26 @@ def test_a_head_that_is_too_long_or_none_is_refused(serve: Serve, daemon: Daemon
             assert connection.recv(4096).startswith(b"HTTP/1.1 400 ")
 
 
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_request_with_two_lengths_is_answered_400_and_ends_the_connection(
+    tls: bool, serve: Serve, daemon: Daemon, tmp_path: Path
+) -> None:
+    cert, key = certificate(tmp_path, "tls") if tls else (None, None)
+    web = serve(daemon.app(), tls_cert_file=cert, tls_key_file=key)
+    smuggled = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+    head = b"POST /api/v1/alerts HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n"
+    plain = socket.create_connection(("127.0.0.1", web.port), timeout=PATIENCE)
+    trust = ssl.create_default_context(cafile=cert) if tls else None
+    with closing(trust.wrap_socket(plain, server_hostname="127.0.0.1") if trust else plain) as connection:
+        connection.sendall(head % len(b"0\r\n\r\n" + smuggled) + b"0\r\n\r\n" + smuggled)
+        answer = b""
+        while part := connection.recv(4096):
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"expected Content-Length or Transfer-Encoding, got both" in answer
+    assert answer.count(b"HTTP/1.1") == 1
+
+
 def test_more_busy_connections_than_it_takes_are_turned_away_and_later_served(
     serve: Serve, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,13 +13,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.web.http.connections import BoundedProtocol, Connections
+from rebalancer.web.http.connections import MAX_HEAD_BYTES, BoundedProtocol, BoundedTls, Connections
 from rebalancer.web.http.files import FileReader
 from rebalancer.web.http.listening import ReservedSocket
 
 logger = logging.getLogger("rebalancer.web")
 
-MAX_HEAD_BYTES = 16 * 1024
 MAX_CONNECTIONS = 256
 MAX_OF_CLIENT = 64
 """Connections of one address."""
@@ -77,11 +76,15 @@ class WebServer:
     def start(self) -> None:
         """Return when it listens. Raises ConfigError."""
         connections = Connections(most=MAX_CONNECTIONS, most_of_client=min(MAX_OF_CLIENT, MAX_CONNECTIONS))
+        protocol = type("Protocol", (BoundedProtocol,), {"connections_of_listener": connections})
+        if self._tls is not None:
+            # not uvicorn's TLS: it counts a connection only after the handshake
+            protocol = type("TlsProtocol", (BoundedTls,), {"protocol": protocol, "context": self._tls.load()})
         config = uvicorn.Config(
             self._app,
             lifespan="off",
             ws="none",
-            http=type("Protocol", (BoundedProtocol,), {"connections_of_listener": connections}),
+            http=protocol,
             loop="asyncio",
             access_log=False,
             log_config=None,
@@ -94,8 +97,6 @@ class WebServer:
             timeout_notify=TLS_LOOK_SECONDS,
         )
         config.load()
-        if self._tls is not None:
-            config.ssl = self._tls.load()
         listening = self._bind()
         connections.closed = listening.take_reserves
         self._port = listening.getsockname()[1]
