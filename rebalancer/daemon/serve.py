@@ -194,6 +194,7 @@ class _Parts:
             checks=self._readiness.checks,
             views=None if self._daemon.settings.dashboard == "off" else self._views,
             views_open=self._daemon.settings.dashboard == "open",
+            views_hosts=self._daemon.settings.dashboard_names,
         )
 
     def threads(self, timer: Timer) -> dict[str, Callable[[], None]]:

@@ -74,6 +74,8 @@ class WebPorts:
     """What the dashboard shows; None: there is none."""
     views_open: bool = False
     """The dashboard needs no credentials."""
+    views_hosts: frozenset[str] = frozenset()
+    """Names, beside its own, under which a dashboard without credentials answers; in lower case."""
 
 
 def make_app(
@@ -124,7 +126,8 @@ def _probes(ports: WebPorts, metrics: Metrics) -> list[Route]:
 def _dashboard(ports: WebPorts, auth: Auth, metrics: Metrics) -> list[Route]:
     if ports.views is None:
         return []
-    return dashboard_routes(ports.views, Auth(insecure_no_auth=True) if ports.views_open else auth, metrics)
+    auth = Auth(insecure_no_auth=True) if ports.views_open else auth
+    return dashboard_routes(ports.views, auth, metrics, hosts=ports.views_hosts)
 
 
 def _answering(route: str, endpoint: _Endpoint, metrics: Metrics) -> _Endpoint:

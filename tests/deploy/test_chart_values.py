@@ -126,6 +126,15 @@ def test_an_ingress_leads_to_the_service() -> None:
     assert "ingress.hosts: set a host" in refused("--set", "ingress.enabled=true")
 
 
+def test_an_open_dashboard_answers_under_the_hosts_of_the_ingress() -> None:
+    host = ("--set", "ingress.enabled=true", "--set", "ingress.hosts[0].host=a.example,ingress.hosts[1].host=b.example")
+    container = pod_spec(rendered("--set", "dashboard=open", *host))["containers"][0]
+    values = {each["name"]: each.get("value") for each in container["env"]}
+    assert values["REBALANCER_DASHBOARD_HOSTS"] == "a.example,b.example"
+    others = pod_spec(rendered(*host))["containers"][0]["env"]
+    assert "REBALANCER_DASHBOARD_HOSTS" not in {each["name"] for each in others}
+
+
 def test_a_disruption_budget_is_for_several_replicas_and_can_be_changed() -> None:
     two = ("--set", "replicas=2,database.kind=postgresql")
     assert "PodDisruptionBudget" not in kinds(rendered())

@@ -428,11 +428,12 @@ FRONT_DOOR = (
     ),
     fault(
         "A page of another origin, a form, or a foreign name in Host, with a browser's credentials",
-        "403 or 415; nothing changes.",
+        "403 or 415; nothing changes, and a dashboard without credentials shows nothing.",
         "tests/web/test_foreign_requests.py::test_a_type_that_a_form_can_send_is_refused",
         "tests/web/test_foreign_requests.py::test_a_page_of_another_origin_changes_nothing",
         "tests/web/test_foreign_requests.py::test_a_foreign_host_changes_nothing",
         "tests/web/test_foreign_requests.py::test_without_credentials_the_host_is_always_checked",
+        "tests/web/test_dashboard_access.py::test_without_credentials_no_page_is_read_under_a_foreign_name",
         "tests/e2e/test_front_door.py::test_a_public_address_without_authentication_ends_the_start",
         ends="at once",
         seen="status code, log line",

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.web import Auth
+from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.web import Auth, make_app
 from tests.web.builders import CYCLE
 from tests.web.fakes import AsgiClient, Clients, Daemon
 from tests.web.readers import faults, read_page
@@ -78,6 +79,44 @@ def test_it_can_be_opened_by_choice_while_the_webhook_stays_closed(behind: Calla
     client = behind(token=True, views_open=True)
     assert client.get("/").status == 200
     assert client.post("/api/v1/alerts", b"{}").status == 401
+
+
+OWN_HOSTS = ("127.0.0.1:8080", "[::1]:8080", "10.1.2.3", "localhost:8080", "rebalancer", "rebalancer.ops.svc:8080")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_without_credentials_no_page_is_read_under_a_foreign_name(
+    path: str, views: HandMade, behind: Callable[..., AsgiClient]
+) -> None:
+    """DNS rebinding: the name of another site resolves to the daemon's address."""
+    client = behind(views_open=True)
+    for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "", "[x"):
+        answer = client.get(path, host=host)
+        assert answer.status == 403, host
+        assert b"secret-cluster" not in answer.body
+        assert "REBALANCER_DASHBOARD_HOSTS" in read_page(answer.body).one("main").text
+    assert views.calls == []
+    assert [client.get("/", host=host).status for host in OWN_HOSTS] == [200] * len(OWN_HOSTS)
+
+
+def test_names_of_proxies_are_configured(views: HandMade, daemon: Daemon, clients: Clients) -> None:
+    settings = Settings(dashboard_hosts=" Rebalancer.example.com, ops.example. ,")
+    ports = daemon.ports(views=views, views_open=True, views_hosts=settings.dashboard_names)
+    client = clients(make_app(ports, auth=Auth(), metrics=daemon.metrics))
+    hosts = ("rebalancer.EXAMPLE.com:443", "ops.example", "example.com", "x.ops.example")
+    assert [client.get("/", host=host).status for host in hosts] == [200, 200, 403, 403]
+
+
+def test_with_credentials_a_page_answers_under_any_name(behind: Callable[..., AsgiClient]) -> None:
+    """A page of another site has none for its own name."""
+    client = behind(basic=True)
+    assert client.get("/", host="rebalancer.example.com", authorization=BASIC).status == 200
+    assert client.get("/", host="rebalancer.example.com").status == 401
+
+
+def test_probes_and_metrics_answer_under_any_name(behind: Callable[..., AsgiClient]) -> None:
+    client = behind(views_open=True)
+    assert [client.get(path, host="anything.example").status for path in ("/livez", "/readyz", "/metrics")] == [200] * 3
 
 
 def test_a_password_file_that_is_gone_closes_it_for_a_while(behind: Callable[..., AsgiClient], tmp_path: Path) -> None:

@@ -57,6 +57,15 @@ class Settings(BaseSettings):
     """Lowest level that the daemon logs."""
     dashboard: Literal["on", "open", "off"] = "on"
     """on: pages with the API's authentication (a browser needs `basic_auth_file`). open: without. off: no pages."""
+    dashboard_hosts: str = ""
+    """Host names, separated by commas, under which a dashboard without credentials answers, beside IP addresses,
+    localhost and names of Services."""
+
+    @property
+    def dashboard_names(self) -> frozenset[str]:
+        """`dashboard_hosts`, in lower case."""
+        names = (each.strip().lower().removesuffix(".") for each in self.dashboard_hosts.split(","))
+        return frozenset(each for each in names if each)
 
     grafana_url: WebAddress | None = None
     """URL of the Grafana dashboard; the dashboard's pages link to it."""

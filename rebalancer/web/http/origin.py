@@ -1,4 +1,5 @@
-"""Which requests may change something: JSON that no page of another origin can make a browser send.
+"""Which requests may change something: JSON that no page of another origin can make a browser send. And under which
+names a dashboard without credentials answers.
 
 A browser adds the credentials of basic authentication to requests that a page of another origin makes it send. Such a
 page can send forms and plain text without asking; a browser names its origin in `Origin` and `Sec-Fetch-Site`. A page
@@ -8,7 +9,7 @@ Sources: https://fetch.spec.whatwg.org/#cors-safelisted-request-header and https
 """
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -39,9 +40,20 @@ def foreign(headers: Headers, *, without_credentials: bool) -> Foreign | None:
     host = headers.get("host", "")
     if origins and not _same(origins, host):
         return Foreign(403, "requests from a page of another origin are refused (Origin)")
-    if (sites or origins or without_credentials) and not _own_name(host):
+    if (sites or origins or without_credentials) and not _own_name(_name_in(host)):
         return Foreign(403, "expected an IP address, localhost or the name of a Service in Host")
     return None
+
+
+def foreign_host(headers: Headers, *, hosts: Collection[str]) -> Foreign | None:
+    """None when a page without credentials may be read under the name in `Host`: one that no other site can have, or
+    one of `hosts`, in lower case."""
+    given = headers.getlist("host")
+    name = _name_in(given[0]) if len(given) == 1 else ""
+    if name in hosts or _own_name(name):
+        return None
+    sentence = "expected an IP address, localhost, the name of a Service or one of REBALANCER_DASHBOARD_HOSTS in Host"
+    return Foreign(403, sentence)
 
 
 def _same(origins: Sequence[str], host: str) -> bool:
@@ -58,12 +70,16 @@ def _same(origins: Sequence[str], host: str) -> bool:
         return False
 
 
-def _own_name(host: str) -> bool:
-    """Whether no public DNS name can be meant: an IP address, localhost, or a Service of the cluster."""
+def _name_in(host: str) -> str:
+    """The name or address in a `Host` header, without its port and in lower case; empty where there is none."""
     try:
-        name = urlsplit(f"//{host}").hostname or ""
+        return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:
-        return False
+        return ""
+
+
+def _own_name(name: str) -> bool:
+    """Whether no public DNS name can be meant: an IP address, localhost, or a Service of the cluster."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

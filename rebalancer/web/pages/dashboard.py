@@ -22,6 +22,7 @@ from rebalancer.model.notation.document import DIMENSIONS, Dimension
 from rebalancer.model.notation.kinds import plain_name
 from rebalancer.web.alerts import one_line
 from rebalancer.web.http.auth import Auth, Denial
+from rebalancer.web.http.origin import foreign_host
 from rebalancer.web.metrics import Metrics
 from rebalancer.web.pages import charts
 from rebalancer.web.pages.render import MEDIA_TYPES, link, render, segment, static
@@ -70,15 +71,22 @@ class _PageError(Exception):
         self.status, self.title, self.text = status, title, text
 
 
-def dashboard_routes(views: Views, auth: Auth, metrics: Metrics) -> list[Route]:
-    """The routes of all pages and of their static files. `auth` guards the pages; style and script are public."""
+def dashboard_routes(views: Views, auth: Auth, metrics: Metrics, *, hosts: frozenset[str] = frozenset()) -> list[Route]:
+    """The routes of all pages and of their static files. `auth` guards the pages; style and script are public.
+
+    Without credentials the pages answer only under names of their own and under `hosts`: a page of another site whose
+    name was made to resolve to this address (DNS rebinding) could read them.
+    """
     pages = _Pages(views)
     threads = ThreadPoolExecutor(2, "web-dashboard")
 
     def route(path: str, page: Callable[[Request], Response]) -> Route:
         async def endpoint(request: Request) -> Response:
             denial = await auth.denial_of(request.headers.getlist("authorization"))
-            if denial is not None:
+            if auth.open and (problem := foreign_host(request.headers, hosts=hosts)) is not None:
+                logger.warning("%s: answered %d: %s", path, *problem)
+                response: Response = HTMLResponse(render("denied.html", text=problem.sentence), 403, PAGE_HEADERS)
+            elif denial is not None:
                 metrics.auth_failures.labels(reason=denial.value).inc()
                 response = _denied(auth, denial)
             else:

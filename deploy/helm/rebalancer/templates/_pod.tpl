@@ -79,6 +79,11 @@ spec:
         {{- if ne (.Values.dashboard | default "on") "on" }}
         - {name: REBALANCER_DASHBOARD, value: {{ .Values.dashboard | quote }}}
         {{- end }}
+        {{- if and .Values.ingress.enabled (eq .Values.dashboard "open") }}
+        {{- $names := list }}
+        {{- range .Values.ingress.hosts }}{{ $names = append $names .host }}{{ end }}
+        - {name: REBALANCER_DASHBOARD_HOSTS, value: {{ join "," $names | quote }}}
+        {{- end }}
         {{- if $webhook.bearerToken.secretName }}
         - {name: REBALANCER_BEARER_TOKEN_FILE, value: /run/rebalancer/bearer-token/token}
         {{- end }}
