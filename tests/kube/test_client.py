@@ -336,6 +336,25 @@ def test_a_failing_plugin_is_one_line_of_ours_and_nothing_else(
     assert logging.getLogger().filters == []
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo 'refused: client_secret=s3same-street' >&2; exit 1",
+        "echo 'issued k8s-aws-v1.s3same-street, then failed' >&2; exit 1",
+        'echo "$2" | base64 >&2; exit 1',
+        "echo called with $@ >&2; exit 1",
+    ],
+)
+def test_a_secret_in_the_output_of_a_failing_plugin_is_not_printed(script: str, tmp_path: Path) -> None:
+    user: Any = by_plugin(tmp_path, script)
+    user["exec"]["args"] = ["--client-secret", "s3same-street"]
+    with pytest.raises(ConfigError, match="returned no credentials: exec: process returned 1") as caught:
+        connect(kubeconfig(tmp_path / "k", user=user), None, "x")
+    assert "s3same" not in str(caught.value)
+    assert "czNzYW1lLXN0cmVld" not in str(caught.value)
+    assert "***" in str(caught.value)
+
+
 def test_a_server_that_need_not_be_verified_is_not_warned_of() -> None:
     def load() -> Configuration:
         configuration = Configuration(host="https://127.0.0.1:1")

@@ -21,7 +21,7 @@ from urllib3.util import parse_url
 
 from rebalancer.kube.client.kubeconfig import check_kubeconfig
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.secrets import redacted, remember
+from rebalancer.model.secrets import SECRET_FLAG, redacted, redacted_output, remember
 
 DEFAULT_KUBECONFIG = "~/.kube/config"
 POOLED_CONNECTIONS = 32
@@ -109,7 +109,7 @@ def _from_file(paths: str, context: str | None) -> Any:
     # The package logs a plugin's failure and goes on without credentials: report it before the server answers 401.
     if "exec" in user and "BearerToken" not in configuration.api_key and not configuration.cert_file:
         command = (user["exec"] or {}).get("command", "?")
-        why = redacted(" ".join(" ".join(logged).split()))[:_SHOWN_CHARS] or "run it by hand to see why"
+        why = redacted_output(" ".join(" ".join(logged).split()))[:_SHOWN_CHARS] or "run it by hand to see why"
         raise ConfigError(f"{paths}: the credential plugin {command!r} returned no credentials: {why}")
     return configuration
 
@@ -123,10 +123,16 @@ def _user(paths: str, context: str | None) -> dict[str, Any]:
 
 
 def _secrets_of(user: dict[str, Any]) -> list[str]:
-    """Values of a kubeconfig's user that must not be printed; for a plugin those of its variables."""
-    variables = (user.get("exec") or {}).get("env") or ()
+    """Values of a kubeconfig's user that must not be printed; for a plugin those of its variables, and of its flags
+    that are named like a secret."""
+    plugin = user.get("exec") or {}
     values = [user.get(key) for key in ("token", "password", "client-key-data")]
-    return [str(each) for each in (*values, *(variable.get("value") for variable in variables)) if each]
+    values += [variable.get("value") for variable in plugin.get("env") or ()]
+    words = [str(each) for each in plugin.get("args") or ()]
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if flag := SECRET_FLAG.fullmatch(word):
+            values.append(flag[2] or following)
+    return [str(each) for each in values if each]
 
 
 def _from_pod() -> Any:
