@@ -39,6 +39,9 @@ _WITHOUT_VALUE = ("missing", "string_too_short", "too_short")
 _WITH_KIND = ("literal_error", "tuple_type", "dict_type", "int_type", "float_type", "string_type", "bool_type")
 """Types of errors that name a list or a mapping given instead of a value."""
 _MAX_SHOWN_CHARS = 120
+MAX_EXPANDED = 100_000
+"""Values that aliases and merge keys may add to those which are written in a document: a few lines that name each other
+can stand for billions."""
 _NOT_TEXT = frozenset(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null", "timestamp", "binary"))
 """Tags that YAML gives to unquoted keys which are not text."""
 
@@ -73,6 +76,10 @@ class Document:
                 raise ConfigError(f"{source}:1: the file is empty: expected a {kind}")
             if wrong := _wrong_keys(root):
                 raise ConfigError("\n".join(f"{source}:{line}: {field}: {what}" for line, field, what in wrong))
+            if (line := _unbounded(root)) is not None:
+                raise ConfigError(
+                    f"{source}:{line}: aliases and merge keys add more than {MAX_EXPANDED:,} values: write them out"
+                )
             value = loader.construct_document(root)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
@@ -177,6 +184,41 @@ def _wrong_keys(root: yaml.Node) -> list[tuple[int, str, str]]:
         elif isinstance(node, yaml.SequenceNode):
             waiting += [(child, f"{path}[{index}]") for index, child in enumerate(node.value)]
     return sorted(found)
+
+
+def _unbounded(root: yaml.Node) -> int | None:
+    """The line of the innermost value that expands to more than MAX_EXPANDED values beyond those which are written;
+    None when there is none. A merge counts like an alias. What contains itself counts once: it is a mistake of another
+    kind."""
+    sizes: dict[int, int] = {}
+    written = 0
+
+    def size_of(node: yaml.Node) -> int:
+        nonlocal written
+        if id(node) not in sizes:
+            sizes[id(node)] = 1
+            written += 1
+            inner: list[yaml.Node] = []
+            if isinstance(node, yaml.MappingNode):
+                inner = [each for pair in node.value for each in pair]
+            elif isinstance(node, yaml.SequenceNode):
+                inner = node.value
+            sizes[id(node)] = size = 1 + sum(map(size_of, inner))
+            if size - written > MAX_EXPANDED:
+                raise _UnboundedError(node.start_mark.line + 1)
+        return sizes[id(node)]
+
+    try:
+        size_of(root)
+    except _UnboundedError as found:
+        return found.line
+    return None
+
+
+class _UnboundedError(Exception):
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
 
 
 def _kind_of(value: Any) -> str:

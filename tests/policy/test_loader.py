@@ -2,6 +2,8 @@
 
 # ruff: noqa: E501 (a table of mistakes is read row by row)
 
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -311,6 +313,26 @@ def test_yaml_that_cannot_be_built_is_answered_in_one_line(data: bytes) -> None:
     answers = mistakes(data)
     assert answers
     assert all(answer.startswith("p.yaml:1: ") for answer in answers)
+
+
+def nested(levels: int, entry: str) -> bytes:
+    """A document of `levels` lines, each of which stands for ten of the one before."""
+    lines = [f"l0: &l0 {{{', '.join(f'k{key}: {key}' for key in range(10))}}}"]
+    lines += [f"l{level}: &l{level} {entry.format(', '.join([f'*l{level - 1}'] * 10))}" for level in range(1, levels)]
+    return "\n".join(lines).encode()
+
+
+@pytest.mark.parametrize("entry", ["{{<<: [{}]}}", "[{}]", "{{<<: [{}], own: 1}}"])
+def test_nested_merges_and_aliases_have_a_budget(entry: str) -> None:
+    began = time.process_time()
+    (answer,) = mistakes(nested(16, entry))
+    assert re.fullmatch(r"p\.yaml:[5-6]: aliases and merge keys add more than 100,000 values: write them out", answer)
+    assert time.process_time() - began < 2.0
+
+
+def test_a_long_document_without_aliases_is_within_the_budget() -> None:
+    data = b"kind: List\nitems: [" + b"a," * 100_001 + b"]"
+    assert "add more than" not in "".join(mistakes(data))
 
 
 def test_anchors_and_merge_keys_may_be_used() -> None:
