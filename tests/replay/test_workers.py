@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import sys
@@ -28,6 +29,7 @@ from rebalancer.replay.runner.jobs import Runner
 from rebalancer.replay.runner.process_pool import process_pool, read_recording, write_recording
 from rebalancer.replay.runner.workers import Task, Workers, open_workers, run_tasks
 from rebalancer.replay.simulation.cluster import SimulatedCluster
+from tests.web.test_server import certificate
 
 HIGH = {"general": 0.6, "compute": 0.6}
 
@@ -375,10 +377,89 @@ def test_a_scheduler_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.
             pass
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["tcp://10.0.0.1:8786", "tcp://dask.example:8786", "tcp://[fe80::1]:8786", "tcp://127.0.0.1.example:8786"],
+)
+def test_a_scheduler_elsewhere_without_tls_is_refused_before_anything_is_sent(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "create_connection", pytest.fail)
+    with (
+        pytest.raises(
+            ConfigError, match=rf"^--dask {re.escape(address)}: a scheduler without TLS asks for no credential"
+        ),
+        open_workers(scheduler=address),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    "address", ["ws://127.0.0.1:1", "ucx://h:1", "tls://h", "", "tcp://127.0.0.1:x", "inproc://a/b"]
+)
+def test_what_is_no_address_of_a_scheduler_is_one_clear_line(address: str) -> None:
+    with pytest.raises(ConfigError, match=f"^--dask {address}: expected an address"), open_workers(scheduler=address):
+        pass
+
+
+@pytest.mark.parametrize("address", ["tls://10.0.0.1:8786", "10.0.0.1:8786"])
+def test_tls_without_certificates_names_the_settings(address: str) -> None:
+    pytest.importorskip("distributed", reason="the extra distributed is not installed")
+    with (
+        pytest.raises(
+            ConfigError, match=f"^--dask {address}: no certificates: set DASK_DISTRIBUTED__COMM__TLS__CA_FILE"
+        ),
+        open_workers(scheduler=address),
+    ):
+        pass
+
+
+def test_a_scheduler_with_tls_gives_the_same_runs_and_takes_no_others(
+    recording: Recording, alone: list[ReplayRun | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distributed = pytest.importorskip("distributed", reason="the extra distributed is not installed")
+    dask = pytest.importorskip("dask")
+    cert, key = certificate(tmp_path, "dask")
+    ends = {
+        f"{end}.{what}": path
+        for end in ("scheduler", "worker", "client")
+        for what, path in (("cert", cert), ("key", key))
+    }
+    settings = {f"distributed.comm.tls.{name}": value for name, value in {"ca-file": cert, **ends}.items()}
+    with (
+        dask.config.set(settings),
+        distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            protocol="tls",
+            security=distributed.Security(require_encryption=True),
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        ) as cluster,
+    ):
+        address = cluster.scheduler_address
+        assert address.startswith("tls://")
+        with open_workers(scheduler=address) as workers:
+            (run,) = run_jobs(jobs()[1:], recording, executor=workers)
+        assert_same(run, alone[1])
+        (tmp_path / "other").mkdir()
+        other, other_key = certificate(tmp_path / "other", "dask")
+        monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 2.0)
+        theirs = {"ca-file": other, "client.cert": other, "client.key": other_key}
+        with (
+            dask.config.set({f"distributed.comm.tls.{name}": value for name, value in theirs.items()}),
+            pytest.raises(ConnectError, match="no Dask scheduler answers"),
+            open_workers(scheduler=address),
+        ):
+            pass
+
+
 def test_without_the_extra_the_option_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
         pytest.raises(ConfigError, match=r"run `pip install 'kube-rebalancer\[distributed\]'`$"),
-        open_workers(scheduler="tcp://a:1"),
+        open_workers(scheduler="tcp://127.0.0.1:1"),
     ):
         pass

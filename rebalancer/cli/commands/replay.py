@@ -84,7 +84,7 @@ def replay(
     dask: Annotated[
         str | None,
         typer.Option(
-            "--dask", help="Address of a Dask scheduler whose workers take the runs, such as tcp://10.0.0.1:8786."
+            "--dask", help="Address of a Dask scheduler whose workers take the runs, such as tls://10.0.0.1:8786."
         ),
     ] = None,
     output: Annotated[

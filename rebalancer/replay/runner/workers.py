@@ -71,9 +71,10 @@ def this_process() -> Iterator[Workers]:
 
 def open_workers(*, workers: int = 1, scheduler: str | None = None) -> AbstractContextManager[Workers]:
     """`workers` processes, with one this process; or the workers of the Dask scheduler at `scheduler`, such as
-    `tcp://10.0.0.1:8786`.
+    `tls://10.0.0.1:8786`.
 
-    Entering raises ConfigError where the extra `distributed` is not installed, ConnectError where no scheduler answers;
+    Entering raises ConfigError where the extra `distributed` is not installed or the address can't be used,
+    ConnectError where no scheduler answers;
     leaving raises RebalancerError where a worker ended before its run.
     """
     if scheduler is not None:
