@@ -58,9 +58,9 @@ class DaemonResources:
         return self.leadership.holds() and self.cluster.synced()
 
     def database_problem(self) -> str:
-        """Why the database can't be used; empty when it can."""
+        """Why the database can't be used, or may not be because it lacks evictions; empty when it can."""
         try:
-            self.ledger.now()
+            self.ledger.check_sequence()
         except RebalancerError as error:
             return str(error)
         problem = self.records.write_problem

@@ -113,6 +113,9 @@ def test_a_standby_without_the_last_commit_evicts_nothing_until_people_accept_it
             until(lambda: "db accept-restore" in running.log_file.read_text(), running.tail)
             assert evicted(lab, "warm-2") == []
             assert "Traceback" not in running.log_file.read_text()
+            assert not running.ready()
+            checks = running.get("/readyz?verbose")[1]
+            assert "[-]database failed: the database has 0 evictions of this cluster, 1 were reserved" in checks
             env = {"REBALANCER_DATABASE": database}
             file = write_policy(tmp_path, policy)
             accepted = rebalancer(
@@ -122,6 +125,7 @@ def test_a_standby_without_the_last_commit_evicts_nothing_until_people_accept_it
             assert "1 are missing, 1 of them are counted again" in accepted.out + accepted.err
             until(lambda: any(each["refused"] for each in running.events("cycle")), running.tail)
             assert len(evicted(lab)) == 1
+            until(running.ready, running.tail)
 
 
 def disconnect(postgres: PostgresServer) -> None:

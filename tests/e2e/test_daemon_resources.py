@@ -2,13 +2,17 @@
 one line, and goes on by itself once there is enough again."""
 
 import resource
+import shutil
 import socket
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 from rebalancer.lab import Lab
+from rebalancer.store import upgrade
 from tests.e2e.servers import DaemonProcess, alert_policy, daemon, delivery, evicted, leading, until, warm_lab
 from tests.faults.scenarios.disks import fill, small_disk
 
@@ -94,6 +98,30 @@ def test_a_full_disk_of_the_database_evicts_nothing_until_there_is_room(tmp_path
             filler.unlink()
             until(running.ready, running.tail)  # without an alert or a cycle
             moves(lab, running, "warm-2")
+            assert_clear(running)
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced by an older copy"])
+def test_nothing_is_evicted_on_a_database_file_that_was_deleted(replaced: bool, tmp_path: Path) -> None:
+    with warm_lab(warm=2) as lab:
+        file = tmp_path / "rebalancer.db"
+        upgrade(f"sqlite:///{file}")
+        backup = tmp_path / "backup.db"
+        shutil.copy(file, backup)
+        with leading(tmp_path, lab, database=f"sqlite:///{file}") as running:
+            moves(lab, running, "warm-1")
+            if replaced:
+                backup.replace(file)
+            else:
+                file.unlink()
+            until(lambda: not running.ready(), running.tail)
+            assert "[-]database failed: " in running.get("/readyz")[1]
+            assert "the file was removed or replaced while it was open" in running.get("/readyz")[1]
+            assert running.post(delivery("warm-2")) == 503
+            assert running.post({"nodes": ["warm-2"]}, "/api/v1/trigger") == 202
+            until(lambda: running.events("cycle failed"), running.tail)
+            assert evicted(lab, "warm-2") == []
+            assert file.exists() == replaced
             assert_clear(running)
 
 

@@ -346,6 +346,15 @@ DATABASE = (
         action="fix the database",
     ),
     fault(
+        "The SQLite file is deleted, moved away or replaced while the daemon runs",
+        "Nothing is reserved, so nothing is evicted; no new file is made.",
+        "tests/store/test_store_engine.py::test_a_sqlite_file_that_lost_its_path_takes_no_transaction",
+        "tests/e2e/test_daemon_resources.py::test_nothing_is_evicted_on_a_database_file_that_was_deleted",
+        ends="when the file is back, or the process restarted",
+        seen="`[-]database`: `the file was removed or replaced`",
+        action="put it back, or [restore a backup](upgrade.md#restore), and restart",
+    ),
+    fault(
         "A PostgreSQL that vanishes without closing its connections",
         "Its connections end; nothing is reserved meanwhile.",
         "tests/store/test_store_engine.py::test_a_server_that_vanishes_is_given_up_after_fifteen_seconds",

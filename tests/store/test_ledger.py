@@ -228,10 +228,12 @@ def test_a_database_that_lost_reservations_makes_none_until_it_is_accepted(engin
         blue.reserve()
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE scopes SET sequence = 1 WHERE kind = 'cluster'")
-    with pytest.raises(UnsafeDataError, match="1 evictions of this cluster, 2 were reserved"):
-        blue.reserve()
+    for use in (blue.reserve, blue.ledger.check_sequence):
+        with pytest.raises(UnsafeDataError, match="1 evictions of this cluster, 2 were reserved"):
+            use()
     blue.ledger.accept_restore(2, until=NOW + 60)
     assert blue.reserve().pause.until == NOW + 60
     clock.sleep(61)
     assert blue.reserve().reserved.record
     assert blue.ledger.sequence == blue.ledger.read_sequence() == 3
+    blue.ledger.check_sequence()

@@ -20,7 +20,7 @@ from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError
 from rebalancer.store import SqlRecords, open_engine, open_records, shown_url, status, upgrade
 from rebalancer.store.db.engine import as_model_error, read, write
 from tests.real.servers.postgres import PASSWORD, PostgresServer
-from tests.store.builders import CLUSTER, SteppingClock, build_report
+from tests.store.builders import CLUSTER, SteppingClock, build_eviction, build_report
 from tests.store.readers import raw_connection
 
 real = pytest.mark.real
@@ -333,6 +333,35 @@ def test_the_last_write_that_failed_is_known_until_one_works(newest_sqlite_url, 
             other.execute("ROLLBACK")
         records.attempt_write()
         assert records.write_problem == ""
+
+
+def other_file(path: Path) -> None:
+    """Another file has the path."""
+    other = path.with_name("other.db")
+    shutil.copy(path, other)
+    other.replace(path)
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, other_file, lambda path: path.rename(path.with_name("away.db"))])
+def test_a_sqlite_file_that_lost_its_path_takes_no_transaction(lose, newest_sqlite_url, sqlite_path, sqlite_engine):
+    with open_records(url=newest_sqlite_url, cluster=CLUSTER, clock=SteppingClock()) as records:
+        report = build_report()
+        records.begin(report)
+        lose(sqlite_path)
+        there = sqlite_path.exists()
+        for use in (
+            records.attempt_write,
+            records.ledger().now,
+            lambda: records.planned(report, build_eviction()),
+            # a new connection, which would leave an empty file behind
+            lambda: in_threads(*[lambda: read(sqlite_engine, lambda c: c.exec_driver_sql("SELECT 1"))] * 3),
+        ):
+            assert "the file was removed or replaced while it was open: put it back" in refused(ConnectError, use)
+        assert sqlite_path.exists() == there
+        away = sqlite_path.with_name("away.db")
+        if away.exists():
+            away.rename(sqlite_path)
+            records.attempt_write()
 
 
 @real

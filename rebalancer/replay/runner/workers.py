@@ -74,8 +74,7 @@ def open_workers(*, workers: int = 1, scheduler: str | None = None) -> AbstractC
     `tls://10.0.0.1:8786`.
 
     Entering raises ConfigError where the extra `distributed` is not installed or the address can't be used,
-    ConnectError where no scheduler answers;
-    leaving raises RebalancerError where a worker ended before its run.
+    ConnectError where no scheduler answers; leaving raises RebalancerError where a worker ended before its run.
     """
     if scheduler is not None:
         from rebalancer.replay.runner.dask_cluster import dask_cluster

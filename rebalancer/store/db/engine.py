@@ -90,6 +90,8 @@ def open_engine(
     try:
         # a read, not just a connection: SQLite looks at its file only when asked for something in it
         read(engine, lambda connection: connection.exec_driver_sql("SELECT 1"))
+        if engine.dialect.name == "sqlite":
+            _bind_to_file(engine)
     except BaseException:
         engine.dispose()
         raise
@@ -260,6 +262,32 @@ def _sqlite(url: URL, *, busy_timeout_seconds: float) -> Engine:
         connection.exec_driver_sql(connection.get_execution_options().get(_BEGIN_OPTION, "BEGIN"))
 
     return engine
+
+
+def _bind_to_file(engine: Engine) -> None:
+    """Let every transaction fail once another file, or none, has the path of the one that is open: what is written to a
+    file without a name is gone with the process, and limits would count evictions that no later process knows."""
+    path, shown = _file_of(engine.url), shown_url(engine.url)
+    opened = _identity(path)
+
+    def check(*_: Any) -> None:
+        if _identity(path) != opened:
+            raise ConnectError(
+                f"{shown}: the file was removed or replaced while it was open: put it back, or restart the process"
+            )
+
+    # before a connection is made too: it would leave an empty file behind
+    event.listen(engine, "do_connect", check)
+    event.listen(engine, "begin", check)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """(device, inode) of a file; None where there is none, or it can't be looked at. An open file keeps its inode."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _switch_to_wal(connection: Any) -> None:

@@ -14,6 +14,7 @@ from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
 from rebalancer.model.decisions.limits import Check, Denied, Scope
 from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.decisions.ports import Clock
+from rebalancer.model.errors import ledger_behind
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CYCLES, EVICTIONS, SCOPES
 from rebalancer.store.ledger.counting import (
@@ -134,9 +135,20 @@ class Reservations(OperatorState):
 
     def read_sequence(self) -> int:
         """The same, as the database has it now."""
-        own = select(SCOPES.c.sequence).where(SCOPES.c.kind == "cluster", SCOPES.c.key == self._cluster)
-        self._sequence = read(self._engine, lambda connection: connection.execute(own).scalar()) or 0
+        self._sequence = self._sequence_in_database()
         return self._sequence
+
+    def check_sequence(self) -> None:
+        """Read the database. Raises UnsafeDataError when it lacks reservations that this process has seen,
+        ConnectError, ConfigError."""
+        known = self._sequence  # before it is read: reservations go on
+        found = self._sequence_in_database()
+        if found < known:
+            raise ledger_behind(ledger=found, known=known)
+
+    def _sequence_in_database(self) -> int:
+        own = select(SCOPES.c.sequence).where(SCOPES.c.kind == "cluster", SCOPES.c.key == self._cluster)
+        return read(self._engine, lambda connection: connection.execute(own).scalar()) or 0
 
     def lacking(self, evictions: Sequence[Eviction]) -> list[Eviction]:
         """Those of the evictions that no row of the ledger counts."""
