@@ -9,7 +9,6 @@ import base64
 import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
-from urllib.parse import unquote
 
 MASK: Final = "***"
 SHORTEST: Final = 4
@@ -31,6 +30,7 @@ _OUTPUT = (
     # long and of letters and digits: no word, but a key, a token or an identifier
     (re.compile(r"(?=[\w.~+/=%-]{0,199}\d)(?=[\w.~+/=%-]{0,199}[A-Za-z])[\w.~+/=%-]{16,}"), MASK),
 )
+_PERCENT_ENCODED: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 SECRET_FLAG: Final = re.compile(rf"--?({_SECRET_NAME})(?:=(.+))?", re.IGNORECASE | re.DOTALL)
 """A flag whose value, in it or behind it, is a secret."""
 
@@ -77,11 +77,16 @@ def redacted_output(text: str) -> str:
 
 def _without(text: str, forms: tuple[_Form, ...]) -> str:
     lower = text.lower()
-    decoded = unquote(text).lower() if "%" in text else lower
+    decoded = _percent_decoded(text).lower() if "%" in text else lower
     for form in forms:
         if form.text in lower or form.text in decoded:
             text = form.pattern.sub(MASK, text)
     return text
+
+
+def _percent_decoded(text: str) -> str:
+    found = _PERCENT_ENCODED.sub(lambda encoded: bytes([int(encoded[1], 16)]), text.encode("utf-8", "replace"))
+    return found.decode("utf-8", "replace")
 
 
 def _forms(secret: str) -> Iterator[_Form]:

@@ -279,7 +279,8 @@ def leading(folder: Path, lab: Lab, policy: Mapping[str, Any] | None = None, **o
 
 
 class Cuttable:
-    """A TCP proxy in front of a server on loopback: `cut` breaks every connection and takes no new ones."""
+    """A TCP proxy in front of a server on loopback: `cut` breaks every connection and takes no new ones, `swallow`
+    takes everything and passes nothing on."""
 
     def __init__(self, server: str) -> None:
         """`server` is `http://127.0.0.1:PORT`."""
@@ -287,6 +288,7 @@ class Cuttable:
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._whole = True
+        self._silent = False
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listening.getsockname()[1])
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -301,10 +303,14 @@ class Cuttable:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
+    def swallow(self) -> None:
+        """Whatever is sent is confirmed, as by a host that lives, and lost; nothing is answered."""
+        self._silent = True
+
     def mend(self) -> None:
         """All do again."""
         with self._lock:
-            self._whole = True
+            self._whole, self._silent = True, False
 
     def close(self) -> None:
         """The end of it."""
@@ -337,7 +343,8 @@ class Cuttable:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
-                sink.sendall(data)
+                if not self._silent:
+                    sink.sendall(data)
         for each in (source, sink):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

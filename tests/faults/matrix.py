@@ -363,6 +363,17 @@ DATABASE = (
         action="fix the database",
     ),
     fault(
+        "A PostgreSQL, or a proxy before it, takes everything and answers nothing",
+        "A statement ends after 20 s of silence, a new connection after 5 s; nothing is reserved meanwhile.",
+        "tests/store/test_black_hole.py::"
+        "test_a_database_that_takes_everything_and_answers_nothing_reserves_nothing_for_a_time",
+        "tests/store/test_black_hole.py::test_silence_in_the_middle_of_a_transaction_ends_it",
+        "tests/store/test_black_hole.py::test_a_process_behind_a_black_hole_goes_on_in_its_other_threads",
+        ends="25 s",
+        seen="`[-]database`: `no answer within 20 s`",
+        action="fix the database",
+    ),
+    fault(
         "PgBouncer in transaction mode stands in between",
         "Evictions and records as without it.",
         "tests/e2e/test_daemon_databases.py::test_pgbouncer_in_transaction_mode_is_a_database_like_any_other",

@@ -70,6 +70,11 @@ def test_a_secret_that_is_echoed_in_another_form_is_taken_out(form: str) -> None
     assert redacted(f"proxy said {form}, and 100% more") == "proxy said ***, and 100% more"
 
 
+def test_a_secret_of_other_letters_is_taken_out() -> None:
+    remember("pässwörd")
+    assert redacted(f"said {quote('pässwörd')}, PÄSSWÖRD") == "said ***, ***"
+
+
 def test_a_short_secret_takes_no_other_words_with_it_in_base64() -> None:
     remember("zyx1")
     assert redacted(base64.b64encode(b"zyx1").decode()) == base64.b64encode(b"zyx1").decode()

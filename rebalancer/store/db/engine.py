@@ -317,6 +317,12 @@ def _postgres(url: URL, *, connect_timeout_seconds: int) -> Engine:
         url, connect_args=arguments, isolation_level=level, pool_pre_ping=True, pool_timeout=10, hide_parameters=True
     )
 
+    from rebalancer.store.db.bounded_connection import BoundedConnection
+
+    @event.listens_for(engine, "do_connect")
+    def connect(_dialect: Any, _entry: ConnectionPoolEntry, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        return BoundedConnection.connect(*args, **options)
+
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _entry: ConnectionPoolEntry) -> None:
         try:

@@ -7,7 +7,7 @@ that its file's name begins with, so Alembic is imported only for an upgrade.
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, column, event, inspect, select, table, text
 
@@ -61,6 +61,8 @@ def _upgrade(connection: Connection, scripts: Path) -> str:
     postgres = connection.dialect.name == "postgresql"
     if postgres:
         # let go at the end of the transaction, whatever happens: a lock of the session would survive in the pool
+        driver: Any = connection.connection.driver_connection
+        driver.unbounded = True
         connection.execute(text("SET LOCAL lock_timeout = '2min'"))
         connection.execute(text("SET LOCAL statement_timeout = 0"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
