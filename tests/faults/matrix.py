@@ -374,6 +374,24 @@ DATABASE = (
         action="fix the database",
     ),
     fault(
+        "A page of the SQLite file is damaged: zeros, noise, half of it gone",
+        "An error, or the page isn't needed. A process that begins to lead checks the tables by which evictions are "
+        "admitted; bits that turn within a value are not noticed.",
+        "tests/store/test_corrupt_page.py::test_a_damaged_page_allows_no_eviction_beyond_a_limit",
+        ends="when a backup is restored",
+        seen="log `not leading`, `[-]lease`: `the database file is damaged`",
+        action="[restore a backup](upgrade.md#restore)",
+    ),
+    fault(
+        "An upgrade of the database is killed half-way (SIGKILL), on SQLite and on PostgreSQL",
+        "The database is as it was; the next upgrade does all of it.",
+        "tests/store/test_upgrade_killed.py::"
+        "test_an_upgrade_that_is_killed_changes_nothing_and_the_next_one_everything",
+        ends="the next upgrade",
+        seen="`rebalancer db status`",
+        action="upgrade again",
+    ),
+    fault(
         "PgBouncer in transaction mode stands in between",
         "Evictions and records as without it.",
         "tests/e2e/test_daemon_databases.py::test_pgbouncer_in_transaction_mode_is_a_database_like_any_other",

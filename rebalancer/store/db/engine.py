@@ -8,7 +8,7 @@ No message made here contains a password, whatever the driver says.
 """
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -60,6 +60,7 @@ _DEAD_PEER = {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count"
 """libpq's parameters: a connection ends after 15 s without an answer (seconds; the last in milliseconds)."""
 _SERIALIZATION_FAILURE, _DEADLOCK = "40001", "40P01"
 _WRITE_ATTEMPTS = 5
+_LONGEST_DETAIL = 400
 _BEGIN_OPTION = "rebalancer_begin"
 _LAST_WRITE_OPTION = "rebalancer_last_write"
 
@@ -166,6 +167,19 @@ def write(engine: Engine, work: Callable[[Connection], T]) -> T:
 def last_write_problem(engine: Engine) -> str:
     """Why the last `write` failed; empty = it worked, or there was none. A full disk fails no read."""
     return _last_write(engine).problem
+
+
+def check_integrity(engine: Engine, tables: Iterable[str]) -> None:
+    """Raises ConfigError where a SQLite file's tables, or their indexes, are damaged: some damage reads as rows that
+    are missing. PostgreSQL has checksums of its own, and nothing is done."""
+    if engine.dialect.name != "sqlite":
+        return
+    checks = [f"PRAGMA integrity_check('{table}')" for table in tables]
+    answers = read(engine, lambda connection: [connection.exec_driver_sql(check).scalar() for check in checks])
+    for found in answers:
+        if found != "ok":
+            detail = " ".join(str(found).split())[:_LONGEST_DETAIL]
+            raise ConfigError(f"{shown_url(engine.url)}: the database file is damaged: {detail}: restore a backup")
 
 
 def _last_write(engine: Engine) -> _LastWrite:
@@ -390,4 +404,4 @@ def _detail(error: DBAPIError, url: URL) -> str:
     for secret in secrets:
         for form in (secret, quote(secret, safe=""), quote_plus(secret)):
             text = text.replace(form, "***")
-    return text[:400]
+    return text[:_LONGEST_DETAIL]

@@ -15,8 +15,8 @@ from rebalancer.model.decisions.limits import Check, Denied, Scope
 from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import ledger_behind
-from rebalancer.store.db.engine import read, write
-from rebalancer.store.db.tables import CYCLES, EVICTIONS, SCOPES
+from rebalancer.store.db.engine import check_integrity, read, write
+from rebalancer.store.db.tables import CLUSTER_LIMITS, CYCLES, ENTRIES, EVICTION_BACKOFFS, EVICTIONS, PAUSES, SCOPES
 from rebalancer.store.ledger.counting import (
     Reserved,
     Wanted,
@@ -32,6 +32,8 @@ from rebalancer.store.ledger.counting import (
 from rebalancer.store.ledger.operator_state import OperatorState
 from rebalancer.store.ledger.rows import add_eviction
 
+COUNTED = (SCOPES, EVICTIONS, ENTRIES, PAUSES, EVICTION_BACKOFFS, CLUSTER_LIMITS)
+"""Tables by which an eviction is admitted."""
 _ASKED_AT_ONCE = 500
 
 
@@ -202,8 +204,10 @@ class Reservations(OperatorState):
     def fence(self, term: int) -> None:
         """Make `term` the cluster's, before a new leader's first reservation: older leaders can reserve no more.
 
-        Raises UnsafeDataError when the ledger has seen a newer one, or is another Kubernetes cluster's.
+        Raises UnsafeDataError when the ledger has seen a newer one, or is another Kubernetes cluster's, ConfigError
+        when a SQLite file is damaged where limits are counted.
         """
+        check_integrity(self._engine, (each.name for each in COUNTED))
 
         def work(connection: Connection) -> None:
             lock_scopes(connection, [Scope.of("cluster", self._cluster)], cluster=self._cluster, term=term)
