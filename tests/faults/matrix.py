@@ -38,6 +38,15 @@ EVICTIONS = (
         seen="outcome and code `Server...` in records and metrics",
     ),
     fault(
+        "A call is held past the lease of its process, by the network or a slow API server",
+        "It is sent 20 s after its reservation at the latest, and stays counted for 100 s although its pod is alive.",
+        "tests/kube/test_evict.py::test_a_call_that_would_leave_long_after_its_reservation_is_not_sent",
+        "tests/store/test_ledger_reconcile.py::"
+        "test_a_call_that_is_held_past_the_lease_stays_counted_until_it_can_not_arrive",
+        ends="100 s",
+        seen="outcome `unknown`",
+    ),
+    fault(
         "The API server throttles evictions: 429 with Retry-After",
         "No other call starts before; calls under way end. After 3 in a plan, or a Retry-After longer than "
         "`safety.maxWait`, the plan ends.",
@@ -134,11 +143,13 @@ PROCESS = (
         action="fix the plugin",
     ),
     fault(
-        "The clock is set back",
+        "The clock is set back, also in the middle of a cycle",
         "Intervals and waits use the monotonic clock; limits allow no more than before.",
         "tests/daemon/test_triggers.py::test_a_clock_that_was_set_back_does_not_stop_the_timer",
         "tests/daemon/test_triggers.py::test_a_wait_of_a_cycle_is_as_long_as_it_was_meant_when_the_clock_is_set_back",
         "tests/store/test_ledger_locks.py::test_a_clock_that_is_set_back_opens_nothing",
+        "tests/store/test_ledger_reconcile.py::"
+        "test_a_clock_that_is_set_back_in_the_middle_of_a_cycle_refunds_and_opens_nothing",
         ends="5 s",
         seen="a periodic cycle",
     ),

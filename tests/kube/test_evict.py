@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.actions.evict import KubeEvictor
+from rebalancer.kube.actions.evict import SEND_SECONDS, KubeEvictor
 from rebalancer.kube.client.client import connect
 from rebalancer.model.decisions.eviction import Answer, InPlan, Outcome, TargetNode
 from rebalancer.model.reason import Reason
@@ -293,6 +293,17 @@ def test_without_the_lease_nothing_is_sent_after_the_reread(lease: dict[str, Any
     with serving(pod_then(CREATED)) as (api, client):
         answer = KubeEvictor(client=client, **lease).evict(MOVE)
     assert (answer.outcome, code_of(answer)) == (Outcome.FAILED, Reason.LEASE_LOST)
+    assert api.count("POST") == 0
+
+
+def test_a_call_that_would_leave_long_after_its_reservation_is_not_sent() -> None:
+    """The ledger counts a call for as long as it may be on its way."""
+    now = iter([100.0, 100.0 + SEND_SECONDS + 0.1])
+    with serving(pod_then(CREATED)) as (api, client):
+        answer = KubeEvictor(client=client, monotonic=lambda: next(now)).evict(MOVE)
+    assert (answer.outcome, code_of(answer)) == (Outcome.FAILED, Reason.SERVER_ERROR)
+    assert answer.refusal is not None
+    assert "not sent: the pod and the credentials took 20 s to read" in answer.refusal.message
     assert api.count("POST") == 0
 
 

@@ -5,11 +5,13 @@ import sys
 
 import pytest
 
+from rebalancer.kube.actions.evict import SEND_SECONDS
 from rebalancer.model.decisions.eviction import Outcome
-from rebalancer.model.decisions.limits import Scope
+from rebalancer.model.decisions.limits import Denied, Scope
 from rebalancer.model.errors import ConnectError
 from rebalancer.store import status
-from rebalancer.store.ledger.reconcile import reconciled_outcome
+from rebalancer.store.db.bounded_connection import ANSWER_SECONDS
+from rebalancer.store.ledger.reconcile import CALL_GRACE_SECONDS, reconciled_outcome
 from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report, rate
 from tests.store.readers import cycle_report, read_rows
 from tests.store.scenarios.ledger_cluster import evict
@@ -84,7 +86,7 @@ def test_a_pod_that_is_alive_takes_it_back_once_no_call_can_be_on_its_way(record
     assert ledger.reconcile_outcomes(reader) == []
     assert len(records.recent_moves(NOW)) == 1
 
-    clock.sleep(60)
+    clock.sleep(CALL_GRACE_SECONDS)
     (known,) = ledger.reconcile_outcomes(reader)
     assert known.answered.outcome is Outcome.FAILED
     assert list(records.recent_moves(NOW)) == []
@@ -110,7 +112,7 @@ def test_a_process_that_was_stopped_while_it_reconciled_overwrites_nothing(url, 
         """The pod is alive when it is read; then the process stands still, and another one reconciles."""
 
         def pod_states(self, pods):
-            clock.sleep(70)
+            clock.sleep(CALL_GRACE_SECONDS + 10)
             (known,) = blue.ledger.reconcile_outcomes(FakeReader())
             assert known.answered.outcome is Outcome.EVICTED
             return {("shop", "web-1"): PodSeen(uid=eviction.uid)}
@@ -128,8 +130,44 @@ def test_a_pod_that_was_alive_before_the_grace_period_ended_proves_nothing_after
         """The process stands still after the pod was read."""
 
         def pod_states(self, pods):
-            clock.sleep(70)
+            clock.sleep(CALL_GRACE_SECONDS + 10)
             return {("shop", "web-1"): PodSeen(uid="uid-web-1")}
 
     assert blue.ledger.reconcile_outcomes(Stopped()) == []
     assert len(blue.ledger.unreconciled()) == 1
+
+
+def test_a_call_that_is_held_past_the_lease_stays_counted_until_it_can_not_arrive(blue, clock):
+    """Its process has lost the lease; the API server works on the call for as long as it lets requests run."""
+    limit = rate(WEB, 1, 3600)
+    held = blue.reserve(limit, term=1, pod="web-1")
+    blue.answer(held, Outcome.UNKNOWN)
+    blue.ledger.fence(2)
+    alive = FakeReader(pods={("shop", "web-1"): PodSeen(uid=held.uid)})
+    server, sent, committed = 60.0, SEND_SECONDS, ANSWER_SECONDS
+    for seconds in (16.0, 45.0, server + sent + committed - 62.0):
+        clock.sleep(seconds)
+        assert blue.ledger.reconcile_outcomes(alive) == []
+        assert isinstance(blue.reserve(limit, term=2, pod="web-2"), Denied)
+    # it arrives
+    (known,) = blue.ledger.reconcile_outcomes(FakeReader())
+    assert known.answered.outcome is Outcome.EVICTED
+    assert isinstance(blue.reserve(limit, term=2, pod="web-2"), Denied)
+
+
+@pytest.mark.parametrize("back_seconds", [5.0, 3600.0, 90000.0])
+def test_a_clock_that_is_set_back_in_the_middle_of_a_cycle_refunds_and_opens_nothing(blue, clock, back_seconds):
+    """Between a reservation and its answer, and once more between two reservations."""
+    limits = (rate(WEB, 3, 3600), rate(WEB, 5, 86400))
+    first = blue.reserve(*limits, pod="web-1")
+    began = clock.now()
+    clock.sleep(-back_seconds)
+    blue.answer(first, Outcome.UNKNOWN)
+    assert blue.ledger.reconcile_outcomes(FakeReader(pods={("shop", "web-1"): PodSeen(uid=first.uid)})) == []
+    for pod in ("web-2", "web-3"):
+        assert blue.reserve(*limits, pod=pod).reserved.record
+        clock.sleep(-back_seconds)
+    assert isinstance(blue.reserve(*limits, pod="web-4"), Denied)
+    # the clock is right again: what was reserved before it was wrong counts for its whole window
+    clock.at = began + 3600.0 - 1.0
+    assert isinstance(blue.reserve(rate(WEB, 1, 3600), pod="web-4"), Denied)

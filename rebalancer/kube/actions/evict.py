@@ -7,7 +7,9 @@ nothing. It stays counted until the pod is seen. Sources: pkg/registry/core/pod/
 """
 
 import re
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -85,6 +87,10 @@ REREAD_TIMEOUTS = Timeouts(connect_seconds=2.0, read_seconds=4.0)
 REREAD_RETRIES = Retries(attempts=2, longest_wait_seconds=1.0, total_seconds=2.0)
 
 
+SEND_SECONDS = 20.0
+"""A call that has not left so long after its reservation is not sent: `store.ledger.reconcile` counts on it."""
+
+
 class _LeaseLostError(NotSentError):
     """The lease ran out before the call could be sent."""
 
@@ -110,11 +116,13 @@ class KubeEvictor:
         term: Callable[[], int | None] = lambda: None,
         may_send: Callable[[], bool] = lambda: True,
         deadline_seconds: Callable[[], float] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._term = term
         self._may_send = may_send
         self._deadline_seconds = deadline_seconds
+        self._monotonic = monotonic
 
     def evict(self, eviction: Eviction, *, server_dry_run: bool = False) -> Answer:
         """Re-read the pod, then evict it with its uid as precondition. Never raises for an API error.
@@ -122,6 +130,7 @@ class KubeEvictor:
         A server-side dry run that is accepted is answered as PLANNED. It probes this pod alone: two dry runs under a
         budget with room for one are both accepted.
         """
+        began = self._monotonic()
         pod = self._reread(eviction)
         if isinstance(pod, Answer):
             return pod
@@ -139,7 +148,7 @@ class KubeEvictor:
                 msgspec.json.encode(body),
                 query={"dryRun": "All"} if server_dry_run else None,
                 user_agent=self._client.user_agent if term is None else f"{self._client.user_agent} term/{term}",
-                timeouts=None if server_dry_run else self._limits,
+                timeouts=None if server_dry_run else partial(self._limits, began),
             )
         except _LeaseLostError:
             return _answer(Outcome.FAILED, Reason.LEASE_LOST)
@@ -159,8 +168,10 @@ class KubeEvictor:
         answer = _refused(response, status, request_only=REQUEST_EVICT_ONLY in (pod.metadata.annotations or {}))
         return Answer(outcome=Outcome.PLANNED) if server_dry_run and answer.in_background else answer
 
-    def _limits(self) -> Timeouts:
-        """Timeouts of the call; raises _LeaseLostError when it must not be sent any more."""
+    def _limits(self, began: float) -> Timeouts:
+        """Timeouts of the call; raises NotSentError when it must not be sent any more."""
+        if (took := self._monotonic() - began) > SEND_SECONDS:
+            raise NotSentError(f"not sent: the pod and the credentials took {took:.0f} s to read")
         if not self._may_send():
             raise _LeaseLostError("the lease was lost")
         usual = self._client.timeouts

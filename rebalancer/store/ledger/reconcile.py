@@ -15,8 +15,10 @@ from rebalancer.store.db.tables import EVICTIONS
 from rebalancer.store.ledger.part import LedgerPart
 from rebalancer.store.ledger.rows import UNRECONCILED, change_eviction, eviction_row, read_evictions
 
-CALL_GRACE_SECONDS = 60.0
-"""An eviction call may be in progress for so long after it was recorded."""
+CALL_GRACE_SECONDS = 100.0
+"""An eviction call may be in progress for so long after it was recorded: up to 20 s until the record is committed
+(`db.bounded_connection`), 20 s until the call is sent (`kube.actions.evict`), and 60 s for which the API server works
+on it (its `--request-timeout`)."""
 
 
 def reconciled_outcome(eviction: Eviction, pod: PodState | None) -> tuple[Outcome, str]:
