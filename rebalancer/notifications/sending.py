@@ -86,7 +86,8 @@ def _post(request: _Request) -> None:
             allow_redirects=False,
             stream=True,
         ) as answer:
-            body = answer.raw.read(_READ_BYTES, decode_content=True)
+            # not `raw.read`, whose errors are urllib3's: a body that breaks off
+            body = next(answer.iter_content(_READ_BYTES), b"")
     except requests.exceptions.RequestException as error:
         # its text has the URL; those of URLs that can't be used are ValueErrors too
         if isinstance(error, ValueError):

@@ -302,6 +302,19 @@ SOURCES = (
         action="fix the source",
     ),
     fault(
+        "The body of an answer breaks off: of any status, to any call",
+        "One error, as for a cut connection; the status of a watch counts without its body. A read is tried again, an "
+        "eviction stays counted.",
+        "tests/kube/test_broken_bodies.py::test_a_body_that_breaks_off_is_one_error_of_ours",
+        "tests/kube/test_broken_bodies.py::test_the_status_of_a_watch_counts_without_its_body",
+        "tests/kube/test_broken_bodies.py::test_an_eviction_whose_answer_breaks_off_is_unknown",
+        "tests/prometheus/test_prometheus_connection.py::"
+        "test_an_answer_that_breaks_off_is_asked_for_again_and_not_for_ever",
+        "tests/notifications/test_notifications.py::test_an_answer_that_breaks_off_is_an_error_of_ours",
+        ends="20 s",
+        seen="log `cycle failed`, `[-]cache` with the reason",
+    ),
+    fault(
         "API server or Prometheus fails, is down or slow, or sends invalid, stale, missing, NaN or partial usage",
         "No eviction while it lasts.",
         "tests/stories/test_refusals_end.py::test_a_doubt_about_the_whole_picture_ends_with_its_cause",

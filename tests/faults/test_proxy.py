@@ -4,7 +4,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, IncompleteRead
 
 import pytest
 
@@ -64,6 +64,13 @@ def test_a_fault_takes_the_answer_away_until_it_ends(proxy: FaultProxy, kind: st
     assert proxy.hits == 1
     proxy.end()
     assert ask(proxy)[0] == 200
+
+
+def test_a_body_of_an_error_breaks_off(proxy: FaultProxy) -> None:
+    proxy.begin(KINDS["503 whose body breaks off"])
+    with pytest.raises(IncompleteRead) as found:
+        ask(proxy)
+    assert found.value.partial == b"x" * 10
 
 
 def test_a_fault_answers_in_the_place_of_the_server(proxy: FaultProxy) -> None:

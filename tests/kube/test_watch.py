@@ -110,6 +110,7 @@ FAULTS: dict[str, Reply | list[bytes]] = {
     "cut within a line": Reply(stream=[line("ADDED", a_space("x"), 8)[:20]], cut=True),
     "429": status(429, "slow down"),
     "500": status(500, "ill"),
+    "503 that breaks off": Reply(status=503, body=b"x" * 1000, cut=True),
     "garbage": Reply(body=b'{"kind":"List","items":[{"metad'),
     "nested too deeply": [b'{"type":"ADDED","object":{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}}\n"],
     "error event": [error_line(500)],

@@ -171,6 +171,14 @@ def test_a_refusal_and_a_dead_receiver_are_errors_without_the_url(tmp_path: Path
     assert "secret" not in f"{refused.value}{dead.value}"
 
 
+def test_an_answer_that_breaks_off_is_an_error_of_ours(tmp_path: Path) -> None:
+    with webhook() as server:
+        server.breaks_off = True
+        with pytest.raises(ConnectError, match="receiver team: not reached: ChunkedEncodingError") as broken:
+            sending.send(to_slack(server.url, tmp_path), a_notification(), threading.Event())
+    assert "secret" not in str(broken.value)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     receiver = to_slack("http://127.0.0.1:1/x", tmp_path)
     (tmp_path / "url").unlink()

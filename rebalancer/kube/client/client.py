@@ -2,11 +2,9 @@
 
 import threading
 import time
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -16,7 +14,8 @@ import urllib3
 from urllib3 import exceptions as broken
 
 from rebalancer.kube.client.auth import Credentials, find_credentials
-from rebalancer.kube.client.stream import READ_BYTES, LineStream
+from rebalancer.kube.client.stream import LineStream
+from rebalancer.kube.client.transport import GZIP, TRANSPORT_ERRORS, as_far_as_read, cause, whole
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.secrets import redacted
@@ -26,8 +25,6 @@ NOT_READABLE = frozenset({403, 404})
 """Statuses of a list that we may not read, or that the server doesn't have."""
 RETRIED_STATUSES = frozenset({429, 500, 502, 503, 504})
 JSON = "application/json"
-GZIP = "gzip"
-_GZIP_WINDOW = 16 + zlib.MAX_WBITS
 CREDENTIALS_MIN_AGE_SECONDS = 60.0
 
 
@@ -240,11 +237,14 @@ class ApiClient:
     ) -> LineStream:
         """GET without retries, whose body is read as it arrives; `read_seconds` bounds the time without data.
 
-        Its `response` may have any status. Raises NotSentError or AnswerLostError when no response came.
+        Its `response` may have any status; that of an error has its body in memory, as far as it came. Raises
+        NotSentError or AnswerLostError when no response came.
         """
-        once = partial(self._send, "GET", path, query=query, accept=accept, timeouts=timeouts, whole=False)
+        once = partial(self._send, "GET", path, query=query, accept=accept, timeouts=timeouts, streamed=True)
         response = self._authorized(once)
         limits = timeouts or self._timeouts
+        if response.status != 200:
+            response = as_far_as_read(response, until=time.monotonic() + self._timeouts.read_seconds)
         return LineStream(response, failed=lambda error: self._failure(error, limits), server=self.server)
 
     def read(
@@ -333,11 +333,11 @@ class ApiClient:
         accept: str = JSON,
         headers: Mapping[str, str] | None = None,
         timeouts: Limits = None,
-        whole: bool = True,
+        streamed: bool = False,
     ) -> urllib3.BaseHTTPResponse:
         url = self._credentials.configuration.host.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
         everything = {"User-Agent": self._user_agent, "Accept": accept}
-        if whole and method == "GET":
+        if not streamed and method == "GET":
             # fewer bytes in fewer reads; the API server compresses only large answers
             everything["Accept-Encoding"] = GZIP
         everything |= dict(headers or {}) | self._credentials.headers()
@@ -355,13 +355,13 @@ class ApiClient:
                 ),
                 retries=False,
                 preload_content=False,
-                decode_content=not whole,
+                decode_content=streamed,
             )
-            if not whole:
+            if streamed:
                 return response
             left = limits.read_seconds if limits.total_seconds is None else limits.total_seconds
-            return _whole(response, until=(time.monotonic() if limits.total_seconds is None else began) + left)
-        except (broken.HTTPError, OSError, ValueError, zlib.error) as error:
+            return whole(response, until=(time.monotonic() if limits.total_seconds is None else began) + left)
+        except TRANSPORT_ERRORS as error:
             raise self._failure(error, limits) from error
 
     def _failure(self, error: Exception, limits: Timeouts) -> ConnectError:
@@ -370,7 +370,7 @@ class ApiClient:
             case broken.NameResolutionError():
                 sent, why = False, "its name does not resolve"
             case broken.NewConnectionError():
-                sent, why = False, f"can't connect: {_cause(error)}"
+                sent, why = False, f"can't connect: {cause(error)}"
             case broken.ConnectTimeoutError():
                 sent, why = False, f"no connection within {limits.connect_seconds:.3g} s"
             case broken.ReadTimeoutError():
@@ -381,48 +381,13 @@ class ApiClient:
             case broken.SSLError():
                 # A refused certificate ends the handshake; any other TLS error may come in the middle.
                 sent = "CERTIFICATE_VERIFY_FAILED" not in str(error) and "WRONG_VERSION_NUMBER" not in str(error)
-                why = f"TLS: {_cause(error)}"
+                why = f"TLS: {cause(error)}"
             case broken.ProxyError():
-                why = f"the proxy failed: {_cause(error)}"
+                why = f"the proxy failed: {cause(error)}"
             case _:
-                why = f"the connection was cut: {_cause(error)}"
+                why = f"the connection was cut: {cause(error)}"
         text = f"{self.server}: the Kubernetes API server can't be reached: {why}"
         return AnswerLostError(text) if sent else NotSentError(text)
-
-
-def _whole(response: urllib3.BaseHTTPResponse, *, until: float) -> urllib3.BaseHTTPResponse:
-    """The same response with its body unpacked, read until then on the monotonic clock.
-
-    A read timeout applies to each read, so it never ends a body that arrives byte by byte. Raises SilentError,
-    zlib.error and urllib3's errors.
-    """
-    parts = []
-    while part := response.read1(READ_BYTES):
-        parts.append(part)
-        if time.monotonic() > until:
-            response.close()
-            raise broken.ReadTimeoutError(None, "", "the body is too slow")  # type: ignore[arg-type]
-    response.release_conn()
-    body = b"".join(parts)
-    if body and response.headers.get("Content-Encoding") == GZIP:
-        # in one call, which lets other threads run
-        body = zlib.decompress(body, _GZIP_WINDOW)
-    return urllib3.HTTPResponse(
-        body=BytesIO(body),
-        headers=response.headers,
-        status=response.status,
-        decode_content=False,  # it is already
-        enforce_content_length=False,
-    )
-
-
-def _cause(error: BaseException) -> str:
-    inner = (
-        error.__cause__ or error.__context__ or next((arg for arg in error.args if isinstance(arg, Exception)), None)
-    )
-    if isinstance(inner, OSError) and inner.strerror:
-        return inner.strerror
-    return " ".join(str(inner or error).split())
 
 
 def connect(

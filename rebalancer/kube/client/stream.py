@@ -4,11 +4,10 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 import urllib3
-from urllib3 import exceptions as broken
 
+from rebalancer.kube.client.transport import READ_BYTES, TRANSPORT_ERRORS
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 
-READ_BYTES = 256 * 1024
 LONGEST_LINE_BYTES = 16 * 1024 * 1024
 """An object may have 1.5 MiB in etcd; as JSON it is a few times that."""
 
@@ -60,5 +59,5 @@ class LineStream:
     def _read(self) -> bytes:
         try:
             return self.response.read1(READ_BYTES) or b""
-        except (broken.HTTPError, OSError, ValueError) as error:
+        except TRANSPORT_ERRORS as error:
             raise self._failed(error) from error

@@ -5,6 +5,7 @@ drops `warnings` (the mark of a partial response), never retries POST, and decod
 are read-only, so all of them may be repeated.
 """
 
+import http.client
 import logging
 import time
 import warnings
@@ -223,7 +224,8 @@ class PrometheusClient:
             raise ConfigError(f"usage.prometheus.url: {self.url} can't be used: {self._clean(_root(error))}") from error
         except (requests.exceptions.InvalidHeader, ValueError) as error:
             raise ConfigError("usage.prometheus.headers: not what HTTP can carry") from error
-        except requests.exceptions.RequestException as error:
+        except (requests.exceptions.RequestException, broken.HTTPError, http.client.HTTPException, OSError) as error:
+            # of the libraries beneath too: `requests` translates their errors only where it expects them
             _log.debug("call to %s failed: %s", self.url, self._clean(_root(error)))
             raise _Passing(_root(error)) from error
         return _Reply(
@@ -252,7 +254,7 @@ class PrometheusClient:
             raise requests.exceptions.ReadTimeout from error
         except requests.exceptions.RequestException:  # an OSError too
             raise
-        except (broken.HTTPError, OSError) as error:
+        except (broken.HTTPError, http.client.HTTPException, OSError) as error:
             _log.debug("answer of %s broke off: %s", self.url, self._clean(_root(error)))
             raise _Passing(f"its answer broke off: {_root(error)}") from error
         return b"".join(parts)

@@ -225,7 +225,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(fault.body)))
         self.end_headers()
-        self._write(fault.body, fault)
+        self._write(fault.body[: fault.cut_after_bytes], fault)
+        if fault.cut_after_bytes is not None:
+            raise _Lost
 
     def _pass(self, response: http.client.HTTPResponse, fault: ProxyFault) -> None:
         self.send_response(response.status)
