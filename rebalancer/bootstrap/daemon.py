@@ -1,5 +1,6 @@
 """The adapters of the daemon: those for its whole life, and those of one policy."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from rebalancer.kube.leader.lease import Sighting
 from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.model.decisions.ports import Clock, UsageReader
 from rebalancer.model.errors import RebalancerError
+from rebalancer.model.parts import FailedParts
 from rebalancer.model.recordings.journal import Journal
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.prometheus.history.slo import PrometheusSlo
@@ -50,6 +52,8 @@ class DaemonResources:
     events: KubeEvents
     leadership: Leadership
     journal: Journal
+    parts: FailedParts
+    """What fails unexpectedly, and is skipped or restarted."""
     stack: ExitStack
     """Closed with the daemon."""
 
@@ -109,7 +113,7 @@ class DaemonResources:
 
         active = active_of(
             policy,
-            replace(context, cluster=self.cluster),
+            replace(context, cluster=self.cluster, parts=self.parts),
             self.records,
             keepers=keepers,
             usage=other_reader(),
@@ -133,10 +137,11 @@ def open_daemon_resources(
         records = stack.enter_context(records_of(settings, policy, clock))
         ledger = records.ledger(clock=ledger_clock)
         sighting = Sighting()
+        parts = FailedParts(now=time.time, monotonic=time.monotonic)
         yield DaemonResources(
             settings=settings,
             client=client,
-            cluster=WatchedCluster(client=watching, clock=clock),
+            cluster=WatchedCluster(client=watching, clock=clock, parts=parts),
             records=records,
             ledger=ledger,
             inbox=records.inbox(clock=ledger_clock),
@@ -149,5 +154,6 @@ def open_daemon_resources(
                 make_lock=lambda: lease_lock(settings, client, policy, records, ledger, sighting), fence=ledger.fence
             ),
             journal=DayJournal(Path(settings.history_dir), cluster=policy.cluster),
+            parts=parts,
             stack=stack,
         )

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from rebalancer.cycle.isolation import failed_parts
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.effect.feedback import Feedback
 from rebalancer.forecast.memory.leaks import MemoryLeak
@@ -24,6 +25,7 @@ from rebalancer.model.decisions.ports import (
 )
 from rebalancer.model.measured.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.measured.usage import Usage
+from rebalancer.model.parts import FailedParts
 from rebalancer.model.records.effect import EffectRecords
 
 
@@ -120,6 +122,8 @@ class CycleContext:
     """Called with every usage that was read."""
     stopping: Callable[[], bool] = lambda: False
     """Whether the process is stopping: then no new eviction begins."""
+    parts: FailedParts = field(default_factory=failed_parts)
+    """Readers and strategies that fail unexpectedly."""
     max_calls: int = 1
     """The most eviction calls in flight together."""
     planning_seconds: float = MAX_PLANNING_SECONDS

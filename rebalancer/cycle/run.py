@@ -15,6 +15,7 @@ from rebalancer.cycle.evict.execution import Execution, make_call
 from rebalancer.cycle.evict.scheduled_assessments import schedule_assessments
 from rebalancer.cycle.isolation import isolated
 from rebalancer.cycle.observe.drains import record_drains
+from rebalancer.cycle.observe.isolated_strategies import PART
 from rebalancer.cycle.observe.ledger_state import closed_note
 from rebalancer.cycle.observe.observation import ANY, Observation, find, high_thresholds, observe, unsafe
 from rebalancer.cycle.observe.resource_notes import resource_notes
@@ -97,9 +98,10 @@ def execute_cycle(
     )
     report.notes += [*([leaking] if leaking else []), *failed]
     context.records.begin(report)
+    report.notes += [each.note for each in context.parts.current() if not each.name.startswith(PART)]
     report.stopped = unsafe(seen, policy)
     with timed(report, "find"):
-        found = [] if report.stopped else find(seen, policy, request)
+        found = [] if report.stopped else find(seen, policy, request, parts=context.parts)
     if not (report.dry_run or report.stopped):
         record_drains(context, seen, found)
     limit = TimeLimit(context.planning_seconds)

@@ -51,9 +51,16 @@ class Readiness:
             ReadyCheck("database", not database, database),
             ReadyCheck("lease", not leadership.prevented, leader),
             self._cycles_check(),
+            *self._parts(),
             ReadyCheck("policy", True, self.file.reloads.error or "active"),
             ReadyCheck("stopping", not self.heartbeat.stopping.is_set(), ""),
         ]
+
+    def _parts(self) -> list[ReadyCheck]:
+        """Parts that are skipped or restarted, a line each. The rest goes on, so the daemon is ready. The text of an
+        error is left out, for probes need no credentials."""
+        failed = [each.brief for each in self.resources.parts.current()]
+        return [ReadyCheck("parts", True, sentence) for sentence in failed or ["all work"]]
 
     def _cycles_check(self) -> ReadyCheck:
         """Whether cycles come when they are due, on the leader."""

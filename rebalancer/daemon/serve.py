@@ -36,6 +36,7 @@ from rebalancer.dashboard.views import LiveViews, Sources
 from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import ConfigError, UnsafeDataError
+from rebalancer.model.parts import FailedPart
 from rebalancer.notifications.outbox import Outbox
 from rebalancer.web import Auth, Metrics, WebPorts, WebServer, make_app, make_health_app
 from rebalancer.web.http.server import is_loopback, parse_listen
@@ -50,6 +51,10 @@ CLEAR_SECONDS = 2.0
 
 LEASE_LOST_EXIT = 3
 THREAD_DIED_EXIT = 1
+
+
+LEADERSHIP = "leadership"
+"""The thread of the lease."""
 
 
 class StoppableClock:
@@ -83,10 +88,12 @@ class Daemon:
 
     def run(self) -> int:
         """Run until a signal or a dead thread; the exit code. Raises RebalancerError if the start fails."""
-        supervisor, metrics, settings = Supervisor(), Metrics(), self.settings
+        metrics, settings = Metrics(), self.settings
         policy, address = self.policy_file.policy, web_address(settings)
         with ExitStack() as stack:
             resources = stack.enter_context(open_daemon_resources(policy, settings, clock=self.clock))
+            supervisor = Supervisor(resources.parts)
+            resources.parts.observers.append(partial(_part_failed, metrics))
             parts = _Parts(self, resources, supervisor, metrics)
             ports = parts.web_ports()
             health = None
@@ -109,7 +116,7 @@ class Daemon:
             timer.start(policy)
             stack.callback(timer.stop)
             for name, run in parts.threads(timer).items():
-                supervisor.start(name, run)
+                supervisor.start(name, run, vital=name == LEADERSHIP)
             LOG.info(
                 "started", cluster=policy.cluster, address=web.url, health=health and health.url, dry_run=self.dry_run
             )
@@ -160,6 +167,7 @@ class _Parts:
                 grafana_url=daemon.settings.grafana_url or "",
                 docs_url=daemon.settings.docs_url or "",
                 history_dir=daemon.settings.history_dir,
+                failed_parts=resources.parts.current,
             )
         )
         self._journal = JournalWriter(
@@ -169,8 +177,9 @@ class _Parts:
             snapshot=resources.cluster.snapshot,
             leads=resources.leads,
             clock=self._clock,
+            parts=resources.parts,
         )
-        active.observers += [self._views.measured, self._journal.observed]
+        active.observers |= {"dashboard": self._views.measured, "journal of usage": self._journal.observed}
         self._outbox = Outbox(
             lambda: active.current().policy.notifications.receivers,
             lambda receiver, result: metrics.notifications.labels(receiver=receiver, result=result).inc(),
@@ -195,6 +204,7 @@ class _Parts:
             views=None if self._daemon.settings.dashboard == "off" else self._views,
             views_open=self._daemon.settings.dashboard == "open",
             views_hosts=self._daemon.settings.dashboard_names,
+            parts=self._resources.parts,
         )
 
     def threads(self, timer: Timer) -> dict[str, Callable[[], None]]:
@@ -208,6 +218,7 @@ class _Parts:
             stopping=self._heartbeat.beat,
             done=self._cycle_done,
             failed=lambda trigger, _: telemetry.count_failure(metrics, str(trigger)),
+            parts=resources.parts,
             dry_run=self._daemon.dry_run,
         )
         policies = PolicyThread(
@@ -225,7 +236,7 @@ class _Parts:
             active=active.current, resources=resources, notifier=self._notifier, metrics=metrics
         )
         return {
-            "leadership": partial(resources.leadership.run, stopping),
+            LEADERSHIP: partial(resources.leadership.run, stopping),
             "cycles": worker.run,
             "policy": partial(policies.run, stopping),
             "gauges": partial(GaugesThread(resources=resources, metrics=metrics).run, stopping),
@@ -237,10 +248,14 @@ class _Parts:
 
     def _cycle_done(self, report: CycleReport, seconds: float) -> None:
         self._readiness.cycle_done()
-        telemetry.count(self._metrics, report, seconds)
-        telemetry.publish_events(self._resources.events, report)
-        self._notifier.cycle_done(report)
-        self._views.done(report)
+        after: dict[str, Callable[[], object]] = {
+            "metrics of a cycle": partial(telemetry.count, self._metrics, report, seconds),
+            "events of a cycle": partial(telemetry.publish_events, self._resources.events, report),
+            "notifications of a cycle": partial(self._notifier.cycle_done, report),
+            "dashboard of a cycle": partial(self._views.done, report),
+        }
+        for name, call in after.items():
+            self._resources.parts.attempt(name, call)
         self._journal.cycle_done()
         release_free_memory()
 
@@ -274,6 +289,19 @@ def _auth(settings: Settings) -> Auth:
     )
     auth.check_files()
     return auth
+
+
+def _part_failed(metrics: Metrics, part: FailedPart, error: Exception | None) -> None:
+    metrics.part_failures.labels(part=part.name).inc()
+    LOG.error(
+        "part failed",
+        part=part.name,
+        cause=part.cause,
+        failures=part.failures,
+        retry_seconds=part.wait_seconds,
+        # a line for each failure, a trace for the first
+        exc_info=error if part.failures == 1 else None,
+    )
 
 
 def _signals(supervisor: Supervisor) -> None:

@@ -27,6 +27,7 @@ from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS
 from rebalancer.model.measured.usage import Usage
 from rebalancer.model.notation.document import Dimension
 from rebalancer.model.notation.resource_names import CPU
+from rebalancer.model.parts import FailedPart
 from rebalancer.model.records.cycles import CycleRecord, CycleSummary, RecordedFinding, RefusalGroup, ServiceEvictions
 from rebalancer.model.records.effect import EffectRecords, Step
 from rebalancer.model.records.forecasts import ForecastRecords
@@ -108,6 +109,7 @@ class Sources:
     docs_url: str = ""
     history_dir: str = ""
     """Folder of the history, with the newest replay; empty for none."""
+    failed_parts: Callable[[], Sequence[FailedPart]] = tuple
 
 
 class LiveViews:
@@ -155,6 +157,7 @@ class LiveViews:
             grafana=self._from.grafana_url,
             docs=self._from.docs_url.rstrip("/"),
             has_replay=bool(self._from.history_dir) and self._replay_page.is_file(),
+            failed_parts=tuple(each.sentence for each in self._from.failed_parts()),
         )
 
     def replay(self) -> bytes | None:

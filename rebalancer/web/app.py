@@ -19,6 +19,7 @@ from rebalancer.model.decisions.alerts import Received
 from rebalancer.model.decisions.ports import Inbox
 from rebalancer.model.errors import ConfigError, RebalancerError, UnsafeDataError
 from rebalancer.model.notation.decoding import json_decoder
+from rebalancer.model.parts import FailedParts
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.web.alerts import MAX_ALERTS, PayloadError, one_line, read_payload, select
 from rebalancer.web.http.auth import Auth, Denial
@@ -76,6 +77,8 @@ class WebPorts:
     """The dashboard needs no credentials."""
     views_hosts: frozenset[str] = frozenset()
     """Names, beside its own, under which a dashboard without credentials answers; in lower case."""
+    parts: FailedParts | None = None
+    """Where pages that fail unexpectedly are noted."""
 
 
 def make_app(
@@ -127,7 +130,7 @@ def _dashboard(ports: WebPorts, auth: Auth, metrics: Metrics) -> list[Route]:
     if ports.views is None:
         return []
     auth = Auth(insecure_no_auth=True) if ports.views_open else auth
-    return dashboard_routes(ports.views, auth, metrics, hosts=ports.views_hosts)
+    return dashboard_routes(ports.views, auth, metrics, hosts=ports.views_hosts, parts=ports.parts)
 
 
 def _answering(route: str, endpoint: _Endpoint, metrics: Metrics) -> _Endpoint:

@@ -124,6 +124,11 @@ class Metrics:
             "forecast_verdicts", "Nodes relieved ahead of a predicted peak, by verdict.", "verdict"
         )
 
+        self.part_failures = self._counter(
+            "part_failures", "Unexpected errors of watches, readers, strategies, pages and threads.", "part"
+        )
+        self.failed_parts = self._gauge("failed_parts", "Parts that fail now, and are skipped or restarted.")
+
         self.lease_held = self._gauge("lease_held", "1 while this replica is leader, else 0.")
         self.lease_prevented = self._gauge(
             "lease_prevented", "1 while something other than another leader keeps this replica from leading, else 0."
@@ -143,7 +148,13 @@ class Metrics:
         build = self._gauge("build_info", "Always 1.", "version", "python_version")
         build.labels(version=__version__, python_version=platform.python_version()).set(1)
 
-        # exported as 0 from the start, so that the first increment is visible to increase()
+        self._begin_at_zero()
+
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+
+    def _begin_at_zero(self) -> None:
+        """Exported from the start, so that the first increment is visible to increase()."""
         self._begin(self.alerts_received, "opened", "duplicate", "resolved", "deferred")
         self._begin(self.alerts_ignored, *Ignored)
         self._begin(self.auth_failures, *Denial)
@@ -152,9 +163,6 @@ class Metrics:
         for outcome in Outcome:
             self.assessments.labels(outcome=str(outcome), resource=CPU)
         self._begin(self.forecast_verdicts, Verdict.PREVENTED, Verdict.FALSE_ALARM, Verdict.TOO_LATE)
-
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
 
     def hot_nodes_by_resource(self, counts: Mapping[str, int]) -> None:
         """Export the counts; resources that were exported before and have none are 0."""

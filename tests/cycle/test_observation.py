@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rebalancer.constraints.admission import LedgerState
-from rebalancer.cycle.observe import observation
+from rebalancer.cycle.observe import isolated_strategies
 from rebalancer.cycle.observe.observation import Observation, find, unsafe
 from rebalancer.model.measured.history import SLOTS
 from rebalancer.model.measured.peaks import ServiceDayProfiles
@@ -43,7 +43,7 @@ def test_only_strategies_that_declare_it_get_services_days(monkeypatch: pytest.M
 
         return findings
 
-    monkeypatch.setattr(observation, "strategy_for", recording)
+    monkeypatch.setattr(isolated_strategies, "strategy_for", recording)
     find(seen, policy)
     assert given == {"LowNodeUtilization": None, "ServiceSpread": days}
 

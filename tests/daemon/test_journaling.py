@@ -14,6 +14,7 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.alerts import AlertEpisode
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.parts import FailedParts
 from rebalancer.model.recordings.journal import ReadUsage
 from tests.builders import NOW, a_node, an_eviction, cluster, usage_of
 
@@ -32,6 +33,9 @@ class Around:
     evictions: list[Eviction] = field(default_factory=list)
     notes: tuple[str, ...] = ()
     read: list[ReadUsage | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.parts = FailedParts(now=self.now, monotonic=self.now)
 
     def append(
         self,
@@ -71,7 +75,13 @@ class Around:
     def writer(self) -> JournalWriter:
         ledger: Any = self
         return JournalWriter(
-            journal=self, ledger=ledger, inbox=self, snapshot=self.snapshot, leads=lambda: self.leads, clock=self
+            journal=self,
+            ledger=ledger,
+            inbox=self,
+            snapshot=self.snapshot,
+            leads=lambda: self.leads,
+            clock=self,
+            parts=self.parts,
         )
 
 
@@ -159,11 +169,12 @@ def test_the_end_of_a_cycle_ends_one_wait_of_the_loop_also_of_a_follower(
 
 @pytest.mark.parametrize("part", ["leads", "clock"])
 def test_no_error_ends_the_loop(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = Around().writer()
+    around = Around()
+    writer = around.writer()
     monkeypatch.setattr(writer, part, None)
-    with capture_logs() as log:
-        assert dones_of(writer, monkeypatch) == [True, False, False, False]
-    assert [each["event"] for each in log] == ["journal not written"]
+    assert dones_of(writer, monkeypatch) == [True, False, False, False]
+    (failed,) = around.parts.current()
+    assert (failed.name, failed.failures) == ("journal", 1)
 
 
 def test_evictions_are_those_since_the_last_entry_and_two_hours() -> None:
@@ -176,9 +187,22 @@ def test_evictions_are_those_since_the_last_entry_and_two_hours() -> None:
     assert around.appended == [(NOW, ["a", "b"], 0), (NOW + 60.0, ["a", "b"], 0)]
 
 
-@pytest.mark.parametrize("error", [ConfigError("the disk is full"), ValueError("a defect")])
-def test_an_error_is_logged_once_and_the_journal_goes_on(error: Exception) -> None:
-    around = Around(error=error)
+def test_a_defect_is_a_failed_part_until_the_journal_goes_on() -> None:
+    around = Around(error=ValueError("a defect"))
+    writer = around.writer()
+    for failures in (1, 2, 3):
+        assert writer.turn(done=True)
+        (failed,) = around.parts.current()
+        assert (failed.name, failed.since, failed.failures) == ("journal", NOW, failures)
+        assert failed.cause.startswith("ValueError: a defect (test_journaling.py:")
+        around.at += 60.0
+    around.error = None
+    assert writer.turn(done=True)
+    assert around.parts.current() == []
+
+
+def test_an_error_is_logged_once_and_the_journal_goes_on() -> None:
+    around = Around(error=ConfigError("the disk is full"))
     writer = around.writer()
     with capture_logs() as log:
         for _ in range(3):

@@ -17,8 +17,10 @@ from rebalancer.bootstrap.commands.contexts import acting_context
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.cycle.context import NullProgress
+from rebalancer.cycle.isolation import failed_parts
 from rebalancer.cycle.triggers.alert_requests import ActionableEpisode, with_alerts
 from rebalancer.cycle.triggers.request import CycleRequest, RequestScope
+from rebalancer.daemon.threads import worker as worker_module
 from rebalancer.daemon.threads.worker import SHORTEST_NAP_SECONDS, Worker
 from rebalancer.daemon.triggers import TriggerQueue
 from rebalancer.lab import Lab, node, scenario, workload
@@ -27,8 +29,9 @@ from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.model.decisions.ports import Inbox
 from rebalancer.model.errors import ConnectError
+from rebalancer.model.parts import FailedParts, VitalError
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.store import open_records
+from rebalancer.store import SqlLedger, open_records
 from tests.e2e.servers import ALERT, alert_policy
 
 START = 1_790_000_000.0
@@ -49,6 +52,7 @@ class Around:
     stopping: list[bool] = field(default_factory=lambda: [False])
     reports: list[CycleReport] = field(default_factory=list)
     failures: list[tuple[Trigger, str]] = field(default_factory=list)
+    parts: FailedParts = field(default_factory=failed_parts)
 
     def alert(self, name: str, high: float | None = 60.0, fingerprint: str = "") -> None:
         marks = {} if high is None else {"rebalancer_high": f"{high:g}", "rebalancer_target": f"{high - 10:g}"}
@@ -104,6 +108,7 @@ def around(
             inbox = records.inbox(clock=lab.clock)
             queue = TriggerQueue()
             made: Around
+            parts = failed_parts()
 
             def episodes(name: str) -> tuple[str, str]:
                 lab.clock.sleep(3600)
@@ -121,9 +126,10 @@ def around(
                 stopping=lambda: next_of(made.stopping),
                 done=lambda report, _: made.reports.append(report),
                 failed=lambda trigger, why: made.failures.append((trigger, why)),
+                parts=parts,
                 dry_run=dry_run,
             )
-            made = Around(lab=lab, worker=worker, queue=queue, inbox=inbox, state=episodes)
+            made = Around(lab=lab, worker=worker, queue=queue, inbox=inbox, state=episodes, parts=parts)
             try:
                 yield made
             finally:
@@ -342,3 +348,85 @@ def test_a_database_whose_clock_is_behind_is_not_asked_without_a_pause(it: Aroun
     it.stopping[:] = [False, True]
     it.worker.run()
     assert patience.waits == [SHORTEST_NAP_SECONDS]
+
+
+class Defective:
+    """An inbox with a defect."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inbox, name)
+
+    def due(self, *, expire_after_seconds: float) -> Sequence[AlertEpisode]:
+        raise TypeError("a mistake of ours")
+
+
+def test_alerts_that_can_not_be_read_by_a_defect_stop_no_other_cycle(tmp_path: Path) -> None:
+    with around(tmp_path, wrap_inbox=Defective) as it:
+        it.work(for_node("warm-1"))
+        (failed,) = it.parts.current()
+        assert failed.name == "alerts"
+        assert failed.cause.startswith("TypeError: a mistake of ours (test_worker.py:")
+        assert it.worker._nap() > SHORTEST_NAP_SECONDS
+
+
+class FailsOnce:
+    """Records with a defect that shows once."""
+
+    def __init__(self, records: Any) -> None:
+        self._records = records
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._records, name)
+
+    def begin(self, report: CycleReport) -> None:
+        FailsOnce.failed, before = True, FailsOnce.failed
+        if not before:
+            raise KeyError("a mistake of ours")
+        self._records.begin(report)
+
+    failed = False
+
+
+def test_an_unexpected_error_ends_its_cycle_alone_and_its_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "PAUSE_AFTER_ERROR_SECONDS", 0.01)
+    with around(tmp_path, wrap_records=FailsOnce) as it:
+        it.queue.put(for_node("warm-1"))
+        it.stopping[:] = [False, False, True]
+        it.worker.run()
+        (failed,) = it.parts.current()
+        assert (failed.name, failed.failures) == ("cycles", 1)
+        assert it.waiting() is None, "a request that fails by a defect would fail for ever"
+        it.stopping[:] = [False]
+        it.alert("warm-2")
+        it.work()
+        assert it.evicted() == ["warm-2"]
+        assert it.parts.current() == []
+
+
+def test_an_unexpected_error_of_the_ledger_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("a mistake of ours")
+
+    with around(tmp_path) as it:
+        monkeypatch.setattr(SqlLedger, "reserve_all", broken)
+        it.alert("warm-1")
+        it.stopping[:] = [False]
+        with pytest.raises(VitalError, match=r"^reserving evictions: KeyError: 'a mistake of ours' \(test_worker"):
+            it.worker.run()
+        assert it.evicted() == []
+
+
+def test_a_process_without_memory_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    with around(tmp_path) as it:
+        monkeypatch.setattr(worker_module, "execute_cycle", broken)
+        it.queue.put(for_node("warm-1"))
+        with pytest.raises(MemoryError):
+            it.worker.run()

@@ -5,8 +5,11 @@ from contextlib import contextmanager
 import pytest
 
 from rebalancer.kube.snapshot.snapshot import KubeCluster
+from rebalancer.kube.watch import cache
 from rebalancer.kube.watch.cache import WatchedCluster
+from rebalancer.kube.watch.stores import Records
 from rebalancer.model.errors import UnsafeDataError
+from rebalancer.model.parts import FailedParts
 from tests.kube.builders import Json, a_node, a_pod, a_workload, meta, owned_by
 from tests.kube.fakes.api import Asked, FakeApi, FakeClock, Reply, client_of, status
 from tests.kube.fakes.watches import WatchedServer, line, until
@@ -27,8 +30,13 @@ class Watched:
         self.clock = FakeClock()
         self.client = client_of(api.url, attempts=1)
         self.waits = threading.Semaphore(0)
+        self.parts = FailedParts(now=lambda: self.now, monotonic=lambda: self.now)
         self.cluster = WatchedCluster(
-            client=self.client, clock=self.clock, monotonic=lambda: self.now, pause=lambda _: self.waits.acquire()
+            client=self.client,
+            clock=self.clock,
+            parts=self.parts,
+            monotonic=lambda: self.now,
+            pause=lambda _: self.waits.acquire(),
         )
 
     def live(self) -> KubeCluster:
@@ -280,3 +288,40 @@ def test_a_kind_whose_list_fails_is_tried_again() -> None:
         watched.waits.release(2)
         until(watched.cluster.synced)
         assert watched.cluster.stats()["jobs"].errors == 2
+
+
+def test_an_unexpected_error_in_the_snapshot_is_unsafe_data_and_a_failed_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(**_: object) -> None:
+        raise OverflowError("a mistake of ours")
+
+    with watching(a_shop()) as watched:
+        usual = cache.put_together
+        monkeypatch.setattr(cache, "put_together", broken)
+        with pytest.raises(UnsafeDataError, match="an unexpected error: OverflowError: a mistake of ours"):
+            watched.cluster.snapshot()
+        assert [each.name for each in watched.parts.current()] == ["snapshot"]
+        monkeypatch.setattr(cache, "put_together", usual)
+        assert watched.agrees()
+        assert watched.parts.current() == []
+
+
+def test_a_broken_watch_of_budgets_leaves_no_snapshot_until_it_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = a_shop()
+    with watching(server) as watched:
+        until(lambda: server.opened("poddisruptionbudgets") == 1)
+        usual = Records.apply
+
+        def broken(self: object, changes: object) -> None:
+            raise KeyError("a mistake of ours")
+
+        monkeypatch.setattr(Records, "apply", broken)
+        server.send("poddisruptionbudgets", line("BOOKMARK", {"metadata": {}}, 8))
+        watched.fails("poddisruptionbudgets")
+        with pytest.raises(UnsafeDataError, match=r"the cache of poddisruptionbudgets is not current: .*KeyError"):
+            watched.cluster.snapshot()
+        assert watched.cluster.dead() == []
+        assert [each.name for each in watched.parts.current()] == ["watch poddisruptionbudgets"]
+        monkeypatch.setattr(Records, "apply", usual)
+        watched.waits.release()
+        until(lambda: not watched.cluster.problem())
+        assert watched.agrees()

@@ -10,11 +10,20 @@ from rebalancer.kube.snapshot.snapshot import NAMESPACES
 from rebalancer.kube.watch import watch
 from rebalancer.kube.watch.stores import Records
 from rebalancer.kube.watch.watch import Backoff, Reflector
+from rebalancer.model.errors import ConfigError
+from rebalancer.model.parts import FailedParts
 from tests.kube.builders import Json, meta
 from tests.kube.fakes.api import Asked, FakeApi, Reply, client_of, status
 from tests.kube.fakes.watches import WatchedServer, error_line, line, until
 
 Names = Records[Namespace, str]
+
+
+def keep(space: Namespace) -> str:
+    """Its name. Fails for `poison`, as for an object that nobody has thought of."""
+    if space.metadata.name == "poison":
+        raise TypeError("a mistake of ours")
+    return space.metadata.name
 
 
 def a_space(name: str) -> Json:
@@ -29,12 +38,14 @@ class Follower:
         self.waits: list[float] = []
         self.pause_seconds = pause_seconds
         self.now = 1000.0
+        self.parts = FailedParts(now=lambda: self.now, monotonic=lambda: self.now)
         self.client = client_of(api.url, attempts=2)
         self.reflector: Reflector[Namespace, Names] = Reflector(
             client=self.client,
             resource=NAMESPACES,
             item=Namespace,
-            make=lambda: Records(lambda space: space.metadata.name),
+            make=lambda: Records(keep),
+            parts=self.parts,
             monotonic=lambda: self.now,
             pause=self._pause,
             chance=random.Random(1),
@@ -288,3 +299,89 @@ def test_no_wait_of_a_watch_is_longer_than_20_seconds() -> None:
         assert Backoff(random.Random(1)).seconds(healthy_seconds=0, at_once=at_once, retry_after=3600) == 20
     backoff = Backoff(random.Random(1))
     assert max(backoff.seconds(healthy_seconds=0, at_once=False) for _ in range(40)) <= 20
+
+
+def test_an_unexpected_error_at_an_event_restarts_the_watch_with_a_list() -> None:
+    server = spaces("a")
+    server.scripts["namespaces"].append([line("ADDED", a_space("b"), 8), line("ADDED", a_space("poison"), 9)])
+    with following(server, pause_seconds=2.0) as follower:
+        until(lambda: len(follower.watches()) == 2)
+        assert follower.reflector.alive
+        assert (follower.lists(), follower.watches()) == (2, ["7", "7"])
+        assert follower.reflector.stats.last_error.endswith("an unexpected error: " + follower.parts.current()[0].cause)
+        assert [wait >= 0.5 for wait in follower.waits] == [True]
+        (failed,) = follower.parts.current()
+        assert (failed.name, failed.failures) == ("watch namespaces", 1)
+        assert failed.cause.startswith("TypeError: a mistake of ours (test_watch.py:")
+        until(lambda: follower.reflector.age(follower.now) == 0.0)
+        follower.now += 70.0
+        assert follower.parts.current() == [], "a minute without another failure"
+
+
+def test_an_object_that_fails_in_every_list_is_read_ever_more_seldom_and_the_rest_when_it_is_gone() -> None:
+    server = spaces("a", "poison")
+    with following(server, pause_seconds=30.0) as follower:
+        until(lambda: len(follower.waits) >= 8)
+        assert follower.reflector.store is None, "nothing is current meanwhile"
+        assert follower.reflector.alive
+        (failed,) = follower.parts.current()
+        assert failed.failures >= 7
+        waits = follower.waits[:8]
+        assert all(low <= wait <= high for wait, low, high in zip(waits[:4], (0.5, 1, 2, 4), (1, 2, 4, 8), strict=True))
+        assert all(10.0 <= wait <= 20.0 for wait in waits[6:])
+        server.cluster.lists["namespaces"] = [a_space("a")]
+        until(lambda: follower.names() == {"a"})
+
+
+def test_after_an_unexpected_error_the_store_is_not_current_until_a_list_has_replaced_it() -> None:
+    server = spaces("a")
+    refused = threading.Event()
+    server.before_list = lambda _: status(500, "ill") if refused.is_set() else None
+    with following(server, pause_seconds=1.0) as follower:
+        until(lambda: server.opened("namespaces") == 1)
+        refused.set()
+        server.send("namespaces", line("ADDED", a_space("poison"), 8))
+        until(lambda: follower.reflector.stats.errors >= 2)
+        assert follower.reflector.age(follower.now) == float("inf")
+        refused.clear()
+        until(lambda: follower.reflector.age(follower.now) < 60.0)
+        assert follower.names() == {"a"}
+
+
+def test_credentials_that_can_not_be_read_end_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = spaces("a")
+    broken = threading.Event()
+    with following(server) as follower:
+        until(lambda: server.opened("namespaces") == 1)
+        usual = follower.client._credentials.headers
+
+        def headers() -> dict[str, str]:
+            if broken.is_set():
+                raise ConfigError("credentials can't be refreshed")
+            return usual()
+
+        monkeypatch.setattr(follower.client._credentials, "headers", headers)
+        broken.set()
+        server.send("namespaces", error_line(410))
+        until(lambda: follower.reflector.stats.errors >= 3)
+        assert follower.reflector.alive
+        assert follower.reflector.trouble == "credentials can't be refreshed"
+        broken.clear()
+        until(lambda: server.opened("namespaces") == 2)
+        assert follower.parts.current() == [], "no defect of ours"
+
+
+def test_a_watch_without_memory_ends() -> None:
+    def no_memory(space: Namespace) -> str:
+        raise MemoryError
+
+    server = spaces("a")
+    with FakeApi(server) as api:
+        client = client_of(api.url, attempts=1)
+        reflector: Reflector[Namespace, Names] = Reflector(
+            client=client, resource=NAMESPACES, item=Namespace, make=lambda: Records(no_memory)
+        )
+        with pytest.raises(MemoryError):
+            reflector.run()
+        server.over.set()
+        client.close()

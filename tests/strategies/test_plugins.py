@@ -490,5 +490,7 @@ def test_a_plugin_that_hangs_is_skipped_and_the_others_find(install: Install, mo
     snapshot = cluster(nodes, pods)
     view = view_of(snapshot, usage_of(snapshot, nodes, pods), policy)
     hung, found = find(observation_of(view), policy)
-    assert hung.notes == (f"{NAME} was stopped after 0.3 seconds and finds nothing",)
+    (note,) = hung.notes
+    assert note.startswith(f"part failed: strategy {NAME}, since ")
+    assert note.endswith(f"once: {NAME} was stopped after 0.3 seconds and finds nothing")
     assert [each.node for each in found.findings] == [0]

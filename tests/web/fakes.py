@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rebalancer.model.decisions.alerts import Alert, Received
+from rebalancer.model.parts import FailedParts
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.web import Auth, Metrics, WebPorts, make_app
 from rebalancer.web.app import BODY_SECONDS, MAX_BODY_BYTES, ReadyCheck
@@ -92,6 +94,7 @@ class Daemon:
     triggered: list[tuple[tuple[str, ...], str | None]] = field(default_factory=list)
     refuses: Exception | None = None
     is_alive: bool = True
+    parts: FailedParts = field(default_factory=lambda: FailedParts(now=time.time, monotonic=time.monotonic))
     checks: list[ReadyCheck] = field(default_factory=lambda: [ReadyCheck("cache", True, "")])
 
     def wake(self) -> None:
@@ -111,6 +114,7 @@ class Daemon:
             "trigger": self.trigger,
             "alive": lambda: self.is_alive,
             "checks": lambda: self.checks,
+            "parts": self.parts,
         }
         return WebPorts(**{**given, **others})
 

@@ -87,6 +87,7 @@ class HandMade:
     docs: str = ""
     cluster: str = "blue"
     replay_page: bytes | None = None
+    failed: tuple[str, ...] = ()
 
     def _ask(self, *what: Any) -> None:
         self.calls.append(what)
@@ -104,6 +105,7 @@ class HandMade:
             grafana=self.grafana,
             docs=self.docs,
             has_replay=self.replay_page is not None,
+            failed_parts=self.failed,
         )
 
     def replay(self) -> bytes | None:

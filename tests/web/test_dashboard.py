@@ -318,6 +318,36 @@ def test_a_mistake_of_ours_is_a_page_without_a_traceback(
     assert "a secret of the code" in caplog.text
 
 
+def test_a_page_that_fails_is_a_failed_part_until_it_is_shown(
+    daemon: Daemon, views: HandMade, get: Callable[[str], Answer]
+) -> None:
+    views.fails = ZeroDivisionError("a mistake of ours")
+    get("/limits")
+    (failed,) = daemon.parts.current()
+    assert (failed.name, failed.cause.partition(" (")[0]) == ("page /limits", "ZeroDivisionError: a mistake of ours")
+    views.fails = None
+    assert get("/limits").status == 200
+    assert daemon.parts.current() == []
+
+
+def test_an_error_in_the_head_of_a_page_is_an_answer_too(
+    views: HandMade, get: Callable[[str], Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("a secret of the code")
+
+    monkeypatch.setattr(views, "head", broken)
+    answer = get("/limits")
+    assert (answer.status, answer.body) == (500, b"An internal error: See the log.\n")
+
+
+def test_failed_parts_are_on_every_page(views: HandMade, get: Callable[[str], Answer]) -> None:
+    views.failed = ("thread journal, since 2026-11-26T02:24:34+00:00, once: <KeyError>",)
+    for path in ("/", "/nodes", "/policy"):
+        banner = page_of(get(path)).one("p", class_="banner").text
+        assert " ".join(banner.split()) == f"Part failed: {views.failed[0]}"
+
+
 def test_pages_update_themselves_unless_that_is_switched_off(get: Callable[[str], Answer]) -> None:
     live = page_of(get("/cycles?acted=1"))
     assert live.one("body").attributes["data-refresh"] == "5"

@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
+from rebalancer.bootstrap.commands.ledger_view import failed_parts
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.adapters import client_of
 from rebalancer.bootstrap.wiring.database import kept_records
@@ -29,6 +30,7 @@ METRICS_SERVER_FIX = (
     "usage.source is MetricsServer: `kubectl top nodes` queries the same API; or take usage from Prometheus"
 )
 LIMITS_FIX = "limits.global is shared by all clusters with this database: state the same in each policy, then run there"
+PARTS_FIX = "the rest goes on; the log of the daemon has the trace (`part failed`): report it"
 ALLOWED = {
     "permissions": "everything that a run needs is allowed",
     "watches": "everything that the daemon watches is allowed",
@@ -66,6 +68,7 @@ def diagnose(policy: RebalancerPolicy, settings: Settings) -> Iterator[Check]:
         yield database
         if database.ok:
             yield _global_limits(policy, settings)
+            yield _parts(policy, settings)
         clients: list[ApiClient] = []
 
         def connect() -> str:
@@ -115,6 +118,19 @@ def _global_limits(policy: RebalancerPolicy, settings: Settings) -> Check:
         return Check(name=name, ok=True, warning=True, detail="; ".join(differing), fix=LIMITS_FIX)
     others = sorted(set(stated) - {policy.cluster})
     return Check(name=name, ok=True, detail=f"the same in {', '.join(others)}" if others else "no other cluster's yet")
+
+
+def _parts(policy: RebalancerPolicy, settings: Settings) -> Check:
+    """Parts that failed unexpectedly in the last cycle: a warning, since the rest goes on."""
+    name = "parts"
+    try:
+        with kept_records(policy, settings) as records:
+            failed = () if records is None else failed_parts(records)
+    except RebalancerError as error:
+        return Check(name=name, ok=False, detail=str(error), fix=DATABASE_FIX, exit_code=error.exit_code)
+    if failed:
+        return Check(name=name, ok=True, warning=True, detail="; ".join(failed), fix=PARTS_FIX)
+    return Check(name=name, ok=True, detail="none failed in the last cycle")
 
 
 def differences(stated: Mapping[str, str]) -> list[str]:

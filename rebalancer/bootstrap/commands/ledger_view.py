@@ -10,8 +10,9 @@ from rebalancer.cycle.context import SystemClock
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock, Progress
 from rebalancer.model.errors import ledger_of_another
+from rebalancer.model.parts import NOTE
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.store import SqlLedger
+from rebalancer.store import SqlLedger, SqlRecords
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,8 @@ class LedgerView:
     settings: Settings
     clock: Clock
     cluster: str
+    failed_parts: tuple[str, ...] = ()
+    """As in the function."""
 
     def now(self) -> float:
         """Seconds since the epoch, by the ledger's clock."""
@@ -51,4 +54,10 @@ def ledger_view(policy: RebalancerPolicy, settings: Settings, *, clock: Clock | 
             settings=settings,
             clock=clock or SystemClock(),
             cluster=policy.cluster,
+            failed_parts=() if records is None else failed_parts(records),
         )
+
+
+def failed_parts(records: SqlRecords) -> tuple[str, ...]:
+    """The notes of the last cycle about parts that fail and are skipped. Raises ConnectError."""
+    return tuple(note for cycle in records.reading().cycles(1) for note in cycle.notes if note.startswith(NOTE))

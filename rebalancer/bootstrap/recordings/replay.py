@@ -20,6 +20,7 @@ from rebalancer.cycle.context import CycleContext, NullProgress, SystemClock
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.decisions.ports import Ledger, Progress, Records
+from rebalancer.model.parts import FailedParts
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.cycles.history import keepers_of
@@ -85,6 +86,7 @@ def policy_run(
                 scheduler=scheduler,
                 soft_taint_controller=SoftTaintController(taints=ReplayedTaints(cluster)),
                 planning_seconds=math.inf,
+                parts=FailedParts(now=clock.now, monotonic=clock.now),
             )
             keepers = keepers_of(cluster, clock) if policy.forecast.mode == "Act" else None
             active = active_of(policy, context, records, keepers=keepers)

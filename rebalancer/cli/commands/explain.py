@@ -53,7 +53,7 @@ def observed_cluster(invocation: Invocation) -> "Iterator[ExplainContext]":
             snapshot=seen.snapshot,
             usage=seen.usage,
             pools=seen.node_pools.names,
-            found=cycle.found if cycle.report.stopped is None else find(seen, policy),
+            found=cycle.found if cycle.report.stopped is None else find(seen, policy, parts=cycle_context.parts),
             admission=new_admission(cycle_context, seen, policy),
             report=cycle.report,
             config=cycle_context.scheduler,

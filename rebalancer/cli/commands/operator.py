@@ -98,8 +98,8 @@ def resolve_eviction(
 
 @options(*CLUSTER, *WATCHED)
 def status(invocation: Invocation) -> None:
-    """Show pauses, backoffs and evictions in flight. Whether replacements are Ready is read from the cluster; without
-    it evictions are shown as the last cycle recorded them."""
+    """Show pauses, backoffs, evictions in flight, and what failed unexpectedly in the last cycle. Whether replacements
+    are Ready is read from the cluster; without it evictions are shown as the last cycle recorded them."""
     invocation.show(lambda: _status(invocation))
 
 
@@ -111,7 +111,7 @@ def _status(invocation: Invocation) -> "Shown":
         ledger = view.ledger
         pauses, backoffs = (ledger.pauses(), ledger.backoffs()) if ledger is not None else ((), ())
         in_flight, notes = _in_flight(view, invocation.policy)
-    return shown_state(pauses, backoffs, in_flight, notes)
+    return shown_state(pauses, backoffs, in_flight, [*view.failed_parts, *notes])
 
 
 def _in_flight(view: "LedgerView", policy: "RebalancerPolicy") -> "tuple[Sequence[Eviction], list[str]]":

@@ -12,6 +12,7 @@ from rebalancer.cycle.evict.calls import MAX_CALLS, EvictionCalls
 from rebalancer.cycle.evict.reservation import admit, reserve
 from rebalancer.cycle.evict.scheduled_assessments import schedule_assessments
 from rebalancer.cycle.evict.waiting import Waiting
+from rebalancer.cycle.isolation import vital
 from rebalancer.cycle.plan.cordons import mask
 from rebalancer.cycle.plan.planning import PlanningSession
 from rebalancer.cycle.plan.simulation import AppliedTaints
@@ -333,7 +334,8 @@ def record_answers(context: CycleContext, answers: Sequence[tuple[Eviction, Answ
             context.records.outcome(eviction)
     if dry_run or context.ledger is None:
         return
-    context.ledger.outcomes([eviction for eviction, _ in answers])
+    with vital("recording the outcomes of evictions"):
+        context.ledger.outcomes([eviction for eviction, _ in answers])
     for eviction, answer in answers:
         if answer.outcome is Outcome.EVICTED and not eviction.target_nodes and eviction.reserved.record is not None:
             # a finished pod has no replacement

@@ -8,6 +8,7 @@ from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.moves.in_flight import typical_start_up
 from rebalancer.constraints.moves.limits import refusal_for
 from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.isolation import vital
 from rebalancer.cycle.observe.observation import Observation
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction, PodAmount
@@ -64,7 +65,8 @@ def reserve(
         deadline = replacement_deadline(each, policy, context.ledger, now=now)
         each.reserved = replace(each.reserved, deadline_at=deadline)
     wanted = [(each, admission.checks(each)) for each in evictions]
-    answers = context.ledger.reserve_all(report, wanted, term=context.lease.term)
+    with vital("reserving evictions"):
+        answers = context.ledger.reserve_all(report, wanted, term=context.lease.term)
     refusals: list[Refusal | None] = []
     for eviction, answer in zip(evictions, answers, strict=True):
         if isinstance(answer, Denied):

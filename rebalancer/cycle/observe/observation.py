@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from rebalancer.constraints.admission import LedgerState
 from rebalancer.constraints.pauses.backoff import REMEMBERED_SECONDS, emptied_in_vain
 from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.isolation import failed_parts, read_part
+from rebalancer.cycle.observe.isolated_strategies import findings_of
 from rebalancer.cycle.observe.ledger_state import load_ledger_state
-from rebalancer.cycle.observe.plugin_limit import find_within
 from rebalancer.cycle.soft_taints import our_cordons
 from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
@@ -21,12 +22,12 @@ from rebalancer.model.decisions.plan import PREDICTED, Loads
 from rebalancer.model.measured.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.measured.usage import Usage
 from rebalancer.model.notation.resource_names import CPU
+from rebalancer.model.parts import FailedParts
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
-from rebalancer.policy.schema.strategies import PluginStrategy
 from rebalancer.policy.schema.strategies.base import Need
-from rebalancer.strategies import Findings, StrategyView, needs, strategy_for
+from rebalancer.strategies import Findings, StrategyView, needs
 from rebalancer.strategies.interface.loads import CpuLoads, base_loads, effective_cpu
 from rebalancer.strategies.interface.resources import expected_by_resource, memory_reserve, with_resources
 
@@ -84,7 +85,7 @@ def observe(
     if snapshot is None:
         snapshot = context.cluster.snapshot()
     node_pools = NodePools.of(policy.pools, snapshot.nodes)
-    usage = context.usage.read(snapshot)
+    usage = read_part(context.parts, "usage", partial(context.usage.read, snapshot))
     context.record_usage(snapshot, usage)
     # the ledger's clock where there is one: its rows were dated by it
     now = context.ledger.now() if context.ledger is not None else context.clock.now()
@@ -156,8 +157,12 @@ def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:
     return None
 
 
-def find(seen: Observation, policy: RebalancerPolicy, request: CycleRequest = ANY) -> list[Findings]:
-    """The findings of each strategy on the nodes of the request."""
+def find(
+    seen: Observation, policy: RebalancerPolicy, request: CycleRequest = ANY, *, parts: FailedParts | None = None
+) -> list[Findings]:
+    """The findings of each strategy on the nodes of the request. One that fails unexpectedly finds nothing, with a
+    note."""
+    parts = parts or failed_parts()
     index = seen.snapshot.node_index
     cordons = {index[name]: cordon for name, cordon in our_cordons(seen.snapshot).items()}
     in_vain = {
@@ -195,8 +200,7 @@ def find(seen: Observation, policy: RebalancerPolicy, request: CycleRequest = AN
             in_vain=in_vain,
             days=seen.days if Need.DAYS in needs([strategy]) else None,
         )
-        search = strategy_for(strategy)
-        findings = find_within(search, view) if isinstance(strategy, PluginStrategy) else search(view)
+        findings = findings_of(view, parts, drained_seconds=policy.soft_taint.max_age)
         if strategy.by_cpu and findings.loads is not None:
             findings = replace(findings, loads=_with_measured_relief(findings.loads, seen))
         found.append(findings)

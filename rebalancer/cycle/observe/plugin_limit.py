@@ -60,4 +60,4 @@ def _stop(thread: threading.Thread) -> None:
 
 def _nothing(note: str) -> Findings:
     LOG.warning("%s", note)
-    return Findings(findings=(), notes=(note,))
+    return Findings(findings=(), notes=(note,), failed=note)

@@ -8,6 +8,7 @@ import structlog
 
 from rebalancer.bootstrap.daemon import DaemonResources
 from rebalancer.model.errors import RebalancerError
+from rebalancer.model.parts import VitalError
 from rebalancer.web import Metrics
 
 LOG = structlog.get_logger("rebalancer")
@@ -30,7 +31,8 @@ class GaugesThread:
     _logged_at: float = float("-inf")
 
     def run(self, stopping: threading.Event) -> None:
-        """Run until `stopping`. Raises RuntimeError when a watch has ended."""
+        """Run until `stopping`. Raises VitalError when a watch has ended: it goes on after every error but that of a
+        process without memory."""
         while not stopping.wait(GAUGES_SECONDS):
             self._check_cluster()
             self.resources.attempt_write()
@@ -38,7 +40,7 @@ class GaugesThread:
 
     def _check_cluster(self) -> None:
         if dead := self.resources.cluster.dead():
-            raise RuntimeError(f"watches ended unexpectedly: {', '.join(dead)}")
+            raise VitalError(f"watches ended unexpectedly: {', '.join(dead)}")
         problem, now = self.resources.cluster.problem(), time.monotonic()
         if problem and (problem != self._problem or now - self._logged_at >= LOG_SECONDS):
             self._logged_at = now
@@ -50,6 +52,7 @@ class GaugesThread:
         metrics.lease_held.set(1.0 if leadership.holds() else 0.0)
         metrics.lease_prevented.set(1.0 if leadership.prevented else 0.0)
         metrics.alert_episodes_open.set(self._open_episodes())
+        metrics.failed_parts.set(len(self.resources.parts.current()))
         if (term := leadership.term) is not None:
             metrics.lease_term.set(term)
         for kind, age in cluster.ages().items():

@@ -16,6 +16,7 @@ from rebalancer.model.decisions.ports import Clock, Ledger
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.measured.usage import Usage
+from rebalancer.model.parts import FailedParts
 from rebalancer.model.recordings.journal import Journal, ReadUsage
 
 LOG = structlog.get_logger("rebalancer")
@@ -49,6 +50,7 @@ class JournalWriter:
     """Reads the cluster from memory."""
     leads: Callable[[], bool]
     clock: Clock
+    parts: FailedParts
     _done: threading.Event = field(default_factory=threading.Event)
     _observed: ReadUsage | None = None
     _last: float | None = None
@@ -86,10 +88,9 @@ class JournalWriter:
             if str(error) != self._problem:
                 LOG.warning("journal not written", error=str(error))
             self._problem = str(error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - noted by its part
             # without a journal only replays lack something
-            if repr(error) != self._problem:
-                LOG.exception("journal not written")
+            self.parts.failed("journal", error)
             self._problem = repr(error)
         return True
 
@@ -106,6 +107,7 @@ class JournalWriter:
         self._last = snapshot.taken
         if self._problem:
             self._problem = ""
+            self.parts.worked("journal")
             LOG.info("journal continued")
         for note in self.journal.take_notes():
             LOG.warning("journal", note=note)

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
@@ -34,8 +35,8 @@ class ActivePolicy:
         self._resources = resources
         self._clock = clock
         self._heartbeat = heartbeat
-        self.observers: list[Callable[[ClusterSnapshot, Usage], None]] = []
-        """Called with every usage that a cycle has read."""
+        self.observers: dict[str, Callable[[ClusterSnapshot, Usage], None]] = {}
+        """Name of a part -> called with every usage that a cycle has read."""
         self._active = self._build(policy)
         self._retired: Active | None = None
 
@@ -62,8 +63,8 @@ class ActivePolicy:
 
         def record_usage(snapshot: ClusterSnapshot, usage: Usage) -> None:
             active.context.record_usage(snapshot, usage)
-            for observer in self.observers:
-                observer(snapshot, usage)
+            for name, observer in self.observers.items():
+                self._resources.parts.attempt(name, partial(observer, snapshot, usage))
 
         context = replace(active.context, stopping=self._heartbeat.beat, record_usage=record_usage)
         return replace(active, context=context)

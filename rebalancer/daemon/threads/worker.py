@@ -28,6 +28,7 @@ from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.model.decisions.ports import Inbox
 from rebalancer.model.errors import RebalancerError
+from rebalancer.model.parts import FailedParts
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 
@@ -40,6 +41,9 @@ SHORTEST_NAP_SECONDS = 0.5
 """Shortest interval; an alert received by this replica ends the wait."""
 
 PAUSE_AFTER_ERROR_SECONDS = 10.0
+
+CYCLES, ALERTS = "cycles", "alerts"
+"""Names of parts that may fail."""
 
 MAX_LINES = 20
 """Most log lines for the rejected alerts of one cycle."""
@@ -59,12 +63,13 @@ class Worker:
     """Receives each cycle's report and its duration in seconds, also after an error."""
     failed: Callable[[Trigger, str], None]
     """Receives the trigger and error of a cycle that did not begin."""
+    parts: FailedParts
     dry_run: bool = False
     _passed: bool = False
     """Whether alerts went past a periodic request last. The next time they share its cycle."""
 
     def run(self) -> None:
-        """Run until `stopping`."""
+        """Run until `stopping`. Raises VitalError, MemoryError."""
         while not self.stopping():
             if not self.leads():
                 time.sleep(0.1)
@@ -78,12 +83,17 @@ class Worker:
             except RebalancerError as error:
                 LOG.error("cycle failed", error=str(error))
                 self._rest(PAUSE_AFTER_ERROR_SECONDS)
+            except Exception as error:  # noqa: BLE001 - noted by its part
+                # the request is gone: if it was the cause, the next cycle goes on without it
+                part = self.parts.failed(CYCLES, error)
+                self._rest(max(PAUSE_AFTER_ERROR_SECONDS, part.wait_seconds))
 
     def work(self, request: CycleRequest | None) -> CycleReport | None:
         """One cycle for the request and the due alerts; None without either. Alerts go before a periodic request, which
         returns to the queue, once; then they share its cycle.
 
-        Raises RebalancerError if nothing could be observed; the request returns to the queue.
+        Raises RebalancerError if nothing could be observed; the request returns to the queue. After any other error
+        it doesn't.
         """
         if self.stopping():
             return None
@@ -91,10 +101,7 @@ class Worker:
         context, policy = active.context, active.policy
         try:
             try:
-                episodes = self.inbox.due(expire_after_seconds=policy.alerts.expire_after)
-                # alerts are read by the snapshot that the cycle decides on
-                snapshot = context.cluster.snapshot() if episodes else None
-                actionable = self._read(episodes, snapshot, context, policy) if snapshot is not None else []
+                actionable, snapshot = self._due(context, policy)
             except RebalancerError as error:
                 self.failed(request.trigger if request else Trigger.ALERT, str(error))
                 raise
@@ -125,12 +132,35 @@ class Worker:
             try:
                 execute_cycle(context, policy, report, request=request, snapshot=snapshot)
                 record_results(self.inbox, actionable, report, now=context.clock.now())
+                self.parts.worked(CYCLES)
             finally:
                 # reported after an error too: pods may have been evicted
                 took = time.monotonic() - began
                 _log(report, took)
                 self.done(report, took)
         return report
+
+    def _due(
+        self, context: CycleContext, policy: RebalancerPolicy
+    ) -> tuple[list[ActionableEpisode], ClusterSnapshot | None]:
+        """The due alerts, and the snapshot that they were read by: the cycle decides on it. None where reading them
+        fails unexpectedly: other cycles go on."""
+        if self.parts.waiting(ALERTS) is not None:
+            return [], None
+        try:
+            episodes = self.inbox.due(expire_after_seconds=policy.alerts.expire_after)
+            if not episodes:
+                self.parts.worked(ALERTS)
+                return [], None
+            snapshot = context.cluster.snapshot()
+            actionable = self._read(episodes, snapshot, context, policy)
+        except RebalancerError:
+            raise
+        except Exception as error:  # noqa: BLE001 - noted by its part
+            self.parts.failed(ALERTS, error)
+            return [], None
+        self.parts.worked(ALERTS)
+        return actionable, snapshot
 
     def _read(
         self,
@@ -150,7 +180,15 @@ class Worker:
         return [each for each in read if isinstance(each, ActionableEpisode)]
 
     def _nap(self) -> float:
-        due = self.inbox.next_at()
+        if self.parts.waiting(ALERTS) is not None:
+            return LONGEST_NAP_SECONDS
+        try:
+            due = self.inbox.next_at()
+        except RebalancerError:
+            raise
+        except Exception as error:  # noqa: BLE001 - noted by its part
+            self.parts.failed(ALERTS, error)
+            return LONGEST_NAP_SECONDS
         if due is None:
             return LONGEST_NAP_SECONDS
         # the database's clock may be behind, so an alert that is due here may not be due there yet

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any, TypeVar
 
 from rebalancer.kube.client.client import ApiClient, Resource
@@ -46,11 +47,15 @@ from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
 from rebalancer.model.cluster.quota import ResourceQuota
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.model.decisions.ports import Clock
-from rebalancer.model.errors import UnsafeDataError
+from rebalancer.model.errors import RebalancerError, UnsafeDataError
+from rebalancer.model.parts import FailedParts
 
 T = TypeVar("T")
 
 MAX_AGE_SECONDS = 120.0
+
+SYNC = "synchronization of the cache"
+"""Name of a part that may fail."""
 
 Workloads = Records[Workload, tuple[str, Workload]]
 """(kind, workload) by uid."""
@@ -83,6 +88,7 @@ class WatchedCluster:
         client: ApiClient,
         clock: Clock,
         max_age_seconds: float = MAX_AGE_SECONDS,
+        parts: FailedParts | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] | None = None,
         chance: random.Random | None = None,
@@ -92,6 +98,7 @@ class WatchedCluster:
         self._clock = clock
         self._live = KubeCluster(client=client, clock=clock)
         self._max_age = max_age_seconds
+        self._parts = parts or FailedParts(now=time.time, monotonic=monotonic)
         self._monotonic = monotonic
         self._pause = pause
         self._chance = chance
@@ -139,9 +146,14 @@ class WatchedCluster:
         if not self._all_read():
             return False
         pods: PodRows = self._pods.known
-        self._follow_what_is_needed(
-            uses_claims=pods.uses_claims(), references=[reference for _, reference in pods.owners()]
-        )
+        try:
+            self._follow_what_is_needed(
+                uses_claims=pods.uses_claims(), references=[reference for _, reference in pods.owners()]
+            )
+        except Exception as error:  # noqa: BLE001 - noted by its part
+            self._parts.failed(SYNC, error)
+            return False
+        self._parts.worked(SYNC)
         return self._all_read()
 
     def problem(self) -> str:
@@ -178,14 +190,22 @@ class WatchedCluster:
     def snapshot(self) -> ClusterSnapshot:
         """The cluster as known now; `taken` is now, as long as no kind has been silent for too long.
 
-        Raises UnsafeDataError when a kind has not been read yet, or has been silent for too long.
+        Raises UnsafeDataError when a kind has not been read yet, or has been silent for too long, and for an
+        unexpected error.
         """
         self._check()
         try:
             with garbage_collector_paused():
-                return self._put_together(taken=self._clock.now())
+                made = self._put_together(taken=self._clock.now())
         except ValueError as error:
             raise UnsafeDataError(f"{self._client.server}: {error}") from None
+        except RebalancerError:
+            raise
+        except Exception as error:
+            part = self._parts.failed("snapshot", error)
+            raise UnsafeDataError(f"{self._client.server}: the snapshot: an unexpected error: {part.cause}") from error
+        self._parts.worked("snapshot")
+        return made
 
     # ---- watched kinds
 
@@ -198,6 +218,7 @@ class WatchedCluster:
             item=item,
             make=make,
             metadata_only=metadata_only,
+            parts=self._parts,
             monotonic=self._monotonic,
             pause=self._pause,
             chance=self._chance,
@@ -249,10 +270,8 @@ class WatchedCluster:
                 raise UnsafeDataError(f"{server}: {each.name} have not been read yet: {why}")
             if not (age := each.age(now)) <= self._max_age:
                 why = each.trouble.removeprefix(f"{server}: ") or "no event and no bookmark came"
-                raise UnsafeDataError(
-                    f"{server}: the cache of {each.name} is {age:.0f} s old, at most {self._max_age:g} s are "
-                    f"allowed: {why}"
-                )
+                old = f"is {age:.0f} s old, at most {self._max_age:g} s are allowed" if age < inf else "is not current"
+                raise UnsafeDataError(f"{server}: the cache of {each.name} {old}: {why}")
 
     # ---- the snapshot
 

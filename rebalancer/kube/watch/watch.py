@@ -20,8 +20,9 @@ from rebalancer.kube.client.client import JSON, NOT_READABLE, ApiClient, Resourc
 from rebalancer.kube.client.stream import LineStream
 from rebalancer.kube.snapshot.lists import METADATA_ONLY, WATCH_METADATA_ONLY, read_list
 from rebalancer.kube.snapshot.records import Versioned, WatchEvent, WatchStatus
-from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
+from rebalancer.model.errors import RebalancerError, UnsafeDataError
 from rebalancer.model.notation.decoding import json_decoder
+from rebalancer.model.parts import FailedParts
 
 SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600
 """Watches end at different times, so that not all reconnect at once."""
@@ -91,6 +92,10 @@ class Backoff:
         return max(longest * self._chance.uniform(0.5, 1.0), asked)
 
 
+HEALTHY_SECONDS = 60.0
+"""A watch that failed unexpectedly works again after so long without another failure."""
+
+
 class _GoneError(Exception):
     """410: the resourceVersion is too old to resume from."""
 
@@ -110,17 +115,20 @@ class Reflector(Generic[T, S]):
         item: type[T],
         make: Callable[[], S],
         metadata_only: bool = False,
+        parts: FailedParts | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] | None = None,
         chance: random.Random | None = None,
     ) -> None:
-        """`pause` waits between attempts, in place of a wait that `stop` ends."""
+        """`pause` waits between attempts, in place of a wait that `stop` ends. Unexpected errors are noted in
+        `parts`."""
         self._client = client
         self._resource = resource
         self._item = item
         self._make = make
         self._list_accept = METADATA_ONLY if metadata_only else JSON
         self._watch_accept = WATCH_METADATA_ONLY if metadata_only else JSON
+        self._parts = parts or FailedParts(now=time.time, monotonic=monotonic)
         self._monotonic = monotonic
         self._chance = chance or random.Random()
         self._stopping = threading.Event()
@@ -216,13 +224,26 @@ class Reflector(Generic[T, S]):
                 self._version = ""
             self._unread_after = self._version
             self._note(error)
-        except ConnectError as error:
+        except RebalancerError as error:  # or a file with credentials that can't be read
             at_once, self._unreached = False, True
             if isinstance(error, StatusError):
                 self.denied, retry_after = error.status in NOT_READABLE, error.retry_after_seconds
             self._note(error)
+        except _StoppedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - noted by its part
+            at_once = False
+            self._note(self._failed(error))
         healthy = self._monotonic() - self._opened_at
         return self._backoff.seconds(healthy_seconds=healthy, at_once=at_once, retry_after=retry_after)
+
+    def _failed(self, error: Exception) -> UnsafeDataError:
+        """After an unexpected error the store may be half changed: it is not current until a list has replaced it."""
+        if self._stopping.is_set():
+            raise _StoppedError
+        part = self._parts.failed(f"watch {self.name}", error, healthy_seconds=HEALTHY_SECONDS)
+        self._version, self._current_at = "", float("-inf")
+        return UnsafeDataError(f"{self._client.server}: watch {self.name}: an unexpected error: {part.cause}")
 
     def _note(self, error: RebalancerError, *, counts: bool = True) -> None:
         if self._stopping.is_set():

@@ -44,7 +44,7 @@ def check_findings(found: Any, view: StrategyView) -> Findings:
     most = found.empty_at_most
     _expect(most is None or (_whole(most) and most >= 1), "empty_at_most", "None or a number of 1 or more", most)
     notes = tuple(str(each)[:LONGEST_REASON] for each in found.notes)
-    return replace(found, findings=findings, notes=notes, progress={}, maintenance_nodes=frozenset())
+    return replace(found, findings=findings, notes=notes, progress={}, maintenance_nodes=frozenset(), failed="")
 
 
 def _finding(given: Any, at: str, view: StrategyView, own: Bools) -> Finding:

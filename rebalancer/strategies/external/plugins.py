@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel
 
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.parts import cause_of
 from rebalancer.policy.schema.strategies import PluginStrategy
 from rebalancer.policy.schema.strategies.base import Need
 from rebalancer.strategies.external.plugin_findings import check_findings
@@ -26,9 +26,6 @@ from rebalancer.strategies.interface.view import Findings, StrategyView
 
 GROUP = "rebalancer.strategies"
 LOG = logging.getLogger("rebalancer")
-
-LONGEST_ERROR = 300
-"""Characters kept of an exception's text."""
 
 
 class NoArgs(BaseModel):
@@ -70,7 +67,7 @@ def plugin(name: str) -> Plugin:
     try:
         loaded = points[0].load()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a foreign module may raise anything
-        raise ConfigError(f"{name} ({points[0].value}) can't be loaded: {_said(error)}") from None
+        raise ConfigError(f"{name} ({points[0].value}) can't be loaded: {cause_of(error)}") from None
     find, args = getattr(loaded, "find", None), getattr(loaded, "Args", NoArgs)
     if not callable(find):
         raise ConfigError(f"{name} ({points[0].value}): expected a function find(view)")
@@ -101,27 +98,18 @@ def _find_safely(its: Plugin, view: StrategyView) -> Findings:
     try:
         found = its.find(_sealed(view))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the other strategies go on
-        return _nothing(f"{name} failed and finds nothing: {_said(error)}")
+        return _nothing(f"{name} failed and finds nothing: {cause_of(error)}")
     try:
         return check_findings(found, view)
     except ValueError as error:
         return _nothing(f"{name} finds nothing, its findings can't be used: {error}")
     except Exception as error:  # noqa: BLE001 - foreign objects may fail on any access
-        return _nothing(f"{name} finds nothing, its findings can't be read: {_said(error)}")
+        return _nothing(f"{name} finds nothing, its findings can't be read: {cause_of(error)}")
 
 
 def _nothing(note: str) -> Findings:
     LOG.warning("%s", note)
-    return Findings(findings=(), notes=(note,))
-
-
-def _said(error: BaseException) -> str:
-    """The error in one line, with the place where it happened."""
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")[:LONGEST_ERROR]
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    return f"{text} ({Path(at.tb_frame.f_code.co_filename).name}:{at.tb_lineno})" if at is not None else text
+    return Findings(findings=(), notes=(note,), failed=note)
 
 
 def _sealed(value: Any) -> Any:

@@ -88,3 +88,5 @@ class Findings:
     """Of node maintenance: state (`drained`, `draining`, `pending`) -> number of nodes."""
     notes: tuple[str, ...] = ()
     """Notes for people: progress, or why nothing was evaluated."""
+    failed: str = ""
+    """The error of a strategy that failed unexpectedly, and so found nothing."""

@@ -7,6 +7,7 @@ threads of their own, so that a slow database delays neither probes nor alerts.
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,6 +21,7 @@ from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.notation.document import DIMENSIONS, Dimension
 from rebalancer.model.notation.kinds import plain_name
+from rebalancer.model.parts import FailedParts, ends_process
 from rebalancer.web.alerts import one_line
 from rebalancer.web.http.auth import Auth, Denial
 from rebalancer.web.http.origin import foreign_host
@@ -71,13 +73,21 @@ class _PageError(Exception):
         self.status, self.title, self.text = status, title, text
 
 
-def dashboard_routes(views: Views, auth: Auth, metrics: Metrics, *, hosts: frozenset[str] = frozenset()) -> list[Route]:
+def dashboard_routes(
+    views: Views,
+    auth: Auth,
+    metrics: Metrics,
+    *,
+    hosts: frozenset[str] = frozenset(),
+    parts: FailedParts | None = None,
+) -> list[Route]:
     """The routes of all pages and of their static files. `auth` guards the pages; style and script are public.
 
     Without credentials the pages answer only under names of their own and under `hosts`: a page of another site whose
-    name was made to resolve to this address (DNS rebinding) could read them.
+    name was made to resolve to this address (DNS rebinding) could read them. Pages that fail unexpectedly are noted in
+    `parts`.
     """
-    pages = _Pages(views)
+    pages, failing = _Pages(views), parts or FailedParts(now=time.time, monotonic=time.monotonic)
     threads = ThreadPoolExecutor(2, "web-dashboard")
 
     def route(path: str, page: Callable[[Request], Response]) -> Route:
@@ -90,7 +100,7 @@ def dashboard_routes(views: Views, auth: Auth, metrics: Metrics, *, hosts: froze
                 metrics.auth_failures.labels(reason=denial.value).inc()
                 response = _denied(auth, denial)
             else:
-                answer = partial(_answer, path, page, request, views)
+                answer = partial(_answer, path, page, request, views, failing)
                 response = await asyncio.get_running_loop().run_in_executor(threads, answer)
             metrics.http_requests.labels(route=path, code=str(response.status_code)).inc()
             return response
@@ -123,22 +133,34 @@ def dashboard_routes(views: Views, auth: Auth, metrics: Metrics, *, hosts: froze
     ]
 
 
-def _answer(path: str, page: Callable[[Request], Response], request: Request, views: Views) -> Response:
+def _answer(
+    path: str, page: Callable[[Request], Response], request: Request, views: Views, parts: FailedParts
+) -> Response:
     """The page, or an error page."""
+    name = f"page {path}"
     try:
-        return page(request)
+        made = page(request)
+        parts.worked(name)
+        return made
     except _PageError as problem:
         return _error_page(views, problem.status, problem.title, problem.text)
     except RebalancerError as problem:
         logger.warning("%s: answered 503: %s", path, problem)
         return _error_page(views, 503, "Temporarily unavailable", one_line(str(problem)))
-    except Exception:  # the browser gets a page with status 500, and the daemon goes on
+    except Exception as error:  # the browser gets a page with status 500, and the daemon goes on
         logger.exception("%s: answered 500", path)
+        if not ends_process(error):
+            parts.failed(name, error)
         return _error_page(views, 500, "An internal error", "See the log.")
 
 
 def _error_page(views: Views, status: int, title: str, text: str) -> Response:
-    context = {"head": views.head(), "path": "", "refresh": 0, "reload": 0, "refresh_link": "", "choices": ()}
+    try:
+        head = views.head()
+    except Exception:
+        logger.exception("the head of the dashboard")
+        return Response(f"{title}: {text}\n", status, PAGE_HEADERS, "text/plain")
+    context = {"head": head, "path": "", "refresh": 0, "reload": 0, "refresh_link": "", "choices": ()}
     return HTMLResponse(render("error.html", title=title, text=text, **context), status, PAGE_HEADERS)
 
 

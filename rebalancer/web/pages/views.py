@@ -52,6 +52,8 @@ class Head:
     """Base URL of the repository's files, without a slash at its end; empty for no links."""
     has_replay: bool = False
     """There is a page of a replay."""
+    failed_parts: tuple[str, ...] = ()
+    """Parts of the daemon that are skipped or restarted: a sentence each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
