@@ -137,6 +137,10 @@ def open_daemon_resources(
         records = stack.enter_context(records_of(settings, policy, clock))
         ledger = records.ledger(clock=ledger_clock)
         sighting = Sighting()
+
+        def lease_lost() -> None:
+            ledger.cluster_uid = ""  # read again, as at a start: another API server may answer by now
+
         parts = FailedParts(now=time.time, monotonic=time.monotonic)
         yield DaemonResources(
             settings=settings,
@@ -151,7 +155,9 @@ def open_daemon_resources(
             outcomes=OutcomeKeeper(records=records.outcomes()),
             events=KubeEvents(client=client, clock=clock, instance=process_identity(settings)),
             leadership=Leadership(
-                make_lock=lambda: lease_lock(settings, client, policy, records, ledger, sighting), fence=ledger.fence
+                make_lock=lambda: lease_lock(settings, client, policy, records, ledger, sighting),
+                fence=ledger.fence,
+                lost=lease_lost,
             ),
             journal=DayJournal(Path(settings.history_dir), cluster=policy.cluster),
             parts=parts,

@@ -26,6 +26,7 @@ from rebalancer.daemon.notifying import Notifier
 from rebalancer.daemon.readiness import Readiness
 from rebalancer.daemon.reload import PolicyFile
 from rebalancer.daemon.supervisor import Heartbeat, Supervisor
+from rebalancer.daemon.terms import Terms
 from rebalancer.daemon.threads.gauges import GaugesThread
 from rebalancer.daemon.threads.journaling import JournalWriter
 from rebalancer.daemon.threads.loops import EvaluationThread, ForecastThread
@@ -49,7 +50,6 @@ STOP_SECONDS = 6.0
 CLEAR_SECONDS = 2.0
 """Time for removing taints after that; the next leader removes the rest."""
 
-LEASE_LOST_EXIT = 3
 THREAD_DIED_EXIT = 1
 
 
@@ -133,7 +133,7 @@ class Daemon:
         if ending is None:
             LOG.info("stopped")
             return 0
-        return LEASE_LOST_EXIT if ending.thread == "leadership" and ending.error is None else THREAD_DIED_EXIT
+        return THREAD_DIED_EXIT
 
 
 class _Parts:
@@ -147,8 +147,13 @@ class _Parts:
         self._clock = StoppableClock(daemon.clock or SystemClock(), heartbeat.beat)
         self.queue = TriggerQueue()
         self.active = active = ActivePolicy(
-            daemon.policy_file.policy, resources=resources, clock=self._clock, heartbeat=heartbeat
+            daemon.policy_file.policy,
+            resources=resources,
+            clock=self._clock,
+            cycle_clock=StoppableClock(self._clock, lambda: heartbeat.beat() or not resources.leadership.holds()),
+            heartbeat=heartbeat,
         )
+        self._terms = Terms(resources=resources, queue=self.queue, renew=active.renew)
         self._readiness = Readiness(
             active=active.current, resources=resources, file=daemon.policy_file, heartbeat=heartbeat
         )
@@ -215,6 +220,8 @@ class _Parts:
             inbox=resources.inbox,
             active=active.current,
             leads=resources.leads,
+            begin_term=self._terms.begin,
+            leading=self._terms.leading,
             stopping=self._heartbeat.beat,
             done=self._cycle_done,
             failed=lambda trigger, _: telemetry.count_failure(metrics, str(trigger)),

@@ -170,6 +170,12 @@ class Metrics:
         for resource in sorted({CPU, *there, *counts}):
             self.hot_nodes.labels(resource=resource).set(counts.get(resource, 0))
 
+    def clear_leaders(self) -> None:
+        """Export nothing that only the leader's cycles know."""
+        self.soft_tainted_nodes.set(0.0)
+        for gauge in (self.hot_nodes, self.limit_left, self.cordoned_nodes, self.maintenance_nodes):
+            gauge.clear()
+
     @staticmethod
     def by_pool(gauge: Gauge, shares: Mapping[str, float | None]) -> None:
         """Export the known shares and remove all other pools."""

@@ -6,7 +6,7 @@ is played by the test.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,8 @@ def around(
                     context=replace(world, records=wrap_records(world.records)) if wrap_records else world,
                 ),
                 leads=lambda: next_of(made.leads),
+                begin_term=lambda: None,
+                leading=lambda: nullcontext(next_of(made.leads)),
                 stopping=lambda: next_of(made.stopping),
                 done=lambda report, _: made.reports.append(report),
                 failed=lambda trigger, why: made.failures.append((trigger, why)),

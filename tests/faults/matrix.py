@@ -107,17 +107,18 @@ PROCESS = (
     ),
     fault(
         "Replicas are paused, killed or cut off while they lead (SIGSTOP, SIGKILL, partition)",
-        "No term evicts once a later one has, but for the calls under way (8 at most), which are counted.",
+        "No term evicts once a later one has, but for the calls under way (8 at most), which are counted. A leader "
+        "that was paused or cut off stands by.",
         "tests/e2e/test_daemon_replicas.py::test_no_term_evicts_once_a_later_one_has",
         "tests/e2e/test_daemon_replicas.py::test_what_was_begun_is_settled_and_counted_if_it_happened",
-        "tests/e2e/test_daemon_replicas.py::test_a_replica_that_has_lost_the_lease_ends_with_an_error",
+        "tests/e2e/test_daemon_replicas.py::test_a_replica_that_has_lost_the_lease_stands_by",
         "tests/faults/test_soak.py::test_failovers_never_two_evictors_but_for_the_call_under_way",
         "tests/store/test_ledger_outcomes.py::test_an_answer_that_comes_after_the_refund_counts_again",
         "tests/store/test_ledger_reconcile.py::test_a_process_that_was_stopped_while_it_reconciled_overwrites_nothing",
         "tests/store/test_ledger_reconcile.py::"
         "test_a_pod_that_was_alive_before_the_grace_period_ended_proves_nothing_after_it",
         ends="15 s: the lease's duration",
-        seen="`rebalancer_lease_term`, log `lease lost`",
+        seen="`rebalancer_lease_term`, log `lease lost, standing by`",
     ),
     fault(
         "One random fault after another, in several clusters that share a database",
@@ -294,7 +295,17 @@ LEASE = (
     ),
     fault(
         "The Lease is stolen, deleted, or its renewals fail or lose their answers",
-        "The lease ends 10 s after the last renewal, for good; a lost answer is read again.",
+        "The lease ends 10 s after the last renewal, and that term for good; a lost answer is read again. The process "
+        "stands by with its caches, and leads again in a later term once no cycle of the lost one runs.",
+        "tests/faults/test_standby.py::test_a_stolen_lease_makes_the_leader_stand_by_until_it_is_free",
+        "tests/kube/test_leadership.py::test_a_lost_lease_stands_by_and_leads_again_in_a_later_term",
+        "tests/kube/test_leadership.py::test_no_term_begins_while_a_cycle_of_the_lost_one_runs",
+        "tests/kube/test_leadership.py::test_a_lock_that_is_lost_never_leads_again_by_itself",
+        "tests/kube/test_lease.py::test_a_lease_that_was_abandoned_is_acquired_as_that_of_any_other_process",
+        "tests/kube/test_lease.py::test_a_renewal_that_is_answered_after_the_lease_ran_out_does_not_bring_it_back",
+        "tests/daemon/test_terms.py::test_a_cycle_runs_in_the_term_that_was_begun_and_in_no_other",
+        "tests/daemon/test_terms.py::test_a_term_begins_with_a_cycle_of_the_whole_cluster_and_a_later_one_anew",
+        "tests/cycle/test_reservation.py::test_without_a_term_that_is_held_nothing_reaches_the_ledger",
         "tests/kube/test_lease.py::test_a_lease_that_ran_out_is_lost_for_good",
         "tests/kube/test_lease.py::test_a_failed_renewal_keeps_the_old_deadline",
         "tests/kube/test_lease.py::test_a_renewal_whose_answer_was_lost_goes_on",
@@ -303,8 +314,17 @@ LEASE = (
         "tests/kube/test_lease.py::test_a_creation_whose_answer_was_lost_is_ours",
         "tests/kube/test_lease.py::test_a_lease_that_only_looks_expired_is_not_taken",
         "tests/kube/test_lease.py::test_a_document_that_is_no_lease_ends_nothing_and_is_not_believed",
-        ends="15 s",
-        seen="log `lease lost`, exit code 3",
+        ends="20 s",
+        seen="log `lease lost, standing by`, `rebalancer_lease_held`, `[-]lease` while the server fails",
+    ),
+    fault(
+        "The API server answers every call in 6 s",
+        "The lease can't be renewed in time: the process stands by and evicts nothing. Its caches stay, nothing is "
+        "listed again.",
+        "tests/faults/test_standby.py::test_an_api_server_that_answers_in_6_s_makes_the_leader_stand_by",
+        ends="20 s",
+        seen="log `lease lost, standing by`, then `not leading`; `[-]lease`, `rebalancer_lease_prevented`",
+        action="see why the API server is slow",
     ),
 )
 
@@ -333,6 +353,7 @@ SOURCES = (
         "tests/kube/test_broken_bodies.py::test_a_body_that_breaks_off_is_one_error_of_ours",
         "tests/kube/test_broken_bodies.py::test_the_status_of_a_watch_counts_without_its_body",
         "tests/kube/test_broken_bodies.py::test_an_eviction_whose_answer_breaks_off_is_unknown",
+        "tests/faults/test_standby.py::test_watches_that_are_answered_with_an_error_that_breaks_off_end_nothing",
         "tests/prometheus/test_prometheus_connection.py::"
         "test_an_answer_that_breaks_off_is_asked_for_again_and_not_for_ever",
         "tests/notifications/test_notifications.py::test_an_answer_that_breaks_off_is_an_error_of_ours",

@@ -1,8 +1,8 @@
-"""Who leads: asked for until it is ours, lost once and for all."""
+"""Who leads: asked for until it is ours; a lost term is over for good, and another may follow."""
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -23,6 +23,7 @@ class FakeLock:
     kept: bool = False
     held: bool = False
     released: int = 0
+    abandoned: int = 0
 
     @property
     def term(self) -> int | None:
@@ -43,6 +44,10 @@ class FakeLock:
         self.held = False
         self.released += 1
 
+    def abandon(self) -> None:
+        self.held = False
+        self.abandoned += 1
+
     def seconds_left(self) -> float:
         return self.left
 
@@ -59,6 +64,10 @@ class Cluster:
     fence_errors: list[RebalancerError] = field(default_factory=list)
     led_when_fenced: list[bool] = field(default_factory=list)
     leadership: Leadership | None = None
+    lost: int = 0
+
+    def lose(self) -> None:
+        self.lost += 1
 
     def make_lock(self) -> FakeLock:
         made = self.locks.pop(0)
@@ -102,7 +111,7 @@ def start(
     runs: list[Running], *locks: FakeLock | RebalancerError, fence_errors: tuple[RebalancerError, ...] = ()
 ) -> Running:
     cluster = Cluster(locks=list(locks), fence_errors=list(fence_errors))
-    leadership = Leadership(make_lock=cluster.make_lock, fence=cluster.fence)
+    leadership = Leadership(make_lock=cluster.make_lock, fence=cluster.fence, lost=cluster.lose)
     cluster.leadership = leadership
     stopping = threading.Event()
     thread = threading.Thread(target=leadership.run, args=(stopping,), daemon=True)
@@ -168,15 +177,82 @@ def test_a_term_that_did_not_reach_the_ledger_is_given_back(runs: list[Running])
     assert running.cluster.fenced == [2]
 
 
-def test_a_lost_lease_ends_the_leadership_for_good(runs: list[Running]) -> None:
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.005)
+
+
+def test_a_lost_lease_stands_by_and_leads_again_in_a_later_term(runs: list[Running]) -> None:
+    lock, refused = FakeLock(), FakeLock(refusal=LeaseHeldError("held by b"))
+    with structlog.testing.capture_logs() as logs:
+        running = start(runs, lock, refused, refused, FakeLock(given_term=4))
+        assert running.leadership.led.wait(10)
+        assert running.leadership.term == 1
+        lock.held = False
+        until(lambda: running.leadership.term == 4)
+    assert running.thread.is_alive()
+    assert lock.abandoned == 1
+    assert lock.released == 0, "nothing is sent: the lease is another's, or runs out"
+    assert running.cluster.fenced == [1, 4]
+    assert running.cluster.led_when_fenced == [False, False]
+    assert running.cluster.lost == 1
+    assert [each["event"] for each in logs if each["event"] != "leading"] == ["lease lost, standing by"]
+    assert running.leadership.waiting_for == "held by b"
+
+
+def test_a_lock_that_is_lost_never_leads_again_by_itself(runs: list[Running]) -> None:
+    lock = FakeLock()
+    running = start(runs, lock, *[FakeLock(refusal=LeaseHeldError("held by b")) for _ in range(10_000)])
+    assert running.leadership.led.wait(10)
+    lock.held = False
+    until(lambda: lock.abandoned == 1)
+    lock.held = True  # a renewal that was under way has arrived
+    assert not running.leadership.holds()
+    assert running.leadership.term is None
+    assert not running.leadership.note_sequence()
+    assert running.leadership.seconds_left() == 0.0
+
+
+def test_no_term_begins_while_a_cycle_of_the_lost_one_runs(runs: list[Running]) -> None:
     lock = FakeLock()
     running = start(runs, lock, FakeLock(given_term=2))
     assert running.leadership.led.wait(10)
+    with running.leadership.work() as leads:
+        assert leads
+        lock.held = False
+        until(lambda: lock.abandoned == 1)
+        time.sleep(0.1)
+        assert not running.leadership.holds()
+        assert len(running.cluster.locks) == 1, "the lease is not asked for"
+        assert running.cluster.fenced == [1]
+    until(lambda: running.leadership.term == 2)
+    with running.leadership.work() as leads:
+        assert leads
+
+
+def test_a_cycle_that_begins_after_the_loss_does_not_lead(runs: list[Running]) -> None:
+    lock = FakeLock()
+    running = start(runs, lock, *[FakeLock(refusal=LeaseHeldError("held by b")) for _ in range(10_000)])
+    assert running.leadership.led.wait(10)
     lock.held = False
-    running.thread.join(10)
-    assert not running.thread.is_alive()
-    assert not running.leadership.holds()
-    assert len(running.cluster.locks) == 1  # not asked for again
+    until(lambda: lock.abandoned == 1)
+    with running.leadership.work() as leads:
+        assert not leads
+
+
+def test_stopping_ends_the_wait_for_a_cycle_of_the_lost_term(runs: list[Running]) -> None:
+    lock = FakeLock()
+    running = start(runs, lock, FakeLock(given_term=2))
+    assert running.leadership.led.wait(10)
+    with running.leadership.work():
+        lock.held = False
+        until(lambda: lock.abandoned == 1)
+        running.stopping.set()
+        running.thread.join(10)
+        assert not running.thread.is_alive()
+    assert running.cluster.fenced == [1]
 
 
 def test_a_release_gives_the_lease_back_once(runs: list[Running]) -> None:

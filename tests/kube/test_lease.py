@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from rebalancer.kube.client.client import ApiClient
-from rebalancer.kube.leader.lease import LEDGER_ANNOTATION, SEQUENCE_ANNOTATION, LeaseLock, Timing, boot_seconds
+from rebalancer.kube.leader.lease import (
+    LEDGER_ANNOTATION,
+    SEQUENCE_ANNOTATION,
+    LeaseLock,
+    Sighting,
+    Timing,
+    boot_seconds,
+)
 from rebalancer.kube.snapshot.times import rfc3339_micro
-from rebalancer.model.errors import ConnectError, UnsafeDataError
+from rebalancer.model.errors import ConnectError, LeaseHeldError, UnsafeDataError
 from tests.kube.fakes.api import Asked, FakeApi, Reply, client_of, serving, status
 
 WALL = 1_800_000_000.0
@@ -356,6 +363,62 @@ def test_a_lease_that_ran_out_is_lost_for_good(side: Side, mine: LeaseLock) -> N
     assert not mine.holds()
     assert mine.term is None
     assert side.api.count("PUT") == 0
+
+
+def test_a_renewal_that_is_answered_after_the_lease_ran_out_does_not_bring_it_back(side: Side, mine: LeaseLock) -> None:
+    def slow(_: Asked) -> None:
+        side.hands.now += 6
+
+    side.server.fault = slow
+    side.hands.now += 5
+    assert not mine.renew()
+    assert not mine.holds()
+    assert mine.term is None
+
+
+def test_an_abandoned_lease_is_held_no_more_and_nothing_is_sent(side: Side, mine: LeaseLock) -> None:
+    mine.keep()
+    asked = len(side.api.asked)
+    mine.abandon()
+    assert not mine.holds()
+    assert not mine.renew()
+    mine.release()
+    assert len(side.api.asked) == asked
+    assert side.server.spec["holderIdentity"] == "me"
+
+
+def test_a_lease_that_was_abandoned_is_acquired_as_that_of_any_other_process(side: Side, mine: LeaseLock) -> None:
+    sighting = Sighting()
+    mine.abandon()
+    again = side.lock(sighting=sighting)
+    with pytest.raises(LeaseHeldError, match="held by me"):
+        again.acquire()
+    side.hands.now += 15
+    again.acquire()
+    assert again.term == 2
+    assert side.hands.paused == 0.0
+    # a renewal of the first that was under way changes nothing any more
+    assert not mine.renew()
+    assert again.renew()
+
+
+def test_an_unexpected_error_in_a_renewal_lets_the_lease_run_out(
+    side: Side, mine: LeaseLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = threading.Event()
+
+    def broken() -> bool:
+        tried.set()
+        raise KeyError("a mistake of ours")
+
+    monkeypatch.setattr(mine, "renew", broken)
+    monkeypatch.setattr(mine, "_timing", Timing(retry=0.01))
+    mine.keep()
+    assert tried.wait(10)
+    assert mine.holds(), "until it runs out"
+    side.hands.now += 10
+    assert not mine.holds()
+    mine.release()
 
 
 @pytest.mark.parametrize("reply", [Reply(drop=True), Reply(status=503), Reply(status=403), Reply(body=b"<html>")])

@@ -184,9 +184,14 @@ class Execution:
         if self._undone or self._report.interrupted is not None:
             return False
         with self._session.limit.stopped():
-            while (left := self._resume_at - clock.now()) > 0 and not self._context.stopping():
+            while (left := self._resume_at - clock.now()) > 0 and self._goes_on():
                 clock.sleep(min(left, PAUSE_SECONDS))
         return True
+
+    def _goes_on(self) -> bool:
+        lease = self._context.lease
+        leads = self._report.dry_run or (lease is not None and lease.holds())
+        return leads and not self._context.stopping()
 
     def _plan_again(self) -> None:
         """Another planner takes the place of this one, without the moves that did not happen."""

@@ -58,7 +58,9 @@ def reserve(
     assert context.ledger is not None
     if context.stopping():
         return [Refusal.of(Reason.STOPPING)] * len(evictions)
-    if context.lease is None or not context.lease.holds(LEASE_MARGIN_SECONDS):
+    # the term first: of a lease that is lost right after the second look there is none
+    term = None if context.lease is None else context.lease.term
+    if context.lease is None or term is None or not context.lease.holds(LEASE_MARGIN_SECONDS):
         return [Refusal.of(Reason.LEASE_LOST)] * len(evictions)
     now = context.ledger.now()
     for each in evictions:
@@ -66,7 +68,7 @@ def reserve(
         each.reserved = replace(each.reserved, deadline_at=deadline)
     wanted = [(each, admission.checks(each)) for each in evictions]
     with vital("reserving evictions"):
-        answers = context.ledger.reserve_all(report, wanted, term=context.lease.term)
+        answers = context.ledger.reserve_all(report, wanted, term=term)
     refusals: list[Refusal | None] = []
     for eviction, answer in zip(evictions, answers, strict=True):
         if isinstance(answer, Denied):

@@ -53,6 +53,8 @@ class GaugesThread:
         metrics.lease_prevented.set(1.0 if leadership.prevented else 0.0)
         metrics.alert_episodes_open.set(self._open_episodes())
         metrics.failed_parts.set(len(self.resources.parts.current()))
+        if not leadership.holds():
+            metrics.clear_leaders()
         if (term := leadership.term) is not None:
             metrics.lease_term.set(term)
         for kind, age in cluster.ages().items():

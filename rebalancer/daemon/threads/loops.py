@@ -78,8 +78,13 @@ class EvaluationThread:
     def run(self, stopping: threading.Event) -> None:
         """Run until `stopping`."""
         exported = telemetry.EffectTelemetry(self.metrics)
+        term = self.resources.leadership.term
         while not stopping.wait(EVALUATION_SECONDS):
-            evaluation = self.active().evaluation
+            evaluation, before, term = self.active().evaluation, term, self.resources.leadership.term
+            if term != before:
+                # another replica may have counted meanwhile
+                exported.reset()
+                self.notifier.forget()
             if evaluation is None or not self.resources.leads():
                 exported.reset()
                 if not self.resources.leadership.holds():

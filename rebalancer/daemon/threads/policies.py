@@ -29,14 +29,23 @@ class ActivePolicy:
     """The active policy and its adapters. A cycle keeps the ones that were active when it began."""
 
     def __init__(
-        self, policy: RebalancerPolicy, *, resources: DaemonResources, clock: Clock, heartbeat: Heartbeat
+        self,
+        policy: RebalancerPolicy,
+        *,
+        resources: DaemonResources,
+        clock: Clock,
+        cycle_clock: Clock,
+        heartbeat: Heartbeat,
     ) -> None:
-        """Raises RebalancerError when a file that the policy names cannot be used."""
+        """`cycle_clock`: that of the cycles, whose waits end with the lease. Raises RebalancerError when a file that
+        the policy names cannot be used."""
         self._resources = resources
         self._clock = clock
+        self._cycle_clock = cycle_clock
         self._heartbeat = heartbeat
         self.observers: dict[str, Callable[[ClusterSnapshot, Usage], None]] = {}
         """Name of a part -> called with every usage that a cycle has read."""
+        self._changing = threading.Lock()
         self._active = self._build(policy)
         self._retired: Active | None = None
 
@@ -46,8 +55,19 @@ class ActivePolicy:
 
     def activate(self, policy: RebalancerPolicy) -> None:
         """Replace the policy. Raises RebalancerError when a file that it names cannot be used."""
+        with self._changing:
+            self._replace(policy, goes_on=True)
+        LOG.info("policy reloaded")
+
+    def renew(self) -> None:
+        """Build everything of the same policy again, for another term of leadership. Raises as `activate`."""
+        with self._changing:
+            self._replace(self._active.policy, goes_on=False)
+
+    def _replace(self, policy: RebalancerPolicy, *, goes_on: bool) -> None:
+        """`goes_on`: with the forecasts so far."""
         new, before = self._build(policy), self._active
-        if new.forecast_loop and before.forecast_loop and before.forecast_loop.last:
+        if goes_on and new.forecast_loop and before.forecast_loop and before.forecast_loop.last:
             new.forecast_loop.before = before.forecast_loop.last.node_forecasts
         # the soft taints on nodes are known to one controller, whatever the policy
         controller = before.context.soft_taint_controller
@@ -56,7 +76,6 @@ class ActivePolicy:
         if self._retired is not None:
             self._retired.close()
         self._retired = before
-        LOG.info("policy reloaded")
 
     def _build(self, policy: RebalancerPolicy) -> Active:
         active = self._resources.activate(policy, self._clock, self._heartbeat.stopping.is_set)
@@ -66,7 +85,9 @@ class ActivePolicy:
             for name, observer in self.observers.items():
                 self._resources.parts.attempt(name, partial(observer, snapshot, usage))
 
-        context = replace(active.context, stopping=self._heartbeat.beat, record_usage=record_usage)
+        context = replace(
+            active.context, clock=self._cycle_clock, stopping=self._heartbeat.beat, record_usage=record_usage
+        )
         return replace(active, context=context)
 
 

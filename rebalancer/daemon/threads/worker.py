@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import structlog
@@ -58,6 +59,10 @@ class Worker:
     active: Callable[[], Active]
     leads: Callable[[], bool]
     """Whether this replica may evict and has read the cluster."""
+    begin_term: Callable[[], None]
+    """Called before each request is taken. Raises RebalancerError."""
+    leading: Callable[[], AbstractContextManager[bool]]
+    """The same as `leads` for a cycle in its block, in the term that was begun."""
     stopping: Callable[[], bool]
     done: Callable[[CycleReport, float], None]
     """Receives each cycle's report and its duration in seconds, also after an error."""
@@ -75,11 +80,13 @@ class Worker:
                 time.sleep(0.1)
                 continue
             try:
+                self.begin_term()
                 request = self.queue.take(self._nap(), monotonic=time.monotonic)
-                if self.leads():
-                    self.work(request)
-                elif request is not None:
-                    self.queue.put(request)
+                with self.leading() as leads:
+                    if leads:
+                        self.work(request)
+                    elif request is not None:
+                        self.queue.put(request)
             except RebalancerError as error:
                 LOG.error("cycle failed", error=str(error))
                 self._rest(PAUSE_AFTER_ERROR_SECONDS)

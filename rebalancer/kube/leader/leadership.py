@@ -1,9 +1,11 @@
-"""Leader election of replicas: a replica tries to acquire the Lease; once it loses it, it never leads again and
-exits."""
+"""Leader election of replicas: a replica tries to acquire the Lease. One that loses it stands by, and leads again, in
+a later term, once it has acquired it as any other replica does.
+"""
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import structlog
@@ -35,6 +37,10 @@ class Lock(Lease, Protocol):
 
     def release(self) -> None: ...
 
+    def abandon(self) -> None:
+        """Stop renewing it, without a request."""
+        ...
+
     def seconds_left(self) -> float: ...
 
     def note_sequence(self) -> bool:
@@ -45,14 +51,24 @@ class Lock(Lease, Protocol):
 class Leadership:
     """Implements `model.decisions.ports.Lease`: without the lock it holds nothing."""
 
-    def __init__(self, *, make_lock: Callable[[], Lock], fence: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        *,
+        make_lock: Callable[[], Lock],
+        fence: Callable[[int], None],
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:
         """`make_lock` makes a new lock for each attempt, and may raise RebalancerError; `fence` records a new term in
-        the ledger before leading begins."""
+        the ledger before leading begins. `lost` is called when the lease was lost, and raises nothing."""
         self._make_lock = make_lock
         self._fence = fence
+        self._lost = lost
+        self._working = threading.Lock()
+        """Held while a cycle runs."""
         self._lock: Lock | None = None
+        self._last_term = 0
         self.led = threading.Event()
-        """Set from the moment of becoming leader."""
+        """Set from the moment of becoming leader for the first time."""
         self.waiting_for = "the lease has not been requested yet"
         """Why this replica does not lead."""
         self.prevented = False
@@ -77,8 +93,15 @@ class Leadership:
         lock = self._lock
         return lock is not None and lock.note_sequence()
 
+    @contextmanager
+    def work(self) -> Iterator[bool]:
+        """Whether this replica leads. In the block it can lose the lease, but leads in no other term: what was planned
+        in one term is never carried out in a later one."""
+        with self._working:
+            yield self.holds()
+
     def run(self, stopping: threading.Event) -> None:
-        """Follow until the lease is acquired, lead until it is lost (then return) or the daemon stops."""
+        """Follow until the lease is acquired and lead until it is lost, again and again until the daemon stops."""
         logged = float("-inf")
         while not stopping.is_set():
             lock = None
@@ -98,14 +121,31 @@ class Leadership:
                     lock.release()
                 stopping.wait(RETRY_SECONDS)
                 continue
-            self._lock, self.prevented = lock, False
+            with self._working:
+                self._lock, self._last_term, self.prevented = lock, term, False
             LOG.info("leading", term=term)
             self.led.set()
-            while not stopping.wait(LOOK_SECONDS):
-                if not lock.holds():
-                    LOG.error("lease lost", term=term)
+            while lock.holds():
+                if stopping.wait(LOOK_SECONDS):
                     return
-            return
+            self.stand_by()
+            self._await_work(stopping)
+
+    def stand_by(self) -> None:
+        """The lease is lost: evict nothing, and keep everything that was read. Nothing is sent."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.abandon()
+        self.waiting_for = "the lease was lost: its renewals failed, or another process has it"
+        LOG.error("lease lost, standing by", term=self._last_term)
+        self._lost()
+
+    def _await_work(self, stopping: threading.Event) -> None:
+        """Until what was begun in the lost term has ended: its calls are awaited and recorded."""
+        while not stopping.is_set():
+            if self._working.acquire(timeout=LOOK_SECONDS):
+                self._working.release()
+                return
 
     def release(self) -> None:
         """Release the lease, so that the next leader need not wait."""

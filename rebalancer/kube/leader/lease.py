@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
+import structlog
 import urllib3
 
 from rebalancer.kube.client.client import AnswerLostError, ApiClient, Resource, Retries, Timeouts
@@ -30,6 +31,8 @@ from rebalancer.model.errors import (
     cluster_renamed,
     ledger_behind,
 )
+
+LOG = structlog.get_logger("rebalancer")
 
 LEASES = Resource(group="coordination.k8s.io", version="v1", plural="leases")
 LEDGER_ANNOTATION = "rebalancer.dev/ledger"
@@ -224,10 +227,15 @@ class LeaseLock:
             if response.status == 409:
                 return self._reread()
             if response.status == 200:
-                self._keep_record(response, started)
+                return self._keep_record(response, started, renewed=True)
         except RebalancerError:
             return True
         return True
+
+    def abandon(self) -> None:
+        """Renew it no more, and hold it no more. Nothing is sent: it runs out, or another process has it."""
+        self._stop.set()
+        self._lose()
 
     def release(self) -> None:
         """Release the lease, so that the next holder need not wait. Best effort: it would expire anyway."""
@@ -248,8 +256,12 @@ class LeaseLock:
 
     def _keep(self) -> None:
         while not self._stop.wait(self._timing.retry):
-            if not self.renew():
-                return
+            try:
+                if not self.renew():
+                    return
+            except Exception as error:
+                # it runs out, as after every renewal that fails
+                LOG.error("lease not renewed", error=str(error), exc_info=error)
 
     def _take(self, lease: dict[str, Any] | None) -> bool:
         """Create or update the Lease with this process as holder; False on a conflict."""
@@ -298,16 +310,21 @@ class LeaseLock:
         self._hold(lease, started)
         return True
 
-    def _keep_record(self, response: urllib3.BaseHTTPResponse, started: float) -> None:
+    def _keep_record(self, response: urllib3.BaseHTTPResponse, started: float, *, renewed: bool = False) -> bool:
         lease = self._decoded(response)
         if (lease.get("spec") or {}).get("holderIdentity") != self._identity:
             raise UnsafeDataError(f"{self._client.server}: the lease: the answer to a write has another holder")
-        self._hold(lease, started)
+        return self._hold(lease, started, renewed=renewed)
 
-    def _hold(self, lease: dict[str, Any], started: float) -> None:
+    def _hold(self, lease: dict[str, Any], started: float, *, renewed: bool = False) -> bool:
+        """Hold it; a lease that was lost meanwhile is not `renewed`."""
         with self._lock:
+            if renewed and (self._held is None or self._boot_time() >= self._deadline):
+                self._held, self._deadline = None, float("-inf")
+                return False
             # Counted from before the request was sent: no other process can have observed the renewal earlier.
             self._held, self._deadline = lease, started + self._timing.renew_deadline
+            return True
 
     def _reread(self) -> bool:
         """After a conflict: whether the lease is still held here, in the same term and with the same ledger."""

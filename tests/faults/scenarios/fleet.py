@@ -71,6 +71,7 @@ class Replica:
         self.stack = ExitStack()
         self.stopped = False
         self.alive = True
+        self._led = False
         self.turns: Turns | None = None
         """Of its cycle."""
         self.cycle_at = self._follow_at = self._renew_at = fleet.now()
@@ -124,6 +125,10 @@ class Replica:
         return self.leadership.holds()
 
     @property
+    def term(self) -> int:
+        return self.leadership.term or 0
+
+    @property
     def busy(self) -> bool:
         return self.turns is not None
 
@@ -144,13 +149,17 @@ class Replica:
             self.lock.renew()
         if self.busy:
             return
-        if self.leadership.led.is_set() and not self.leads():
-            self.end()
+        if self._led and not self.leads():
+            self._led = False
+            self.fleet.counts["stood by"] += 1
+            self.leadership.stand_by()
+            self.client.cut_off = False  # the partition ends, and the process is the same
         elif not self.leads():
             if now < self._follow_at:
                 return
             self._follow_at = now + FOLLOW_SECONDS
             self.leadership.run(OneAttempt())  # type: ignore[arg-type]
+            self._led = self.leads()
         elif now >= self.cycle_at:
             self.cycle_at = now + self.fleet.cycle_seconds
             self.turns = Turns(self._cycle)

@@ -1,7 +1,7 @@
 """A daemon in a cluster, with a proxy in front of each of its servers, and what goes wrong there.
 
-A lane is a lab, its proxies and a daemon that is started again when it ends, as the kubelet does. Where there is a real
-API server the daemon talks to that one: it has the lab's objects, and the lab serves their usage.
+A lane is a lab, its proxies and a daemon that is started again when it is killed, as the kubelet does. Where there is a
+real API server the daemon talks to that one: it has the lab's objects, and the lab serves their usage.
 """
 
 import re
@@ -183,12 +183,13 @@ class Lane:
         end: Callable[[], None],
         *,
         evicts: bool = False,
+        ends: bool = False,
         seconds: float = FAULT_SECONDS,
         met: Callable[[], bool] = lambda: True,
     ) -> Outcome:
         """One fault, from one healthy state to the next. It lasts longer where nothing has `met` it.
 
-        `evicts`: whether evictions are asked for meanwhile.
+        `evicts`: whether evictions are asked for meanwhile. `ends`: whether the process ends by the fault.
         """
         until(lambda: self.clean_since(0.0) and self.watches(), self.running.tail, GIVEN_UP_SECONDS)
         before, starts = self.evictions(), self.starts
@@ -208,6 +209,8 @@ class Lane:
         took = time.monotonic() - ended
         if took >= GIVEN_UP_SECONDS:
             wrong.append(f"no recovery within {took:.0f} s: {self.running.get('/readyz?verbose')[1]}")
+        if self.starts > starts and not ends:
+            wrong.append("the process ended")
         self._find_traceback()
         wrong += self.tracebacks
         self.tracebacks.clear()
@@ -336,9 +339,9 @@ def of_process(lane: Lane) -> Iterator[Outcome]:
     def nothing() -> None:
         """The kubelet starts it again."""
 
-    yield lane.try_fault("daemon: SIGKILL", send(signal.SIGKILL), nothing)
-    yield lane.try_fault("daemon: SIGKILL during an alert", kill_during_an_alert, nothing, evicts=True)
-    yield lane.try_fault("daemon: SIGTERM", send(signal.SIGTERM), nothing)
+    yield lane.try_fault("daemon: SIGKILL", send(signal.SIGKILL), nothing, ends=True)
+    yield lane.try_fault("daemon: SIGKILL during an alert", kill_during_an_alert, nothing, evicts=True, ends=True)
+    yield lane.try_fault("daemon: SIGTERM", send(signal.SIGTERM), nothing, ends=True)
     yield lane.try_fault("daemon: SIGSTOP and SIGCONT", send(signal.SIGSTOP), send(signal.SIGCONT))
 
 

@@ -79,7 +79,7 @@ def stopped_for_long(replica: Replica) -> None:
 
 
 def cut_off(replica: Replica) -> None:
-    """From the API server, for good: requests that have left arrive, and no answers come back."""
+    """From the API server until it stands by: requests that have left arrive, and no answers come back."""
     replica.client.cut_off = True
     replica.wait(FAILOVER_SECONDS)
 
@@ -210,13 +210,15 @@ def failovers(fleet: Fleet, *, number: int, seed: int, each_hundred: Callable[[i
     fleet.advance(60.0)
     for done in range(number):
         kind, point = draw.choice(sorted(FAILOVERS)), draw.choice(list(Point))
-        lost = None
+        lost, term = None, 0
         for attempt in range(60):
             leader = cluster.leader()
             if lost is None and leader is not None:
-                lost = leader
+                lost, term = leader, leader.term
                 interrupt(cluster, kind, point)
-            if leader is not None and leader is not lost:
+            # another replica, or the same process in a later term
+            if leader is not None and (leader is not lost or leader.term != term):
+                fleet.counts["led again"] += leader is lost
                 break
             if attempt == 30 and lost is not None and lost.alive and lost.interruption is not None and not lost.busy:
                 fleet.counts["failovers without an eviction"] += 1

@@ -69,6 +69,8 @@ class FaultProxy:
         self.over.set()
         self.hits = 0
         """Requests that met the fault since `begin`."""
+        self.asked: list[str] = []
+        """`METHOD /path?query` of every request."""
         self._http = _Server(("127.0.0.1", port), self)
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
@@ -102,6 +104,7 @@ class FaultProxy:
         """(fault of `METHOD /path?query`, event that is set once it is over)."""
         with self._lock:
             self._open[connection] = request
+            self.asked.append(request)
             if not self._meets(request) or self._random.random() >= self._fault.share:
                 return NO_FAULT, self.over
             self.hits += 1
