@@ -67,7 +67,7 @@ def test_a_fault_takes_the_answer_away_until_it_ends(proxy: FaultProxy, kind: st
 
 
 def test_a_body_of_an_error_breaks_off(proxy: FaultProxy) -> None:
-    proxy.begin(KINDS["503 whose body breaks off"])
+    proxy.begin(KINDS["an error whose body breaks off"])
     with pytest.raises(IncompleteRead) as found:
         ask(proxy)
     assert found.value.partial == b"x" * 10

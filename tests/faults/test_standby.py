@@ -143,7 +143,7 @@ def holder_of(lane: Lane) -> Callable[[str, int], None]:
 
 def test_watches_that_are_answered_with_an_error_that_breaks_off_end_nothing(lane: Lane) -> None:
     was = before(lane)
-    lane.api.begin(replace(KINDS["503 whose body breaks off"], requests="watch=1"))
+    lane.api.begin(replace(KINDS["an error whose body breaks off"], requests="watch=1"))
     until(lambda: lane.api.hits >= 20, lane.running.tail)
     assert lane.running.process.poll() is None, lane.running.tail()
     lane.api.end()

@@ -61,7 +61,7 @@ KINDS: Mapping[str, ProxyFault] = {
     "500": _status(500),
     "503, Retry-After of an hour": _status(503, Retry_After="3600"),
     "429, Retry-After of an hour": _status(429, Retry_After="3600"),
-    "503 whose body breaks off": ProxyFault(status=503, body=b"x" * 1000, cut_after_bytes=10),
+    "an error whose body breaks off": ProxyFault(status=503, body=b"x" * 1000, cut_after_bytes=10),
     "401": _status(401),
     "403": _status(403),
     "404": _status(404),
