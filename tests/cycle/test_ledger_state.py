@@ -9,6 +9,7 @@ from rebalancer.cycle.observe.observation import observe
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.store.ledger.reconcile import CALL_GRACE_SECONDS
 from tests.builders import a_door, a_node, a_pod, a_policy, cluster, usage_of
 from tests.store.builders import CLUSTER, FakeReader, PodSeen, build_eviction
 from tests.store.readers import cycle_report, raw_connection, read_rows
@@ -165,7 +166,7 @@ class SomeUsage:
 
 def test_a_writing_cycle_settles_what_has_no_outcome_before_it_counts(blue, clock):
     blue.reserve()
-    clock.sleep(61)
+    clock.sleep(CALL_GRACE_SECONDS + 1)
     world = CycleContext(
         cluster=ThreePods(pods={("shop", "web-1"): PodSeen(uid="uid-web-1")}),
         usage=SomeUsage(),

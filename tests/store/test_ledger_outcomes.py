@@ -7,6 +7,7 @@ import pytest
 from rebalancer.model.decisions.eviction import Outcome, PodAmount
 from rebalancer.model.decisions.limits import EVERY_NODE, Denied, Scope
 from rebalancer.model.errors import ConnectError, UnsafeDataError
+from rebalancer.store.ledger.reconcile import CALL_GRACE_SECONDS
 from tests.builders import set_fields
 from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report, in_flight, rate
 from tests.store.readers import cycle_report, read_rows
@@ -34,7 +35,7 @@ def test_only_what_certainly_did_not_happen_is_refunded(url, blue, clock, outcom
 @pytest.mark.parametrize("outcome", [Outcome.EVICTED, Outcome.UNKNOWN])
 def test_an_answer_that_comes_after_the_refund_counts_again(url, blue, clock, outcome):
     eviction = blue.reserve(rate(WEB, 1))
-    clock.sleep(70)
+    clock.sleep(CALL_GRACE_SECONDS + 10)
     alive = FakeReader(pods={("shop", eviction.pod): PodSeen(uid=eviction.uid)})
     (refunded,) = blue.ledger.reconcile_outcomes(alive)
     assert refunded.answered.outcome is Outcome.FAILED
@@ -45,7 +46,7 @@ def test_an_answer_that_comes_after_the_refund_counts_again(url, blue, clock, ou
     # the eviction happened now, not when it was reserved
     denied = blue.reserve(rate(WEB, 1))
     assert isinstance(denied, Denied)
-    assert denied.next_at == NOW + 70 + 60
+    assert denied.next_at == NOW + CALL_GRACE_SECONDS + 10 + 60
 
 
 def test_a_refund_can_be_repeated_and_gives_back_one_only(url, blue):
@@ -91,7 +92,7 @@ def test_an_eviction_in_the_background_has_a_deadline_of_its_own(blue, clock):
 
 def test_an_eviction_that_lost_its_answer_and_goes_on_in_the_background_is_followed_as_such(blue, clock):
     blue.answer(blue.reserve(), Outcome.UNKNOWN)
-    clock.sleep(61)
+    clock.sleep(CALL_GRACE_SECONDS + 1)
     seen = FakeReader(pods={("shop", "web-1"): PodSeen(uid="uid-web-1", eviction_in_progress=True)})
     (known,) = blue.ledger.reconcile_outcomes(seen)
     assert (known.answered.outcome, known.answered.in_background) == (Outcome.EVICTED, True)
@@ -133,13 +134,13 @@ def test_reconciling_decides_what_an_unknown_outcome_costs(url, blue, clock, was
     seen = {("shop", "web-1"): PodSeen(uid="uid-web-1")} if alive else {}
     if alive:
         assert blue.ledger.reconcile_outcomes(FakeReader(pods=seen)) == []  # the call may be in progress
-    clock.sleep(61)
+    clock.sleep(CALL_GRACE_SECONDS + 1)
     (known,) = blue.ledger.reconcile_outcomes(FakeReader(pods=seen))
     assert known.answered.outcome is (Outcome.FAILED if alive else Outcome.EVICTED)
     assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(counts, counts)}
     assert len(blue.ledger.open_evictions()) == counts
     (row,) = cycle_report(blue.records, blue.report.id)["evictions"]
-    assert (row["outcome"], row["reconciled_at"]) == ("failed" if alive else "evicted", NOW + 61)
+    assert (row["outcome"], row["reconciled_at"]) == ("failed" if alive else "evicted", NOW + CALL_GRACE_SECONDS + 1)
     # the API server is not read when there is nothing to reconcile
     assert blue.ledger.reconcile_outcomes(FakeReader(error=ConnectError("no"))) == []
 

@@ -18,6 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test as run
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.limits import Check, Denied, Scope
 from rebalancer.store import SqlLedger, SqlRecords, open_engine
+from rebalancer.store.ledger.reconcile import CALL_GRACE_SECONDS
 from rebalancer.store.retention.pruning import prune_in
 from tests.builders import set_fields
 from tests.store.builders import FakeReader, PodSeen, SteppingClock, build_eviction, build_report
@@ -214,7 +215,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def dies_and_reconciles_at_its_next_start(self, cluster, alive, wait):
         self.engine.dispose()
         self.open()
-        self.clock.sleep(61.0 if wait else 0.0)
+        self.clock.sleep(CALL_GRACE_SECONDS + 1.0 if wait else 0.0)
         pods = {("shop", f"p{number}"): PodSeen(uid=f"uid-p{number}") for number in alive}
         for each in self.ledgers[cluster].reconcile_outcomes(FakeReader(pods=pods)):
             set_fields(self.of[each.reserved.record][1], outcome=each.answered.outcome)
