@@ -18,6 +18,7 @@ from rebalancer.cycle.observe.drains import record_drains
 from rebalancer.cycle.observe.isolated_strategies import PART
 from rebalancer.cycle.observe.ledger_state import closed_note
 from rebalancer.cycle.observe.observation import ANY, Observation, find, high_thresholds, observe, unsafe
+from rebalancer.cycle.observe.obstacle_notes import obstacle_notes
 from rebalancer.cycle.observe.resource_notes import resource_notes
 from rebalancer.cycle.plan.planning import PlanningSession, TimeLimit
 from rebalancer.cycle.plan.simulation import AppliedTaints, apply_taints
@@ -92,6 +93,7 @@ def execute_cycle(
         *(closed_note(each) for each in seen.ledger_state.closed),
         *seen.usage.notes,
         *resource_notes(seen.snapshot, seen.usage, seen.node_pools),
+        *obstacle_notes(seen.snapshot, seen.node_pools),
     ]
     leaking, failed = isolated(
         "memory leaks are not known", lambda: leaks_note(context.forecasts.memory_leaks(seen.snapshot, seen.now))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.nodes import Nodes
-from rebalancer.model.errors import ConfigError
+from rebalancer.model.cluster.obstacles import Obstacle
 from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import CPU
+from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.policy import Pool, Thresholds, resources_with_thresholds
 
 
@@ -33,14 +34,29 @@ class NodePools:
     node_names: Sequence[str]
     of_node: NDArray[np.int32]
     """(nodes,) index into `pools`; -1 for a node in none."""
+    matching: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Node -> the pools that match it, where these are several. It is in none: its thresholds would be ambiguous. What
+    lands there stays under the lowest target of them."""
+    left_out: Mapping[int, Refusal] = field(default_factory=dict)
+    """Nodes that are in no pool although a selector may match, with the reason."""
 
     @classmethod
     def of(cls, pools: Sequence[Pool], nodes: Nodes) -> "NodePools":
-        """Match the pools' selectors with the nodes' labels.
+        """Match the pools' selectors with the nodes' labels."""
+        of_node, matching, unreadable = _assigned(pools, nodes)
+        ambiguous = {
+            node: Refusal.of(Reason.NODE_IN_TWO_POOLS, " and ".join(pools[index].name for index in found))
+            for node, found in matching.items()
+        }
+        return cls(tuple(pools), nodes.names, of_node, matching, ambiguous | unreadable)
 
-        Raises ConfigError when a node is in two: its thresholds would be ambiguous.
-        """
-        return cls(tuple(pools), nodes.names, _assigned(pools, nodes.names, nodes.labels))
+    def obstacles(self) -> list[Obstacle]:
+        """The nodes that two pools match."""
+        return [
+            Obstacle(kind="Node", namespace="", name=self.node_names[node], cause=why.message)
+            for node, why in self.left_out.items()
+            if node in self.matching
+        ]
 
     @cached_property
     def names(self) -> list[str]:
@@ -65,14 +81,17 @@ class NodePools:
         """
         rows = np.atleast_2d(shares)
         out = [np.full(rows.shape, np.nan) for _ in NodeThresholds._fields]
+        target = out[1]
         for index, pool in enumerate(self.pools):
-            members = self.members(index)
-            if pool.thresholds is None or not len(members) or (pools is not None and index not in pools):
+            members, between = self.members(index), self._between(index)
+            if pool.thresholds is None or (pools is not None and index not in pools):
                 continue
             moments = range(len(rows)) if pool.thresholds.relative_to_mean else [slice(None)]
-            for at in moments:
-                for column, value in zip(out, cpu_thresholds(pool.thresholds, rows[at, members]), strict=True):
+            for at in moments if len(members) + len(between) else ():
+                marks = cpu_thresholds(pool.thresholds, rows[at, members])
+                for column, value in zip(out, marks, strict=True):
                     column[at, members] = value
+                target[at, between] = np.fmin(target[at, between], marks[1])
         return NodeThresholds(*(column.reshape(shares.shape) for column in out))
 
     @cached_property
@@ -88,22 +107,31 @@ class NodePools:
             if marks is not None and (pools is None or index in pools):
                 for column, percent in zip(out, (marks.high, marks.target, marks.low), strict=True):
                     column[self.members(index)] = percent / 100
+                between = self._between(index)
+                out[1][between] = np.fmin(out[1][between], marks.target / 100)
         return NodeThresholds(*out)
+
+    def _between(self, pool: int) -> list[int]:
+        """The nodes that this pool and another match."""
+        return [node for node, found in self.matching.items() if pool in found]
 
 
 def _assigned(
-    pools: Sequence[Pool], node_names: Sequence[str], node_labels: Sequence[Mapping[str, str]]
-) -> NDArray[np.int32]:
-    out = np.full(len(node_names), -1, dtype=np.int32)
+    pools: Sequence[Pool], nodes: Nodes
+) -> tuple[NDArray[np.int32], dict[int, tuple[int, ...]], dict[int, Refusal]]:
+    """(nodes,) index of the pool, the nodes that several match, and those that can't be read."""
+    out, several, unreadable = np.full(len(nodes), -1, dtype=np.int32), {}, {}
     selectors = [pool.selector.compiled() for pool in pools]
-    for node, (name, labels) in enumerate(zip(node_names, node_labels, strict=True)):
+    for node, (labels, why) in enumerate(zip(nodes.labels, nodes.unreadable, strict=True)):
+        if why:
+            unreadable[node] = Refusal.of(Reason.NODE_UNREADABLE, why)
+            continue
         matching = [index for index, selector in enumerate(selectors) if selector_matches(selector, labels)]
         if len(matching) > 1:
-            shown = " and ".join(pools[index].name for index in matching)
-            raise ConfigError(f"pools: node {name} is in {shown}: expected selectors that don't overlap")
-        if matching:
+            several[node] = tuple(matching)
+        elif matching:
             out[node] = matching[0]
-    return out
+    return out, several, unreadable
 
 
 def cpu_thresholds(thresholds: Thresholds, shares: Floats) -> tuple[float, float, float]:

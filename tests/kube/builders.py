@@ -94,7 +94,7 @@ class Cluster:
             return status(self.refused[plural], "no")
         items = self.lists[plural]
         if "PartialObjectMetadataList" in asked.headers.get("Accept", ""):
-            items = [{"metadata": each["metadata"]} for each in items]
+            items = [{key: each[key] for key in each if key == "metadata"} for each in items]
         start = int(asked.query.get("continue", "0"))
         end = start + self.page_size
         token = {"continue": str(end)} if end < len(items) else {}

@@ -276,8 +276,12 @@ def test_single_pods_are_asked_for_and_not_remembered() -> None:
 def test_a_figure_that_is_no_quantity_is_one_line() -> None:
     server = a_shop()
     server.cluster.lists["nodes"][0]["status"]["capacity"]["cpu"] = "many"
-    with watching(server) as watched, pytest.raises(UnsafeDataError, match="many"):
-        watched.cluster.snapshot()
+    with watching(server) as watched:
+        snapshot = watched.cluster.snapshot()
+        (obstacle,) = snapshot.obstacles
+        assert str(obstacle) == "Node n1: capacity of cpu: not a Kubernetes quantity: 'many'"
+        assert watched.cluster.obstacles() == snapshot.obstacles
+        assert dict(zip(snapshot.nodes.names, snapshot.nodes.ready.tolist(), strict=True))["n1"] is False
 
 
 def test_a_kind_whose_list_fails_is_tried_again() -> None:

@@ -54,13 +54,18 @@ def test_an_event_that_comes_twice_changes_nothing_more() -> None:
     assert rows.taken().names == ["a"]
 
 
-def test_a_pod_with_a_request_that_is_no_quantity_is_refused_and_the_old_row_stays() -> None:
+def test_a_pod_with_a_request_that_is_no_quantity_is_there_and_unreadable() -> None:
     rows = PodRows()
     rows.add([pod("a", "a")])
-    with pytest.raises(ValueError, match="lots"):
-        rows.apply([(False, pod("a", "a", cpu="lots", node="elsewhere"))])
+    rows.apply([(False, pod("a", "a", cpu="lots", node="elsewhere"))])
     taken = rows.taken()
-    assert [taken.nodes[number] for number in taken.rows["node"]] == ["n1"]
+    assert [taken.nodes[number] for number in taken.rows["node"]] == ["elsewhere"]
+    columns = taken.columns(nodes={"elsewhere": 0}, namespaces={"shop": 0}, owners={})
+    assert columns.unreadable.tolist() == [True]
+    assert "lots" in taken.causes[columns.template[0]]
+    # over when the object is
+    rows.apply([(False, pod("a", "a"))])
+    assert not rows.taken().columns(nodes={"n1": 0}, namespaces={"shop": 0}, owners={}).unreadable.any()
 
 
 def test_rows_grow_and_are_used_again() -> None:

@@ -7,7 +7,7 @@ import pytest
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pods import FAILED, PENDING, RUNNING
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from rebalancer.model.errors import ConnectError, UnsafeDataError
+from rebalancer.model.errors import ConnectError
 from tests.kube.builders import Cluster, Json, a_node, a_pod, a_workload, meta, owned_by, read, reading
 from tests.kube.fakes.api import Reply
 
@@ -385,9 +385,11 @@ def test_a_forbidden_list_names_what_is_missing() -> None:
         read(cluster)
 
 
-def test_a_quantity_that_is_none_is_unsafe() -> None:
-    with pytest.raises(UnsafeDataError, match="lots"):
-        read(Cluster(pods=[a_pod("a", cpu="lots")]))
+def test_a_quantity_that_is_none_is_an_obstacle() -> None:
+    snapshot = read(Cluster(pods=[a_pod("a", cpu="lots"), a_pod("b")]))
+    (obstacle,) = snapshot.obstacles
+    assert (obstacle.object, "lots" in obstacle.cause) == ("Pod shop/a", True)
+    assert snapshot.pods.unreadable.tolist() == [True, False]
 
 
 def test_pods_are_read_again_one_by_one() -> None:

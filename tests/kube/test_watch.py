@@ -1,6 +1,6 @@
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -9,21 +9,24 @@ from rebalancer.kube.snapshot.records import Namespace
 from rebalancer.kube.snapshot.snapshot import NAMESPACES
 from rebalancer.kube.watch import watch
 from rebalancer.kube.watch.stores import Records
-from rebalancer.kube.watch.watch import Backoff, Reflector
+from rebalancer.kube.watch.watch import Backoff, Change, Reflector
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.parts import FailedParts
 from tests.kube.builders import Json, meta
 from tests.kube.fakes.api import Asked, FakeApi, Reply, client_of, status
 from tests.kube.fakes.watches import WatchedServer, error_line, line, until
 
-Names = Records[Namespace, str]
 
+class Names(Records[Namespace, str]):
+    """Names of namespaces. The store itself fails at `poison`; an object alone is kept as an obstacle."""
 
-def keep(space: Namespace) -> str:
-    """Its name. Fails for `poison`, as for an object that nobody has thought of."""
-    if space.metadata.name == "poison":
-        raise TypeError("a mistake of ours")
-    return space.metadata.name
+    def __init__(self) -> None:
+        super().__init__(lambda space: space.metadata.name, "Namespace")
+
+    def apply(self, changes: Sequence[Change[Namespace]], /) -> None:
+        if any(space.metadata.name == "poison" for _, space in changes):
+            raise TypeError("a mistake of ours")
+        super().apply(changes)
 
 
 def a_space(name: str) -> Json:
@@ -44,7 +47,7 @@ class Follower:
             client=self.client,
             resource=NAMESPACES,
             item=Namespace,
-            make=lambda: Records(keep),
+            make=Names,
             parts=self.parts,
             monotonic=lambda: self.now,
             pause=self._pause,
@@ -200,13 +203,43 @@ def test_readers_see_the_old_store_until_the_new_list_is_whole() -> None:
 
 def test_an_event_that_can_never_be_read_is_stepped_over_by_a_list() -> None:
     server = spaces("a")
-    broken = b'{"type":"ADDED","object":{"metadata":{"name":5,"resourceVersion":"9"}}}\n'
+    broken = b'{"type":"ADDED","object":["9"]}\n'
     server.scripts["namespaces"] += [[line("ADDED", a_space("b"), 8) + broken], [broken]]
     with following(server) as follower:
         until(lambda: len(follower.watches()) == 3)
         assert follower.watches() == ["7", "8", "7"]
         assert follower.lists() == 2
         assert "can't be read" in follower.reflector.stats.last_error
+
+
+def test_an_object_that_cannot_be_read_ends_no_watch() -> None:
+    server = spaces("a")
+    odd = a_space("odd") | {"spec": {}}
+    odd["metadata"]["labels"] = {"team": 5}
+    server.scripts["namespaces"] += [[line("ADDED", odd, 8), line("ADDED", a_space("b"), 9)]]
+    with following(server) as follower:
+        until(lambda: len(follower.watches()) == 2)
+        assert follower.watches() == ["7", "9"]
+        assert follower.names() == {"a", "odd", "b"}
+        assert follower.reflector.stats.errors == 0
+        (obstacle,) = follower.reflector.known.obstacles()
+        assert str(obstacle) == "Namespace odd: Expected `str`, got `int` - at `$.metadata.labels[...]`"
+        server.scripts["namespaces"] += [[line("DELETED", odd, 10)]]
+        follower.reflector._stream and follower.reflector._stream.cut()
+        until(lambda: not follower.reflector.known.obstacles())
+
+
+def test_an_object_that_is_nested_too_deeply_ends_no_watch() -> None:
+    server = spaces("a")
+    deep = line("ADDED", a_space("deep"), 8).replace(
+        b'"metadata"', b'"x":' + b"[" * 100_000 + b"]" * 100_000 + b',"metadata"', 1
+    )
+    server.scripts["namespaces"] += [[deep, line("ADDED", a_space("b"), 9)]]
+    with following(server) as follower:
+        until(lambda: len(follower.watches()) == 2)
+        assert follower.watches() == ["7", "9"]
+        assert follower.names() == {"a", "deep", "b"}
+        assert [each.name for each in follower.reflector.known.obstacles()] == ["deep"]
 
 
 def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +306,7 @@ def test_a_server_that_is_not_there_is_asked_ever_more_seldom() -> None:
         client=client_of(url, attempts=1),
         resource=NAMESPACES,
         item=Namespace,
-        make=lambda: Records(lambda space: space.metadata.name),
+        make=lambda: Records(lambda space: space.metadata.name, "Namespace"),
         pause=pause,
     )
     reflector.start()

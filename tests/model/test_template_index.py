@@ -3,7 +3,6 @@
 import random
 
 import msgspec
-import pytest
 
 from rebalancer.kube.snapshot.pod_templates import PodTemplates
 from rebalancer.kube.snapshot.records import Pod
@@ -57,12 +56,14 @@ def test_only_templates_that_came_are_read_for_the_index() -> None:
     assert read == [0, 1, 2]
 
 
-def test_a_template_that_cannot_be_read_gets_no_number() -> None:
+def test_a_template_that_cannot_be_read_says_why() -> None:
     templates = PodTemplates()
     container = {"name": "c", "resources": {"requests": {"cpu": "a lot"}}}
     broken = msgspec.convert(a_pod("a", spec={"containers": [container]}), Pod)
     for _ in range(2):  # a watch delivers the same object again
-        with pytest.raises(ValueError, match="a lot"):
-            templates.index_of(broken, of_daemonset=False)
-    assert templates.index_of(pod("b"), of_daemonset=False) == 0
-    assert len(templates) == len(templates.table()) == 1
+        assert templates.index_of(broken, of_daemonset=False) == 0
+    assert templates.index_of(pod("b"), of_daemonset=False) == 1
+    assert len(templates) == len(templates.table()) == 2
+    assert [cause.partition(": ")[0] for cause in templates.causes] == ["request of cpu", ""]
+    assert templates.columns().unreadable.tolist() == [True, False]
+    assert templates.table()[0].cpu_request_millicores == 0.0

@@ -13,7 +13,6 @@ from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.limits import EvictionBackoff
 from rebalancer.model.decisions.plan import Loads
-from rebalancer.model.errors import ConfigError
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.pools import NodePools, cpu_thresholds
 from rebalancer.policy.schema.policy import Thresholds
@@ -140,11 +139,20 @@ def test_a_strategy_looks_only_at_the_pools_that_it_names() -> None:
     assert hot_in(find(nodes, policy=policy), nodes) == ["o"]
 
 
-def test_a_node_in_two_pools_is_an_error_that_names_both() -> None:
+def test_a_node_in_two_pools_is_in_neither_and_the_others_go_on() -> None:
     pools = two_pools().pools
     everything = pools[0].model_copy(update={"name": "all", "selector": type(pools[0].selector)()})
-    with pytest.raises(ConfigError, match="node n1 is in other and all"):
-        NodePools.of([*pools, everything], cluster([a_node("n1", labels={"pool": "other"})], []).nodes)
+    two = cluster([a_node("n1", labels={"pool": "other"}), a_node("n2", labels={})], [])
+    found = NodePools.of([*pools, everything], two.nodes)
+    assert found.names == ["", "all"]
+    assert found.left_out[0].code is Reason.NODE_IN_TWO_POOLS
+    assert found.left_out[0].message.endswith(": other and all")
+    assert [each.object for each in found.obstacles()] == ["Node n1"]
+    # what lands there stays under the lowest target of both
+    high, target, low = found.thresholds(np.array([0.5, 0.5]))
+    lowest = min(each.thresholds.target for each in (pools[1], everything) if each.thresholds is not None)
+    assert np.isnan([high[0], low[0]]).all()
+    assert target[0] == lowest / 100
     three = cluster([a_node("a", labels={"pool": "other"}), a_node("b", labels={}), a_node("c")], [])
     assert NodePools.of(pools, three.nodes).of_node.tolist() == [1, -1, 0]
 

@@ -125,6 +125,13 @@ def shielded(pod: Pod, view: GuardView) -> bool:
     return any((refusal := guard(pod, view)) is not None and SHIELD_OF.get(refusal.code) for guard in OF_SHIELDS)
 
 
+def _unreadable(pod: Pod, view: GuardView) -> Refusal | None:
+    if (obstacle := view.snapshot.obstacle_of(pod.index)) is not None:
+        return Refusal.of(Reason.UNREADABLE_OBJECT, str(obstacle))
+    # of a recording, which has no causes
+    return Refusal.of(Reason.UNREADABLE_OBJECT) if view.snapshot.pods.unreadable[pod.index] else None
+
+
 def _mirror(pod: Pod, view: GuardView) -> Refusal | None:
     if MIRROR in pod.template.annotations:
         return Refusal.of(Reason.MIRROR_POD)
@@ -383,6 +390,7 @@ def _owner_health(pod: Pod, view: GuardView) -> Refusal | None:
 
 
 GUARDS: tuple[Guard, ...] = (
+    _unreadable,
     _mirror,
     _terminating,
     _finished,

@@ -231,6 +231,7 @@ def high_thresholds(
         asked = request.nodes_for(strategy.name, seen.node_pools.by_node)
         looked = np.array([asked is None or name in asked for name in names], dtype=np.bool_)
         at = findings.loads.resources.index(CPU)
-        high = findings.loads.high[:, at] / findings.loads.room[:, at]
+        room = findings.loads.room[:, at]
+        high = findings.loads.high[:, at] / np.where(room > 0, room, np.nan)
         lowest = np.fmin(lowest, np.where(looked, high, np.nan))
     return lowest

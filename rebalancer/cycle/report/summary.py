@@ -43,6 +43,10 @@ def describe(
             PodRefusal(node=names[node], namespace="", name="", code=refusal.code, message=refusal.message)
             for node, refusal in sorted(findings.skipped.items())
         ]
+    report.refusals += [
+        PodRefusal(node=names[node], namespace="", name="", code=refusal.code, message=refusal.message)
+        for node, refusal in sorted(seen.node_pools.left_out.items())
+    ]
     refused = taints.refusals(planner.outcome.refusals())
     report.refusals += refused
     resources = _resource_shares(planner, seen, happened)

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 
 from rebalancer.kube.snapshot.owners import known_kind
-from rebalancer.kube.snapshot.records import Condition, Meta, Wire
+from rebalancer.kube.snapshot.quarantine import whole
+from rebalancer.kube.snapshot.records import Condition, Meta, Object, Wire
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.model.cluster.autoscaling import DEFAULT_TOLERANCE, HorizontalAutoscaler, ScalingMetric
-from rebalancer.model.notation.quantity import parse_quantity
+from rebalancer.model.cluster.objects import Int32
+from rebalancer.model.notation.quantity import readable
 
 NEEDED = ("AbleToScale", "ScalingActive")
 """Conditions that are not False while it scales."""
@@ -21,7 +23,7 @@ class CrossReference(Wire, frozen=True):
 class MetricFigure(Wire, frozen=True):
     """A target or a current value; of a target one of the two is set."""
 
-    average_utilization: int | None = None
+    average_utilization: Int32 | None = None
     average_value: str | None = None
 
 
@@ -53,14 +55,14 @@ class AutoscalerSpec(Wire, frozen=True):
 
 
 class AutoscalerStatus(Wire, frozen=True):
-    current_replicas: int = 0
-    desired_replicas: int = 0
+    current_replicas: Int32 = 0
+    desired_replicas: Int32 = 0
     last_scale_time: str | None = None
     current_metrics: list[AutoscalerMetric] | None = None
     conditions: list[Condition] | None = None
 
 
-class Autoscaler(Wire, frozen=True):
+class Autoscaler(Object, frozen=True):
     """A HorizontalPodAutoscaler of autoscaling/v2."""
 
     metadata: Meta
@@ -69,7 +71,11 @@ class Autoscaler(Wire, frozen=True):
 
 
 def autoscaler_of(autoscaler: Autoscaler) -> HorizontalAutoscaler:
-    """The record as a `HorizontalAutoscaler`; a figure that is no quantity is left out."""
+    """The record as a `HorizontalAutoscaler`; a figure that is no quantity is left out.
+
+    Raises ValueError where it could not be read in full.
+    """
+    whole(autoscaler)
     meta, spec, status = autoscaler.metadata, autoscaler.spec, autoscaler.status
     target = spec.scale_target_ref
     rules = spec.behavior.scale_up if spec.behavior is not None else None
@@ -118,6 +124,6 @@ def _amount(text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        return parse_quantity(text)
+        return readable(text)
     except ValueError:
         return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rebalancer.kube.snapshot.records import Container, Resources
 from rebalancer.model.cluster.pod_templates import SCORED_DEFAULT_CPU_MILLICORES, SCORED_DEFAULT_MEMORY_BYTES
-from rebalancer.model.notation.quantity import parse_quantity
+from rebalancer.model.notation.quantity import readable
 
 Amounts = dict[str, float]
 _SCORED_DEFAULTS = {"cpu": SCORED_DEFAULT_CPU_MILLICORES / 1000.0, "memory": SCORED_DEFAULT_MEMORY_BYTES}
@@ -30,6 +30,17 @@ class Requests:
     extended: Amounts
 
 
+NO_REQUESTS = Requests(
+    cpu_millicores=0.0,
+    memory_bytes=0.0,
+    cpu_scored_millicores=0.0,
+    memory_scored_bytes=0.0,
+    scored_on_arrival=None,
+    extended={},
+)
+"""Of a pod whose requests can't be read."""
+
+
 def effective_requests(
     *,
     containers: Iterable[Container],
@@ -39,7 +50,7 @@ def effective_requests(
 ) -> Requests:
     """The larger of the running containers' sum and each init container's, sidecars counted, plus overhead.
 
-    Raises ValueError for something that is no quantity.
+    Raises ValueError for something that is no quantity, or out of range.
     """
     mains, inits = list(containers), list(init_containers)
     whole = _parsed(pod_level.requests if pod_level else None)
@@ -62,7 +73,7 @@ def effective_requests(
 
 def memory_limits(containers: Sequence[Container], pod_level: Resources | None) -> tuple[float, ...]:
     """As `PodTemplate.memory_limits`; `containers` are those that run. Raises ValueError for something that is no
-    quantity."""
+    quantity, or out of range."""
     of_pod = _memory_limit(pod_level)
     if of_pod is not None:
         return (of_pod,)
@@ -74,12 +85,12 @@ def memory_limits(containers: Sequence[Container], pod_level: Resources | None) 
 def _memory_limit(resources: Resources | None) -> float | None:
     """Bytes; None without one. Kubernetes takes a limit of zero for none."""
     limits = resources.limits if resources is not None else None
-    amount = 0.0 if limits is None or limits.memory is None else parse_quantity(limits.memory)
+    amount = 0.0 if limits is None or limits.memory is None else _amount("memory limit", limits.memory)
     return amount if amount > 0 else None
 
 
 def whole_up(amount: float) -> float:
-    """Rounded as `Quantity.Value` and `MilliValue` do; float error of sums is ignored."""
+    """Rounded as `Quantity.Value` and `MilliValue` do; float error of sums is ignored. `amount` must be finite."""
     return float(math.ceil(round(amount, 3)))
 
 
@@ -120,7 +131,14 @@ def _scored(container: Container) -> Amounts:
 
 
 def _parsed(amounts: Mapping[str, str] | None) -> Amounts:
-    return {name: parse_quantity(text) for name, text in amounts.items()} if amounts else {}
+    return {name: _amount(f"request of {name}", text) for name, text in amounts.items()} if amounts else {}
+
+
+def _amount(what: str, text: str) -> float:
+    try:
+        return readable(text, scale=1000.0 if what.endswith(" cpu") else 1.0)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
 
 
 def _is_sidecar(container: Container) -> bool:

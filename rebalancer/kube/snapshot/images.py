@@ -15,7 +15,15 @@ from rebalancer.kube.snapshot.records import ContainerImage
 from rebalancer.model.cluster.nodes import NodeImages
 from rebalancer.model.notation.decoding import json_decoder
 
-_decode = json_decoder(ContainerImage).decode
+_NOTHING = ContainerImage()
+
+
+def _decode(blob: msgspec.Raw | bytes) -> ContainerImage:
+    """An image; one without names where it can't be read: where an image is decides a score alone."""
+    try:
+        return json_decoder(ContainerImage).decode(blob)
+    except (msgspec.DecodeError, RecursionError):
+        return _NOTHING
 
 
 class ImageTable:
@@ -30,7 +38,7 @@ class ImageTable:
         """Reported image -> the numbers of its names."""
 
     def add_node(self, images: Iterable[msgspec.Raw]) -> None:
-        """Add the images of the next node. Raises ValueError for one that can't be read."""
+        """Add the images of the next node."""
         known = self._known
         here: set[int] = set()
         for blob in map(bytes, images):
@@ -71,8 +79,7 @@ class ImageNumbers:
         self._tidy_at = self.FIRST_TIDYING
 
     def numbers(self, images: Iterable[msgspec.Raw]) -> "array[int]":
-        """Numbers of the images that a node reports; of a repeated name, the first. Raises ValueError for one that
-        can't be read."""
+        """Numbers of the images that a node reports; of a repeated name, the first."""
         here: dict[str, int] = {}
         for image in map(_decode, images):
             for name in image.names or ():

@@ -19,10 +19,11 @@ import tenacity
 
 from rebalancer.kube.client.background import in_background
 from rebalancer.kube.client.client import JSON, RETRIED_STATUSES, AnswerLostError, ApiClient, NotSentError, Resource
+from rebalancer.kube.snapshot.quarantine import read_page
 from rebalancer.kube.snapshot.records import Page
 from rebalancer.model.decisions.ports import Progress
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.notation.decoding import JsonDecoder, json_decoder
+from rebalancer.model.notation.decoding import json_decoder
 
 PAGE_SIZE = 500
 MAX_RESTARTS = 3
@@ -76,15 +77,17 @@ def read_list(
     resourceVersion. `first_page` is called with it when its first page is there: what is read from then on is newer
     than the list.
 
-    Raises ConnectError when the server can't be reached or refuses, UnsafeDataError when the list breaks in every
-    attempt or can't be read.
+    An object that can't be read comes as a record with its cause in `unread`, and costs the others nothing. Raises
+    ConnectError when the server can't be reached or refuses, UnsafeDataError when the list breaks in every attempt or
+    can't be read.
     """
     decoder = json_decoder(Page[item])  # type: ignore[valid-type]
+    decode = partial(read_page, decoder=decoder, kind=item)
 
     def attempt() -> tuple[C, str]:
         collected = collector()
         return collected, _read_once(
-            client, resource, decoder, collected, accept=accept, progress=progress, first_page=first_page
+            client, resource, decode, collected, accept=accept, progress=progress, first_page=first_page
         )
 
     attempts = 1 + MAX_RESTARTS
@@ -101,7 +104,7 @@ def read_list(
 def _read_once(
     client: ApiClient,
     resource: Resource,
-    decoder: JsonDecoder[Page[Any]],
+    decode: Callable[[bytes], Page[Any]],
     collected: C,
     *,
     accept: str,
@@ -120,9 +123,9 @@ def _read_once(
         # A page is thousands of small records without cycles: a collection would visit them for nothing.
         with garbage_collector_paused():
             try:
-                page = decoder.decode(body)
-            except (msgspec.DecodeError, RecursionError) as error:  # or nested too deeply
-                raise UnsafeDataError(f"{client.server}: list {resource.plural}: can't be read: {error}") from None
+                page = decode(body)
+            except UnsafeDataError as error:
+                raise UnsafeDataError(f"{client.server}: list {resource.plural}: {error}") from None
             del body
             moment = moment or page.metadata.resource_version
             if page.metadata.resource_version != moment:

@@ -7,14 +7,18 @@ the top even where an operator's object controls them: they hold the desired rep
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
 from functools import lru_cache
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from rebalancer.kube.snapshot.columns import controller_of
-from rebalancer.kube.snapshot.records import Condition, OwnerReference, Wire
-from rebalancer.model.cluster.owners import Owner
+from rebalancer.kube.snapshot.quarantine import obstacle_of
+from rebalancer.kube.snapshot.records import Condition, Object, OwnerReference, Wire
+from rebalancer.model.cluster.objects import Int32, Int64
+from rebalancer.model.cluster.obstacles import Obstacle, one_line
+from rebalancer.model.cluster.owners import OWNER_LEVELS, Owner
 
 # The group of each kind that is interpreted; a Job of another group is not Kubernetes' Job.
 KNOWN_GROUPS: Mapping[str, str] = {
@@ -39,7 +43,7 @@ KEPT_WITHOUT_PODS = frozenset({"Deployment", "StatefulSet"})
 
 class RollingUpdate(Wire, frozen=True):
     # maxSurge and maxUnavailable may be numbers or percentages; they are not read.
-    partition: int = 0
+    partition: Int32 = 0
 
 
 class UpdateStrategy(Wire, frozen=True):
@@ -62,21 +66,21 @@ class FailurePolicy(Wire, frozen=True):
 
 
 class WorkloadSpec(Wire, frozen=True):
-    replicas: int | None = None
+    replicas: Int32 | None = None
     update_strategy: UpdateStrategy | None = None
     pod_failure_policy: FailurePolicy | None = None
 
 
 class WorkloadStatus(Wire, frozen=True):
-    observed_generation: int | None = None
-    replicas: int = 0
-    ready_replicas: int = 0
-    updated_replicas: int = 0
+    observed_generation: Int64 | None = None
+    replicas: Int32 = 0
+    ready_replicas: Int32 = 0
+    updated_replicas: Int32 = 0
     current_revision: str = ""
     update_revision: str = ""
-    desired_number_scheduled: int = 0
-    updated_number_scheduled: int = 0
-    number_ready: int = 0
+    desired_number_scheduled: Int32 = 0
+    updated_number_scheduled: Int32 = 0
+    number_ready: Int32 = 0
     conditions: list[Condition] | None = None
 
 
@@ -86,11 +90,11 @@ class WorkloadMeta(Wire, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     owner_references: list[OwnerReference] | None = None
 
 
-class Workload(Wire, frozen=True):
+class Workload(Object, frozen=True):
     """`spec` is None where the server sent metadata only."""
 
     metadata: WorkloadMeta
@@ -107,24 +111,78 @@ class Owners:
     records: list[Owner] = field(default_factory=list)
     known: dict[str, tuple[Workload, Owner]] = field(default_factory=dict)
     """uid -> a workload and its record, of an earlier snapshot; used while the workload and its parent are the same."""
-    _index: dict[str, int] = field(default_factory=dict)
+    knots: dict[str, Obstacle] = field(default_factory=dict)
+    """uid of a workload -> why the owners above it are left out."""
+    _index: dict[object, int] = field(default_factory=dict)
+    """Identity of an owner -> its index in `records`."""
+    _levels: list[int] = field(default_factory=list)
+    """(records,) owners above each."""
 
     def number(self, namespace: str, reference: OwnerReference) -> int:
-        """Index in `records` of the owner that a reference names, its parents before it."""
-        known = self._index.get(reference.uid)
-        if known is not None:
-            return known
-        record = self._record(namespace, reference)
-        index = self._index[reference.uid] = len(self.records)
+        """Index in `records` of the owner that a reference names, its parents before it.
+
+        A tenant writes the references: they may lead back to where they began, or to no end.
+        """
+        chain: dict[str, tuple[str, Workload]] = {}
+        at, up = namespace, reference
+        while True:
+            kind, identity = kind_of(up), self._identity(at, up)
+            parent = self._index.get(identity)
+            if parent is not None:
+                break
+            if identity in chain:
+                self._cut(chain, str(identity))
+                parent = -1
+                break
+            listed = self.workloads[up.uid] if identity == up.uid else None
+            if listed is None:
+                # Created after its list was read, or of a kind that isn't listed: only the reference is known.
+                space = "" if kind == "Node" else at
+                parent = self._append(identity, Owner(kind=kind, namespace=space, name=up.name, uid=up.uid), level=0)
+                break
+            chain[up.uid] = listed
+            above = controller_of(listed[1].metadata.owner_references) if kind in HAVE_PARENTS else None
+            if above is None:
+                parent = -1
+                break
+            at, up = listed[1].metadata.namespace, above
+        for uid, (kind, workload) in reversed(chain.items()):
+            level = 0 if parent < 0 else self._levels[parent] + 1
+            if level >= OWNER_LEVELS:
+                self.knots[uid] = obstacle_of(kind, workload, f"more than {OWNER_LEVELS} owners above each other")
+            if uid in self.knots:
+                parent, level = -1, 0
+            parent = self._append(uid, self._listed(kind, workload, parent), level=level)
+        return parent
+
+    def _identity(self, namespace: str, reference: OwnerReference) -> object:
+        """The uid of a listed workload; of another the reference: a uid that was copied from another namespace, or to
+        another kind, is not that workload."""
+        listed = self.workloads.get(reference.uid)
+        if listed is None or listed[0] != kind_of(reference) or listed[1].metadata.namespace != namespace:
+            return namespace, kind_of(reference), reference.name, reference.uid
+        return reference.uid
+
+    def _cut(self, chain: Mapping[str, tuple[str, Workload]], uid: str) -> None:
+        """Leave out what is above each workload of a cycle: those of `chain` from `uid` on."""
+        uids = list(chain)
+        cycle = uids[uids.index(uid) :]
+        for each, above in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
+            (kind, workload), (_, parent) = chain[each], chain[above]
+            by = "" if workload is parent else f", by way of {parent.metadata.name}"
+            self.knots[each] = obstacle_of(kind, workload, one_line(f"ownerReferences: it is its own owner{by}"))
+
+    def _append(self, identity: object, record: Owner, *, level: int) -> int:
+        index = self._index[identity] = len(self.records)
         self.records.append(record)
+        self._levels.append(level)
         return index
 
     def add_those_without_pods(self) -> None:
         """Every listed workload of KEPT_WITHOUT_PODS that no pod references."""
         for uid, (kind, workload) in self.workloads.items():
             if kind in KEPT_WITHOUT_PODS and uid not in self._index:
-                self._index[uid] = len(self.records)
-                self.records.append(self._listed(kind, workload, -1))
+                self._append(uid, self._listed(kind, workload, -1), level=0)
 
     def with_workloads(self, workloads: Mapping[str, tuple[str, Workload]]) -> "Owners | None":
         """The same owners with these workloads, of which only those that have changed are made again; None where other
@@ -132,7 +190,7 @@ class Owners:
         if workloads.keys() != self.workloads.keys():
             return None
         records = list(self.records)
-        out = Owners(workloads=workloads, records=records, known=self.known, _index=self._index)
+        out = replace_fields(self, workloads=workloads, records=records)
         for uid, (kind, workload) in workloads.items():
             before = self.workloads[uid]
             if before[1] is workload:
@@ -143,18 +201,6 @@ class Owners:
             if index is not None and records[index].kind == kind:
                 records[index] = out._listed(kind, workload, records[index].parent)
         return out
-
-    def _record(self, namespace: str, reference: OwnerReference) -> Owner:
-        kind = kind_of(reference)
-        listed = self.workloads.get(reference.uid)
-        if listed is None or listed[0] != kind:
-            # Created after its list was read, or of a kind that isn't listed: only the reference is known.
-            space = "" if kind == "Node" else namespace
-            return Owner(kind=kind, namespace=space, name=reference.name, uid=reference.uid)
-        workload = listed[1]
-        up = controller_of(workload.metadata.owner_references) if kind in HAVE_PARENTS else None
-        parent = -1 if up is None else self.number(workload.metadata.namespace, up)
-        return self._listed(kind, workload, parent)
 
     def _listed(self, kind: str, workload: Workload, parent: int) -> Owner:
         known = self.known.get(workload.metadata.uid)

@@ -5,7 +5,7 @@ the narrow record (which costs a microsecond and is canonical) and looked up; on
 summed. A `PodTemplate` is decoded on access.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -13,13 +13,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.kube.snapshot.effective_requests import Requests, effective_requests, memory_limits
-from rebalancer.kube.snapshot.records import Container, Pod, Template, VolumeSource
+from rebalancer.kube.snapshot.effective_requests import NO_REQUESTS, Requests, effective_requests, memory_limits
+from rebalancer.kube.snapshot.records import Container, Pod, PodSpec, Template, VolumeSource
 from rebalancer.model.cluster.annotations import is_kept
 from rebalancer.model.cluster.objects import PodTemplate, Volume
+from rebalancer.model.cluster.obstacles import one_line
 from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.template_index import PodTemplateOutline
-from rebalancer.model.notation.arrays import Floats
+from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.model.notation.decoding import json_decoder
 
 DEFAULT_GRACE_SECONDS = 30.0
@@ -28,13 +29,14 @@ ANY_IP = "0.0.0.0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTemplateColumns:
-    """What the pods of each template request: columns of length `templates`."""
+    """What the pods of each template request: columns of length `templates`. Those of one that can't be read are 0."""
 
     cpu_request_millicores: Floats
     memory_request_bytes: Floats
     cpu_scored_millicores: Floats
     memory_scored_bytes: Floats
     priority: NDArray[np.int64]
+    unreadable: Bools
 
 
 class _KeptKeys(dict[str, bool]):
@@ -50,9 +52,9 @@ class PodTemplates:
 
     def __init__(self) -> None:
         self._index: dict[bytes, int] = {}
-        self._requests: list[Requests] = []
+        self._figures_of: list[Figures] = []
         self._priorities: list[int] = []
-        self._figures: dict[bytes, Requests] = {}
+        self._figures: dict[bytes, Figures] = {}
         self._encode = msgspec.json.Encoder().encode
         self._is_kept = _KeptKeys()
         self._last_template: tuple[object, ...] = ()
@@ -65,15 +67,20 @@ class PodTemplates:
         """Which templates have a PersistentVolumeClaim or a generic ephemeral volume."""
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return len(self._figures_of)
 
     @property
     def uses_claims(self) -> bool:
         """Whether any template does."""
         return any(self.with_claims)
 
+    @property
+    def causes(self) -> list[str]:
+        """Why each template can't be read; empty for one that can."""
+        return [each.cause for each in self._figures_of]
+
     def index_of(self, pod: Pod, *, of_daemonset: bool) -> int:
-        """The index of the pod's template. Raises ValueError when a request is no quantity."""
+        """The index of the pod's template."""
         meta, spec = pod.metadata, pod.spec
         affinity = spec.affinity
         if of_daemonset and affinity is not None:
@@ -97,6 +104,7 @@ class PodTemplates:
             spec.scheduler_name,
             pod.status.qos_class,
             spec.resource_claims,
+            pod.unread,
         )
         # Pods are listed by name, so siblings are adjacent: comparing two is cheaper than encoding one.
         if template == self._last_template:
@@ -105,8 +113,8 @@ class PodTemplates:
         index = self._index.get(blob)
         if index is None:
             self._finished = None
-            index = len(self._requests)
-            self._add(pod)  # raises for a quantity that can't be read: the template has no number then
+            index = len(self._figures_of)
+            self._add(pod)
             self._index[blob] = index
         self._last_template, self._last_index = template, index
         return index
@@ -126,13 +134,14 @@ class PodTemplates:
         return self._finished
 
     def _columns(self) -> PodTemplateColumns:
-        rows = self._requests
+        rows = [each.requests for each in self._figures_of]
         return PodTemplateColumns(
             cpu_request_millicores=np.array([row.cpu_millicores for row in rows], dtype=np.float64),
             memory_request_bytes=np.array([row.memory_bytes for row in rows], dtype=np.float64),
             cpu_scored_millicores=np.array([row.cpu_scored_millicores for row in rows], dtype=np.float64),
             memory_scored_bytes=np.array([row.memory_scored_bytes for row in rows], dtype=np.float64),
             priority=np.array(self._priorities, dtype=np.int64),
+            unreadable=np.array([bool(cause) for cause in self.causes], dtype=np.bool_),
         )
 
     def keep(self, used: NDArray[np.bool_]) -> None:
@@ -140,7 +149,7 @@ class PodTemplates:
         self._finished = self._before = None
         kept, blobs = np.flatnonzero(used).tolist(), list(self._index)
         self._index = {blobs[old]: new for new, old in enumerate(kept)}
-        self._requests = [self._requests[old] for old in kept]
+        self._figures_of = [self._figures_of[old] for old in kept]
         self._priorities = [self._priorities[old] for old in kept]
         self.with_claims = [self.with_claims[old] for old in kept]
         self._figures.clear()
@@ -154,16 +163,11 @@ class PodTemplates:
     def _add(self, pod: Pod) -> None:
         spec = pod.spec
         # Templates that differ in labels only (StatefulSets put each pod's name in one) are summed once.
-        requested = self._encode((spec.containers, spec.init_containers, spec.resources, spec.overhead))
+        requested = self._encode((spec.containers, spec.init_containers, spec.resources, spec.overhead, pod.unread))
         figures = self._figures.get(requested)
         if figures is None:
-            figures = self._figures[requested] = effective_requests(
-                containers=spec.containers or (),
-                init_containers=spec.init_containers or (),
-                pod_level=spec.resources,
-                overhead=spec.overhead,
-            )
-        self._requests.append(figures)
+            figures = self._figures[requested] = figures_of(spec, pod.unread)
+        self._figures_of.append(figures)
         self._priorities.append(spec.priority)
         self.with_claims.append(
             any(
@@ -173,15 +177,44 @@ class PodTemplates:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a template requests and may use; nothing where that can't be read, with the cause."""
+
+    requests: Requests = NO_REQUESTS
+    memory_limits: tuple[float, ...] = ()
+    """As `PodTemplate`'s."""
+    cause: str = ""
+
+
+def figures_of(template: PodSpec | Template, unread: str) -> Figures:
+    """The figures. `unread` is the cause where the pod could not be read in full."""
+    containers, inits = template.containers or [], template.init_containers or []
+    try:
+        if unread:
+            raise ValueError(unread)
+        return Figures(
+            requests=effective_requests(
+                containers=containers, init_containers=inits, pod_level=template.resources, overhead=template.overhead
+            ),
+            memory_limits=memory_limits([*containers, *sidecars_of(inits)], template.resources),
+        )
+    except (ValueError, OverflowError) as error:
+        return Figures(cause=one_line(str(error)))
+
+
+def sidecars_of(inits: Sequence[Container]) -> list[Container]:
+    """The init containers that run as long as the others."""
+    return [container for container in inits if container.restart_policy == "Always"]
+
+
 def decode_template(blob: bytes) -> PodTemplate:
     """An interned template as a `PodTemplate`."""
     template = json_decoder(Template).decode(blob)
     containers, inits = template.containers or [], template.init_containers or []
-    figures: Requests = effective_requests(
-        containers=containers, init_containers=inits, pod_level=template.resources, overhead=template.overhead
-    )
+    read = figures_of(template, template.unread)
+    figures = read.requests
     grace = template.termination_grace_period_seconds
-    sidecars = [container for container in inits if container.restart_policy == "Always"]
     return PodTemplate(
         labels=template.labels or {},
         annotations=template.annotations or {},
@@ -190,10 +223,10 @@ def decode_template(blob: bytes) -> PodTemplate:
         tolerations=tuple(template.tolerations or ()),
         topology_spread=tuple(template.topology_spread_constraints or ()),
         volumes=tuple(found for volume in template.volumes or () if (found := _volume(volume)) is not None),
-        host_ports=_host_ports([*containers, *sidecars]),
+        host_ports=_host_ports([*containers, *sidecars_of(inits)]),
         cpu_request_millicores=figures.cpu_millicores,
         memory_request_bytes=figures.memory_bytes,
-        memory_limits=memory_limits([*containers, *sidecars], template.resources),
+        memory_limits=read.memory_limits,
         cpu_scored_millicores=figures.cpu_scored_millicores,
         memory_scored_bytes=figures.memory_scored_bytes,
         scored_on_arrival=figures.scored_on_arrival,

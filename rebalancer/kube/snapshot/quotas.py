@@ -1,8 +1,9 @@
 """ResourceQuotas as the snapshot has them."""
 
-from rebalancer.kube.snapshot.records import Meta, Wire
+from rebalancer.kube.snapshot.quarantine import whole
+from rebalancer.kube.snapshot.records import Meta, Object, Wire
 from rebalancer.model.cluster.quota import CPU_QUOTAS, QuotaScope, ResourceQuota
-from rebalancer.model.notation.quantity import parse_quantity
+from rebalancer.model.notation.quantity import LARGEST, parse_quantity
 
 
 class ScopeExpression(Wire, frozen=True):
@@ -25,7 +26,7 @@ class QuotaStatus(Wire, frozen=True):
     used: dict[str, str] | None = None
 
 
-class Quota(Wire, frozen=True):
+class Quota(Object, frozen=True):
     """A ResourceQuota."""
 
     metadata: Meta
@@ -34,10 +35,12 @@ class Quota(Wire, frozen=True):
 
 
 def quota_of(quota: Quota) -> ResourceQuota:
-    """The record as a `ResourceQuota`. Raises ValueError when a figure is no quantity.
+    """The record as a `ResourceQuota`. Raises ValueError where it could not be read in full or a figure is no quantity.
 
-    Without a status nothing is counted: the controller has not seen it yet.
+    Without a status nothing is counted: the controller has not seen it yet. A larger amount than any that a cluster can
+    have counts as that one.
     """
+    whole(quota)
     hard, used, spec = quota.status.hard or {}, quota.status.used or {}, quota.spec
     selector = spec.scope_selector.match_expressions or () if spec.scope_selector is not None else ()
     return ResourceQuota(
@@ -55,4 +58,4 @@ def quota_of(quota: Quota) -> ResourceQuota:
 
 
 def _amount(resource: str, text: str) -> float:
-    return parse_quantity(text) * (1000.0 if resource in CPU_QUOTAS else 1.0)
+    return min(parse_quantity(text) * (1000.0 if resource in CPU_QUOTAS else 1.0), LARGEST)

@@ -4,17 +4,31 @@ Field meanings: the Kubernetes API reference, v1.36. `gc=False` keeps the garbag
 one page; none of them can be part of a cycle.
 """
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from rebalancer.model.cluster.objects import Affinity, LabelSelector, SpreadConstraint, Taint, Toleration
+from rebalancer.model.cluster.objects import Affinity, Int32, Int64, LabelSelector, SpreadConstraint, Taint, Toleration
 
 T = TypeVar("T")
 
 
 class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Base: camelCase, unknown fields skipped, absent fields at their defaults."""
+
+
+class Object(Wire, frozen=True, kw_only=True):
+    """Base of the records of whole objects."""
+
+    unread: str = msgspec.field(default="", name="rebalancer.unread")
+    """Why it could not be read in full; then the fields that could are there, and the others have their defaults. It is
+    no field of any API object: `quarantine.py` sets it."""
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """(namespace, name, uid); empty where the kind has none, or it can't be read."""
+        meta: Any = getattr(self, "metadata", None)
+        return getattr(meta, "namespace", ""), getattr(meta, "name", ""), getattr(meta, "uid", "")
 
 
 class Empty(Wire, frozen=True):
@@ -50,7 +64,7 @@ class Meta(Wire, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     labels: dict[str, str] | None = None
 
 
@@ -107,7 +121,7 @@ class Resources(Wire, frozen=True):
 
 
 class Port(Wire, frozen=True):
-    host_port: int = 0
+    host_port: Int32 = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
@@ -145,8 +159,8 @@ class PodSpec(Wire, frozen=True):
     resources: Resources | None = None
     overhead: dict[str, str] | None = None
     scheduling_gates: list[Empty] | None = None
-    termination_grace_period_seconds: int | None = None
-    priority: int = 0
+    termination_grace_period_seconds: Int64 | None = None
+    priority: Int32 = 0
     priority_class_name: str = ""
     scheduler_name: str = "default-scheduler"
     resource_claims: list[Empty] | None = None
@@ -166,7 +180,7 @@ class Waiting(Wire, frozen=True):
 
 class Terminated(Wire, frozen=True):
     reason: str = ""
-    exit_code: int = 0
+    exit_code: Int32 = 0
 
 
 class ContainerState(Wire, frozen=True):
@@ -177,7 +191,7 @@ class ContainerState(Wire, frozen=True):
 
 
 class ContainerStatus(Wire, frozen=True):
-    restart_count: int = 0
+    restart_count: Int32 = 0
     state: ContainerState | None = None
 
 
@@ -192,7 +206,7 @@ class PodStatus(Wire, frozen=True):
     init_container_statuses: list[ContainerStatus] | None = None
 
 
-class Pod(Wire, frozen=True):
+class Pod(Object, frozen=True):
     metadata: PodMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
@@ -218,6 +232,7 @@ class Template(msgspec.Struct, array_like=True, gc=False):
     scheduler_name: str
     qos_class: str
     resource_claims: list[Empty] | None
+    unread: str = ""
 
 
 # --- nodes
@@ -242,7 +257,7 @@ class NodeAddress(Wire, frozen=True):
 
 class ContainerImage(Wire, frozen=True):
     names: list[str] | None = None
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class NodeStatus(Wire, frozen=True):
@@ -264,7 +279,7 @@ class SinglePodStatus(Wire, frozen=True):
     conditions: list[TimedCondition] | None = None
 
 
-class SinglePod(Wire, frozen=True):
+class SinglePod(Object, frozen=True):
     """A pod as re-read."""
 
     metadata: PodMeta
@@ -272,7 +287,7 @@ class SinglePod(Wire, frozen=True):
     status: SinglePodStatus = SinglePodStatus()
 
 
-class Node(Wire, frozen=True):
+class Node(Object, frozen=True):
     metadata: NodeMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -281,13 +296,13 @@ class Node(Wire, frozen=True):
 # --- the small kinds
 
 
-class Namespace(Wire, frozen=True):
+class Namespace(Object, frozen=True):
     metadata: Meta
 
 
-class PriorityClass(Wire, frozen=True):
+class PriorityClass(Object, frozen=True):
     metadata: Meta
-    value: int = 0
+    value: Int32 = 0
 
 
 class BudgetSpec(Wire, frozen=True):
@@ -296,13 +311,13 @@ class BudgetSpec(Wire, frozen=True):
 
 
 class BudgetStatus(Wire, frozen=True):
-    disruptions_allowed: int = 0
-    current_healthy: int = 0
-    desired_healthy: int = 0
-    observed_generation: int = 0
+    disruptions_allowed: Int32 = 0
+    current_healthy: Int32 = 0
+    desired_healthy: Int32 = 0
+    observed_generation: Int64 = 0
 
 
-class Budget(Wire, frozen=True):
+class Budget(Object, frozen=True):
     metadata: Meta
     spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()

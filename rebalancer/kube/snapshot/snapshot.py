@@ -10,28 +10,50 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from rebalancer.kube.client.background import in_background
 from rebalancer.kube.client.client import JSON, NOT_READABLE, ApiClient, Resource, StatusError
 from rebalancer.kube.snapshot.autoscalers import Autoscaler, autoscaler_of
-from rebalancer.kube.snapshot.columns import NodeColumns, PodColumns
+from rebalancer.kube.snapshot.columns import (
+    NodeColumns,
+    PodColumns,
+    larger_than_nodes,
+    unreadable_nodes,
+    unreadable_pods,
+)
 from rebalancer.kube.snapshot.lists import METADATA_ONLY, Gathered, read_list
 from rebalancer.kube.snapshot.owners import KEPT_WITHOUT_PODS, Owners, Workload, kind_of, standalone_replicasets
+from rebalancer.kube.snapshot.quarantine import kept, obstacle_of, read_object, whole
 from rebalancer.kube.snapshot.quotas import Quota, quota_of
-from rebalancer.kube.snapshot.records import Budget, Namespace, Node, OwnerReference, Pod, PriorityClass, SinglePod
+from rebalancer.kube.snapshot.records import (
+    Budget,
+    Namespace,
+    Node,
+    Object,
+    OwnerReference,
+    Pod,
+    PriorityClass,
+    SinglePod,
+)
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.kube.snapshot.volumes import BoundClaims, CsiNode, PersistentVolume, volume_limits
 from rebalancer.model.cluster.annotations import EVICTION_IN_PROGRESS
 from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
 from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.cluster.obstacles import Obstacle
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.pods import Pods, PodStatus
 from rebalancer.model.cluster.quota import ResourceQuota
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.model.decisions.ports import Clock, Progress
-from rebalancer.model.errors import UnsafeDataError
+
+T = TypeVar("T")
+V = TypeVar("V")
+R = TypeVar("R", bound=Object)
 
 NODES = Resource(group="", version="v1", plural="nodes")
 PODS = Resource(group="", version="v1", plural="pods")
@@ -98,6 +120,29 @@ def _ready_since(pod: SinglePod) -> float:
     return math.nan
 
 
+class SortedOut:
+    """Records of the small kinds, and the obstacles among them."""
+
+    def __init__(self) -> None:
+        self.obstacles: list[Obstacle] = []
+
+    def kept(self, kind: str, records: Iterable[R], keep: Callable[[R], V]) -> list[V]:
+        """What `keep` makes of the records; one at which it raises is an obstacle."""
+        found, obstacles = kept(kind, records, keep)
+        self.obstacles += obstacles
+        return found
+
+
+def itself(record: T) -> T:
+    """A record that is kept as it is."""
+    return record
+
+
+def unread_workloads(workloads: Mapping[str, tuple[str, Workload]]) -> list[Obstacle]:
+    """The obstacles among the workloads, which come as uid -> (kind, workload)."""
+    return [obstacle_of(kind, each, each.unread) for kind, each in workloads.values() if each.unread]
+
+
 class KubeCluster:
     """Reads the cluster through the Kubernetes API. Implements `model.decisions.ports.ClusterReader`."""
 
@@ -109,15 +154,9 @@ class KubeCluster:
     def snapshot(self) -> ClusterSnapshot:
         """Read everything.
 
-        Raises ConnectError when the server can't be reached or refuses, UnsafeDataError when a list can't be read
-        consistently or can't be decoded.
+        An object that can't be read is an obstacle of the snapshot. Raises ConnectError when the server can't be
+        reached or refuses, UnsafeDataError when a list can't be read consistently or is no list.
         """
-        try:
-            return self._snapshot()
-        except ValueError as error:
-            raise UnsafeDataError(f"{self._client.server}: {error}") from None
-
-    def _snapshot(self) -> ClusterSnapshot:
         # The moment before the first list: nothing in the snapshot is older.
         taken = self._clock.now()
         nodes = self._list(NODES, Node, NodeColumns).finish()
@@ -141,6 +180,7 @@ class KubeCluster:
         quotas = self._if_granted(QUOTAS, Quota, Gathered[Quota])
         autoscalers = self._if_granted(AUTOSCALERS, Autoscaler, Gathered[Autoscaler])
         budgets = self._list(BUDGETS, Budget, Gathered[Budget])
+        sorted_out = SortedOut()
         return put_together(
             taken=taken,
             nodes=nodes,
@@ -148,15 +188,17 @@ class KubeCluster:
             pod_templates=pods.pod_templates.table(),
             namespaces=pods.namespaces,
             statuses=pods.statuses,
-            spaces=spaces,
-            classes=classes,
+            spaces=sorted_out.kept("Namespace", spaces, itself),
+            classes=sorted_out.kept("PriorityClass", classes, whole),
             owners=owners.records,
             listed_kinds=complete,
-            budgets=map(budget_of, budgets),
+            budgets=sorted_out.kept("PodDisruptionBudget", budgets, budget_of),
             claims=claims,
-            csi_nodes=csi_nodes,
-            quotas=map(quota_of, quotas or ()),
-            autoscalers=map(autoscaler_of, autoscalers or ()),
+            csi_nodes=None if csi_nodes is None else sorted_out.kept("CSINode", csi_nodes, itself),
+            quotas=sorted_out.kept("ResourceQuota", quotas or (), quota_of),
+            autoscalers=sorted_out.kept("HorizontalPodAutoscaler", autoscalers or (), autoscaler_of),
+            obstacles=[*owners.knots.values(), *unread_workloads(owners.workloads), *sorted_out.obstacles],
+            causes=pods.pod_templates.causes,
         )
 
     def pod_states(self, pods: Sequence[tuple[str, str]]) -> dict[tuple[str, str], PodStateRecord]:
@@ -166,8 +208,10 @@ class KubeCluster:
         """
         states = {}
         for namespace, name in pods:
-            pod = self._client.read(PODS.path(namespace=namespace, name=name), SinglePod, verb="get", resource="pods")
-            if pod is not None:
+            path = PODS.path(namespace=namespace, name=name)
+            raw = self._client.read(path, msgspec.Raw, verb="get", resource="pods")
+            if raw is not None:
+                pod = read_object(bytes(raw), SinglePod)
                 states[namespace, name] = PodStateRecord(
                     uid=pod.metadata.uid,
                     terminating=pod.metadata.deletion_timestamp is not None,
@@ -240,8 +284,14 @@ def put_together(
     csi_nodes: Iterable[CsiNode] | None,
     quotas: Iterable[ResourceQuota],
     autoscalers: Iterable[HorizontalAutoscaler],
+    obstacles: Iterable[Obstacle],
+    causes: Sequence[str],
 ) -> ClusterSnapshot:
-    """The snapshot; `claims` and `csi_nodes` are None without permission to list them."""
+    """The snapshot; `claims` and `csi_nodes` are None without permission to list them. `obstacles` are those besides
+    nodes, pods and volumes; `causes` (templates,) say why the pods of each can't be read."""
+    found = {*obstacles, *unreadable_nodes(nodes), *unreadable_pods(pods, namespaces, causes)}
+    pods, larger = larger_than_nodes(pods, nodes, namespaces)
+    found.update(larger)
     return ClusterSnapshot(
         taken=taken,
         nodes=nodes,
@@ -264,11 +314,13 @@ def put_together(
         quotas=tuple(quotas),
         autoscalers=tuple(autoscalers),
         claims_known=claims is not None,
+        obstacles=tuple(sorted(found.union(claims.obstacles if claims else ()))),
     )
 
 
 def budget_of(budget: Budget) -> DisruptionBudget:
-    """The record as a `DisruptionBudget`."""
+    """The record as a `DisruptionBudget`. Raises ValueError where it could not be read in full."""
+    whole(budget)
     meta, status = budget.metadata, budget.status
     return DisruptionBudget(
         namespace=meta.namespace,

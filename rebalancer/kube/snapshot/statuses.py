@@ -12,6 +12,8 @@ RESIZING = "PodResizeInProgress"
 RESIZE_FAILED = "Error"
 """Reason of that condition while the kubelet can't do it, such as a lower memory limit than is in use. It may stay."""
 
+MOST_RESTARTS = 2**31 - 1
+
 NOTHING = PodStatus()
 """The status of most pods. It is the first in every table."""
 
@@ -44,8 +46,8 @@ def is_quiet(status: records.PodStatus) -> bool:
 
 
 def restarts_of(containers: Sequence[records.ContainerStatus] | None) -> int:
-    """Restarts, summed."""
-    return sum(each.restart_count for each in containers or ())
+    """Restarts, summed; at most what a column holds."""
+    return min(sum(each.restart_count for each in containers or ()), MOST_RESTARTS)
 
 
 def status_of(status: records.PodStatus) -> PodStatus:

@@ -14,9 +14,9 @@ def epoch_seconds(text: str | None) -> float:
         return float("nan")
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+    except (ValueError, OverflowError):  # a year that is none
         return float("nan")
-    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
 
 
 def epoch_column(texts: Sequence[str | None]) -> Floats:

@@ -11,8 +11,10 @@ from itertools import chain, product
 import numpy as np
 from msgspec.structs import replace
 
-from rebalancer.kube.snapshot.records import Empty, Meta, Wire
-from rebalancer.model.cluster.objects import NodeSelector, NodeSelectorTerm, Requirement
+from rebalancer.kube.snapshot.quarantine import obstacle_of
+from rebalancer.kube.snapshot.records import Empty, Meta, Object, Wire
+from rebalancer.model.cluster.objects import Int32, NodeSelector, NodeSelectorTerm, Requirement
+from rebalancer.model.cluster.obstacles import Obstacle
 from rebalancer.model.notation.arrays import Floats
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -55,14 +57,14 @@ class VolumeStatus(Wire, frozen=True):
     phase: str = ""
 
 
-class PersistentVolume(Wire, frozen=True):
+class PersistentVolume(Object, frozen=True):
     metadata: Meta
     spec: VolumeSpec = VolumeSpec()
     status: VolumeStatus = VolumeStatus()
 
 
 class CsiAllocatable(Wire, frozen=True):
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class CsiDriver(Wire, frozen=True):
@@ -74,7 +76,7 @@ class CsiNodeSpec(Wire, frozen=True):
     drivers: list[CsiDriver] | None = None
 
 
-class CsiNode(Wire, frozen=True):
+class CsiNode(Object, frozen=True):
     """The CSI drivers of the node with the same name."""
 
     metadata: Meta
@@ -96,17 +98,25 @@ class BoundClaims:
         """Claims that pods of one node at a time may use."""
         self.drivers: dict[Claim, str] = {}
         """Claim -> CSI driver of its volume."""
+        self.obstacles: list[Obstacle] = []
         # Volumes of a zone have equal selectors.
         self._selectors: dict[tuple[NodeSelector | None, Zones], NodeSelector | None] = {}
 
     def add(self, volumes: Sequence[PersistentVolume], /) -> None:
         """Add one page."""
         for volume in volumes:
+            if volume.unread:
+                self.obstacles.append(obstacle_of("PersistentVolume", volume, volume.unread))
             spec, reference = volume.spec, volume.spec.claim_ref
             # A released volume still names its claim; a new claim of that name has another volume.
             if reference is None or volume.status.phase in LET_GO:
                 continue
             claim = (reference.namespace, reference.name)
+            if volume.unread:
+                # what it asks of a node isn't known: its pods stay
+                self.bound.add(claim)
+                self.local.add(claim)
+                continue
             self.bound.add(claim)
             if set(spec.access_modes or ()) == {ONE_NODE_ONLY}:
                 self.one_node.add(claim)
@@ -128,15 +138,20 @@ class BoundClaims:
 
 
 def volume_limits(nodes: Iterable[CsiNode], names: Sequence[str]) -> dict[str, Floats]:
-    """CSI driver -> (names,) volumes that each node can have attached; infinite where the driver states no limit."""
+    """CSI driver -> (names,) volumes that each node can have attached; infinite where the driver states no limit, and 0
+    on a node whose limits can't be read."""
     index = {name: number for number, name in enumerate(names)}
     out: dict[str, Floats] = {}
+    nodes = list(nodes)
     for node in nodes:
         for driver in node.spec.drivers or ():
             limit = driver.allocatable.count if driver.allocatable is not None else None
             if limit is not None and node.metadata.name in index:
                 column = out.setdefault(driver.name, np.full(len(names), np.inf))
                 column[index[node.metadata.name]] = limit
+    for row in [index[node.metadata.name] for node in nodes if node.unread and node.metadata.name in index]:
+        for column in out.values():
+            column[row] = 0.0
     return out
 
 

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
 from rebalancer.kube.client.client import ApiClient, Resource
 from rebalancer.kube.snapshot.autoscalers import Autoscaler, autoscaler_of
@@ -19,6 +20,7 @@ from rebalancer.kube.snapshot.owners import (
     standalone_replicasets,
     with_shared_strings,
 )
+from rebalancer.kube.snapshot.quarantine import whole
 from rebalancer.kube.snapshot.quotas import Quota, quota_of
 from rebalancer.kube.snapshot.records import Budget, Namespace, Node, OwnerReference, Pod, PriorityClass
 from rebalancer.kube.snapshot.snapshot import (
@@ -36,21 +38,22 @@ from rebalancer.kube.snapshot.snapshot import (
     KubeCluster,
     PodStateRecord,
     budget_of,
+    itself,
     named_kinds,
     put_together,
+    unread_workloads,
 )
 from rebalancer.kube.snapshot.volumes import BoundClaims, CsiNode, PersistentVolume
 from rebalancer.kube.watch.rows import PodRows, PodsTaken
 from rebalancer.kube.watch.stores import NodeRecords, Records
 from rebalancer.kube.watch.watch import STOP_SECONDS, Reflector, WatchStats
 from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
+from rebalancer.model.cluster.obstacles import Obstacle
 from rebalancer.model.cluster.quota import ResourceQuota
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import RebalancerError, UnsafeDataError
 from rebalancer.model.parts import FailedParts
-
-T = TypeVar("T")
 
 MAX_AGE_SECONDS = 120.0
 
@@ -107,12 +110,20 @@ class WatchedCluster:
         self._whole_replicasets = False
         self._nodes = self._reflector(NODES, Node, NodeRecords)
         self._pods = self._reflector(PODS, Pod, PodRows)
-        self._spaces = self._reflector(NAMESPACES, Namespace, partial(Records[Namespace, Namespace], _itself))
-        self._classes = self._reflector(PRIORITY_CLASSES, PriorityClass, partial(Records[Any, Any], _itself))
-        self._budgets = self._reflector(BUDGETS, Budget, partial(Records[Budget, DisruptionBudget], budget_of))
-        self._quotas = self._reflector(QUOTAS, Quota, partial(Records[Quota, ResourceQuota], quota_of))
+        self._spaces = self._reflector(
+            NAMESPACES, Namespace, partial(Records[Namespace, Namespace], itself, "Namespace")
+        )
+        self._classes = self._reflector(
+            PRIORITY_CLASSES, PriorityClass, partial(Records[PriorityClass, PriorityClass], whole, "PriorityClass")
+        )
+        self._budgets = self._reflector(
+            BUDGETS, Budget, partial(Records[Budget, DisruptionBudget], budget_of, "PodDisruptionBudget")
+        )
+        self._quotas = self._reflector(QUOTAS, Quota, partial(Records[Quota, ResourceQuota], quota_of, "ResourceQuota"))
         self._autoscalers = self._reflector(
-            AUTOSCALERS, Autoscaler, partial(Records[Autoscaler, HorizontalAutoscaler], autoscaler_of)
+            AUTOSCALERS,
+            Autoscaler,
+            partial(Records[Autoscaler, HorizontalAutoscaler], autoscaler_of, "HorizontalPodAutoscaler"),
         )
         self._workloads: dict[str, Reflector[Workload, Workloads]] = {
             kind: self._reflector(each, Workload, _keeping(kind), metadata_only=kind == "ReplicaSet")
@@ -122,6 +133,7 @@ class WatchedCluster:
         self._csi_nodes: Reflector[CsiNode, Records[Any, Any]] | None = None
         self._claims_of: tuple[Any, int, BoundClaims] | None = None
         self._owners_taken: _OwnersTaken | None = None
+        self._obstacles: tuple[Obstacle, ...] = ()
 
     def start(self) -> None:
         """Start to list and watch, in one thread for each kind."""
@@ -197,15 +209,18 @@ class WatchedCluster:
         try:
             with garbage_collector_paused():
                 made = self._put_together(taken=self._clock.now())
-        except ValueError as error:
-            raise UnsafeDataError(f"{self._client.server}: {error}") from None
         except RebalancerError:
             raise
         except Exception as error:
             part = self._parts.failed("snapshot", error)
             raise UnsafeDataError(f"{self._client.server}: the snapshot: an unexpected error: {part.cause}") from error
         self._parts.worked("snapshot")
+        self._obstacles = made.obstacles
         return made
+
+    def obstacles(self) -> tuple[Obstacle, ...]:
+        """The obstacles of the last snapshot."""
+        return self._obstacles
 
     # ---- watched kinds
 
@@ -245,9 +260,11 @@ class WatchedCluster:
             if self._stopped:
                 return
             if self._volumes is None and uses_claims:
-                self._volumes = self._reflector(VOLUMES, PersistentVolume, partial(Records[Any, Any], _itself))
+                self._volumes = self._reflector(
+                    VOLUMES, PersistentVolume, partial(Records[Any, Any], itself, "PersistentVolume")
+                )
                 self._volumes.start()
-                self._csi_nodes = self._reflector(CSI_NODES, CsiNode, partial(Records[Any, Any], _itself))
+                self._csi_nodes = self._reflector(CSI_NODES, CsiNode, partial(Records[Any, Any], itself, "CSINode"))
                 self._csi_nodes.start()
             before = self._workloads["ReplicaSet"]
             if not self._whole_replicasets and standalone_replicasets(references, before.known):
@@ -315,6 +332,23 @@ class WatchedCluster:
             csi_nodes=csi_nodes,
             quotas=sorted(quotas, key=lambda quota: (quota.namespace, quota.name)),
             autoscalers=sorted(autoscalers, key=lambda each: (each.namespace, each.name)),
+            obstacles=[
+                *owned.owners.knots.values(),
+                *unread_workloads(owned.owners.workloads),
+                *chain.from_iterable(
+                    each.known.obstacles()
+                    for each in (
+                        self._spaces,
+                        self._classes,
+                        self._budgets,
+                        self._quotas,
+                        self._autoscalers,
+                        self._csi_nodes,
+                    )
+                    if each is not None and each.store is not None and not each.denied
+                ),
+            ],
+            causes=pods.causes,
         )
 
     def _owners(self, references: Mapping[int, tuple[str, OwnerReference]]) -> "_OwnersTaken":
@@ -350,8 +384,4 @@ class WatchedCluster:
 
 
 def _keeping(kind: str) -> Callable[[], Workloads]:
-    return lambda: Records(lambda workload: (kind, with_shared_strings(workload)))
-
-
-def _itself(record: T) -> T:
-    return record
+    return lambda: Records(lambda workload: (kind, with_shared_strings(workload)), kind)

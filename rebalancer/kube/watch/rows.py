@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.kube.snapshot.columns import controller_of, is_ready, pod_columns
+from rebalancer.kube.snapshot.columns import bare, controller_of, is_ready, pod_columns
 from rebalancer.kube.snapshot.pod_templates import PodTemplateColumns, PodTemplates
 from rebalancer.kube.snapshot.records import OwnerReference, Pod
 from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, scheduling_of, status_of
@@ -78,6 +78,8 @@ class PodsTaken:
     statuses: list[PodStatus]
     pod_templates: PodTemplateTable
     figures: PodTemplateColumns
+    causes: list[str]
+    """(templates,) why the pods of each can't be read; empty for those that can."""
     uses_claims: bool
     """Whether any pod has a PersistentVolumeClaim or a generic ephemeral volume."""
 
@@ -126,7 +128,7 @@ class PodRows:
         """Rows from here on have never been used."""
         self._namespaces: Interned[str, str] = Interned()
         self._nodes: Interned[str, str] = Interned()
-        self._owners: Interned[str, tuple[str, OwnerReference]] = Interned()
+        self._owners: Interned[tuple[str, str], tuple[str, OwnerReference]] = Interned()
         self._statuses: Interned[PodStatus, PodStatus] = Interned()
         self._statuses.number(NOTHING, NOTHING)
         self._templates = PodTemplates()
@@ -136,14 +138,14 @@ class PodRows:
         return len(self._row_of)
 
     def add(self, pods: Sequence[Pod], /) -> None:
-        """Add one page of a list. Raises ValueError when a request is no quantity."""
+        """Add one page of a list."""
         with self._lock:
             for pod in pods:
                 self._put(pod, self._order.append)
             self._tidy_when_due()
 
     def apply(self, changes: Sequence[Change[Pod]], /) -> None:
-        """Apply events. Raises ValueError when a request is no quantity."""
+        """Apply events."""
         with self._lock:
             for gone, pod in changes:
                 if gone:
@@ -170,6 +172,7 @@ class PodRows:
                 statuses=list(self._statuses.values),
                 pod_templates=self._templates.table(),
                 figures=self._templates.columns(),
+                causes=self._templates.causes,
                 uses_claims=self._uses_claims(),
             )
 
@@ -187,10 +190,26 @@ class PodRows:
     # ---- one pod; all of it under the lock
 
     def _put(self, pod: Pod, place: Callable[[int], None]) -> None:
+        try:
+            values = self._row_values(pod)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this pod's
+            values = self._row_values(bare(pod, error))
+        meta = pod.metadata
+        known = self._row_of.get(meta.uid)
+        row = self._new_row() if known is None else known
+        self._rows[row] = _in_order(values)
+        if known is None:
+            self._row_of[meta.uid] = row
+            self._names[row], self._uids[row] = meta.name, meta.uid
+            self._taken = None
+            place(row)
+
+    def _row_values(self, pod: Pod) -> dict[str, Any]:
         meta, spec, status = pod.metadata, pod.spec, pod.status
         reference = controller_of(meta.owner_references)
         of_daemonset = reference is not None and reference.kind == "DaemonSet"
-        # Validation first: a row is written whole or not at all.
         template = self._templates.index_of(pod, of_daemonset=of_daemonset)
         waits = not spec.node_name
         gated, unschedulable = scheduling_of(pod) if waits else (False, False)
@@ -202,13 +221,15 @@ class PodRows:
             )
             key = status_of(status)
             number = self._statuses.number(key, key)
-        values = {
+        return {
             "namespace": self._namespaces.number(meta.namespace, meta.namespace),
             "node": -1 if waits else self._nodes.number(spec.node_name, spec.node_name),
             "nominated": self._nodes.number(status.nominated_node_name, status.nominated_node_name)
             if waits and status.nominated_node_name
             else -1,
-            "owner": -1 if reference is None else self._owners.number(reference.uid, (meta.namespace, reference)),
+            "owner": -1
+            if reference is None
+            else self._owners.number((meta.namespace, reference.uid), (meta.namespace, reference)),
             "template": template,
             "phase": PHASE_NUMBERS.get(status.phase, UNKNOWN),
             "ready": is_ready(status.conditions),
@@ -222,14 +243,6 @@ class PodRows:
             "started": epoch_seconds(status.start_time),
             "alive": True,
         }
-        known = self._row_of.get(meta.uid)
-        row = self._new_row() if known is None else known
-        self._rows[row] = _in_order(values)
-        if known is None:
-            self._row_of[meta.uid] = row
-            self._names[row], self._uids[row] = meta.name, meta.uid
-            self._taken = None
-            place(row)
 
     def _take(self, uid: str) -> None:
         row = self._row_of.pop(uid, None)

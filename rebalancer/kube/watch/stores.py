@@ -4,31 +4,30 @@ import threading
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from rebalancer.kube.snapshot.columns import node_columns, without_bulk
 from rebalancer.kube.snapshot.images import ImageNumbers
-from rebalancer.kube.snapshot.records import Node
+from rebalancer.kube.snapshot.quarantine import obstacle_of, try_keep
+from rebalancer.kube.snapshot.records import Node, Object
 from rebalancer.kube.watch.watch import Change
 from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.cluster.obstacles import Obstacle
 
-
-class _Named(Protocol):
-    @property
-    def metadata(self) -> Any: ...
-
-
-N = TypeVar("N", bound=_Named)
+N = TypeVar("N", bound=Object)
 V = TypeVar("V")
 
 
 class Records(Generic[N, V]):
-    """The records of a kind by uid, each reduced by `keep`."""
+    """The records of a kind by uid, each reduced by `keep`. One at which `keep` raises is an obstacle."""
 
-    def __init__(self, keep: Callable[[N], V]) -> None:
+    def __init__(self, keep: Callable[[N], V], kind: str = "Object") -> None:
+        """`kind` names the obstacles."""
+        self._kind = kind
         self._keep = keep
         self._lock = threading.Lock()
         self._by_uid: dict[str, V] = {}
+        self._obstacles: dict[str, Obstacle] = {}
         self.version = 0
         """Grows with every change."""
 
@@ -41,10 +40,16 @@ class Records(Generic[N, V]):
         with self._lock:
             self.version += len(changes)
             for gone, item in changes:
-                if gone:
-                    self._by_uid.pop(item.metadata.uid, None)
+                uid = item.identity[2]
+                value, cause = (None, "") if gone else try_keep(item, self._keep)
+                if value is None:
+                    self._by_uid.pop(uid, None)
                 else:
-                    self._by_uid[item.metadata.uid] = self._keep(item)
+                    self._by_uid[uid] = value
+                if cause:
+                    self._obstacles[uid] = obstacle_of(self._kind, item, cause)
+                elif self._obstacles:
+                    self._obstacles.pop(uid, None)
 
     def get(self, uid: str, /) -> V | None:
         """The record with this uid."""
@@ -54,6 +59,11 @@ class Records(Generic[N, V]):
         """A copy of all."""
         with self._lock:
             return dict(self._by_uid)
+
+    def obstacles(self) -> list[Obstacle]:
+        """Those that can't be read."""
+        with self._lock:
+            return list(self._obstacles.values())
 
     def all(self) -> list[V]:
         """All, in any order."""
@@ -102,8 +112,7 @@ class NodeRecords:
                     self._by_name[name] = node, images
 
     def columns(self) -> Nodes:
-        """The snapshot's nodes, by name; the same object until a node changes. Raises ValueError when a figure is no
-        quantity."""
+        """The snapshot's nodes, by name; the same object until a node changes."""
         with self._lock:
             before = self._taken
             if before is None:

@@ -19,7 +19,8 @@ import msgspec
 from rebalancer.kube.client.client import JSON, NOT_READABLE, ApiClient, Resource, SilentError, StatusError, Timeouts
 from rebalancer.kube.client.stream import LineStream
 from rebalancer.kube.snapshot.lists import METADATA_ONLY, WATCH_METADATA_ONLY, read_list
-from rebalancer.kube.snapshot.records import Versioned, WatchEvent, WatchStatus
+from rebalancer.kube.snapshot.quarantine import event_of, read_object, version_of
+from rebalancer.kube.snapshot.records import Object, Versioned, WatchEvent, WatchStatus
 from rebalancer.model.errors import RebalancerError, UnsafeDataError
 from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.parts import FailedParts
@@ -34,6 +35,7 @@ SHORTEST_INACTIVITY_SECONDS = 15.0
 STOP_SECONDS = 1.0
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Object)
 T_contra = TypeVar("T_contra", contravariant=True)
 
 Change = tuple[bool, T]
@@ -104,7 +106,7 @@ class _StoppedError(Exception):
     """`stop` was called."""
 
 
-class Reflector(Generic[T, S]):
+class Reflector(Generic[R, S]):
     """Follows one resource in a thread of its own. `make` makes an empty store; each list fills a new one."""
 
     def __init__(
@@ -112,7 +114,7 @@ class Reflector(Generic[T, S]):
         *,
         client: ApiClient,
         resource: Resource,
-        item: type[T],
+        item: type[R],
         make: Callable[[], S],
         metadata_only: bool = False,
         parts: FailedParts | None = None,
@@ -134,7 +136,6 @@ class Reflector(Generic[T, S]):
         self._stopping = threading.Event()
         self._pause = pause or self._stopping.wait
         self._decode_event = json_decoder(WatchEvent).decode
-        self._decode_item = json_decoder(item).decode
         self._backoff = Backoff(self._chance)
         self._lock = threading.Lock()
         self._stream: LineStream | None = None
@@ -317,30 +318,43 @@ class Reflector(Generic[T, S]):
             self._take(lines)
 
     def _take(self, lines: Sequence[bytes]) -> None:
-        changes: list[Change[T]] = []
+        changes: list[Change[R]] = []
         last: msgspec.Raw | None = None
         try:
             for line in lines:
-                event = self._decode_event(line)
+                event = self._event(line)
                 if event.type == "ERROR":
                     raise self._ended(event.object)
                 if event.type != "BOOKMARK":
-                    changes.append((event.type == "DELETED", self._decode_item(event.object)))
+                    item = read_object(event.object, self._item)
+                    if item.unread and not version_of(bytes(event.object)):
+                        raise UnsafeDataError(item.unread)  # no object at all: the stream is broken
+                    changes.append((event.type == "DELETED", item))
                 last = event.object
-        except (msgspec.DecodeError, RecursionError) as error:  # or nested too deeply
+        except (msgspec.DecodeError, UnsafeDataError) as error:
             raise self._unreadable("watch", error) from None
         finally:
             # Events before the unreadable line are applied.
             if last is not None:
                 self._advance(changes, last)
 
-    def _advance(self, changes: Sequence[Change[T]], last: msgspec.Raw) -> None:
+    def _event(self, line: bytes) -> WatchEvent:
+        try:
+            return self._decode_event(line)
+        except RecursionError:  # nested too deeply
+            kind, item = event_of(line)
+            return WatchEvent(type=kind, object=msgspec.Raw(item))
+
+    def _advance(self, changes: Sequence[Change[R]], last: msgspec.Raw) -> None:
         assert self.store is not None
         try:
             self.store.apply(changes)
-            version = json_decoder(Versioned).decode(last).metadata.resource_version
-        except (ValueError, msgspec.DecodeError, RecursionError) as error:
+        except ValueError as error:
             raise self._unreadable("watch", error) from None
+        try:
+            version = json_decoder(Versioned).decode(last).metadata.resource_version
+        except (msgspec.DecodeError, RecursionError):
+            version = version_of(bytes(last))
         if not version:
             raise self._unreadable("watch", "an event without resourceVersion")
         self.stats.events += len(changes)

@@ -12,7 +12,7 @@ from rebalancer.lab.objects.kinds import Obj
 from rebalancer.model.cluster.objects import Affinity, PodTemplate, SpreadConstraint, Toleration, Volume
 from rebalancer.model.cluster.pod_templates import SCORED_DEFAULT_CPU_MILLICORES, SCORED_DEFAULT_MEMORY_BYTES
 from rebalancer.model.notation.decoding import convert
-from rebalancer.model.notation.quantity import parse_quantity
+from rebalancer.model.notation.quantity import LARGEST, parse_quantity
 
 Amounts = dict[str, float]
 
@@ -76,7 +76,7 @@ def _memory_limits(spec: Obj) -> tuple[float, ...]:
 
 
 def _parsed(amounts: Mapping[str, Any] | None) -> Amounts:
-    return {name: parse_quantity(str(value)) for name, value in (amounts or {}).items()}
+    return {name: min(parse_quantity(str(value)), LARGEST) for name, value in (amounts or {}).items()}
 
 
 def _sum(parts: list[Amounts]) -> Amounts:

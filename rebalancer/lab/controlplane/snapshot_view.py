@@ -23,7 +23,7 @@ from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.pods import PHASES, Pods, requested
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.notation.decoding import convert
-from rebalancer.model.notation.quantity import parse_quantity
+from rebalancer.model.notation.quantity import LARGEST, parse_quantity
 from rebalancer.placement.plugins.images import normalised
 
 _PLAIN = ("cpu", "memory", "pods")
@@ -175,7 +175,8 @@ def _nodes(nodes: Sequence[Obj]) -> Nodes:
     allocatable = [node["status"].get("allocatable") or {} for node in nodes]
 
     def amounts(of: list[Obj], name: str, scale: float = 1.0) -> Any:
-        return np.array([parse_quantity(str(each.get(name, "0"))) * scale for each in of], dtype=np.float64)
+        found = [min(parse_quantity(str(each.get(name, "0"))) * scale, LARGEST) for each in of]
+        return np.array(found, dtype=np.float64)
 
     return replace(
         Nodes.blank(len(nodes)),
@@ -192,7 +193,7 @@ def _nodes(nodes: Sequence[Obj]) -> Nodes:
         taints=tuple(convert(node["spec"].get("taints") or [], tuple[Taint, ...]) for node in nodes),
         addresses=tuple(tuple(each["address"] for each in node["status"].get("addresses") or ()) for node in nodes),
         extended=tuple(
-            {name: parse_quantity(str(value)) for name, value in each.items() if name not in _PLAIN}
+            {name: min(parse_quantity(str(value)), LARGEST) for name, value in each.items() if name not in _PLAIN}
             for each in allocatable
         ),
         images=_images(nodes),

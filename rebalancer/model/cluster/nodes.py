@@ -89,6 +89,8 @@ class Nodes(Columns):
     unschedulable: Annotated[Bools, Empty(False)]
     created: Annotated[Floats, Empty(0.0)]
     """Seconds since the epoch."""
+    unreadable: Annotated[tuple[str, ...], Empty("")]
+    """Why it can't be read in full; empty for a node that can. Such a node is in no pool and not Ready here."""
     labels: Annotated[tuple[Mapping[str, str], ...], Empty({})]
     taints: Annotated[tuple[tuple[Taint, ...], ...], Empty(())]
     addresses: Annotated[tuple[tuple[str, ...], ...], Empty(())]

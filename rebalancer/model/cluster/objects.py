@@ -3,7 +3,13 @@
 Only fields that a decision reads are here. Field meanings: the Kubernetes API reference, v1.36.
 """
 
+from typing import Annotated
+
 import msgspec
+
+# The ranges of the API's numbers. A larger one would overflow a column.
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Noun(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -50,7 +56,7 @@ class NodeSelector(Noun, frozen=True):
 
 
 class PreferredTerm(Noun, frozen=True):
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
@@ -71,7 +77,7 @@ class PodAffinityTerm(Noun, frozen=True):
 
 
 class WeightedPodAffinityTerm(Noun, frozen=True):
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
@@ -95,11 +101,11 @@ class Affinity(Noun, frozen=True):
 class SpreadConstraint(Noun, frozen=True):
     """`whenUnsatisfiable` is DoNotSchedule or ScheduleAnyway; the policies are Honor or Ignore."""
 
-    max_skew: int = 1
+    max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str = "Honor"
     node_taints_policy: str = "Ignore"
     match_label_keys: tuple[str, ...] = ()

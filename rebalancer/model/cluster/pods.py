@@ -67,6 +67,9 @@ class Pods(Columns):
     """The same of its init containers, sidecars included."""
     status: Annotated[Ints, Empty(0)]
     """Index into `ClusterSnapshot.statuses`."""
+    unreadable: Annotated[Bools, Empty(False)]
+    """It can't be read in full, so what it needs isn't known. It stays, and where it is nothing else fits. Its requests
+    are 0 in these columns: no sum of others' depends on it."""
 
 
 REQUESTED = ("cpu_request_millicores", "memory_request_bytes", "cpu_scored_millicores", "memory_scored_bytes")

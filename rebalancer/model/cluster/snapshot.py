@@ -13,6 +13,7 @@ import numpy as np
 from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import LabelSelector, NodeSelector, PodTemplate
+from rebalancer.model.cluster.obstacles import Obstacle, by_namespace, by_object
 from rebalancer.model.cluster.owners import OWNER_LEVELS, REVISION_LABEL, ROLLOUT_KINDS, RUN_ONCE_KINDS, Owner, Service
 from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED, Pods, PodStatus
@@ -97,6 +98,27 @@ class ClusterSnapshot:
     """Empty where they can't be read."""
     claims_known: bool = True
     """False where PersistentVolumes can't be read: then every claim counts as local."""
+    obstacles: tuple[Obstacle, ...] = ()
+    """Objects that can't be read, or not in full, in order."""
+
+    @cached_property
+    def _obstacles(self) -> tuple[Mapping[tuple[str, str, str], Obstacle], Mapping[str, Obstacle]]:
+        return by_object(self.obstacles), by_namespace(self.obstacles)
+
+    def obstacle_of(self, pod: int) -> Obstacle | None:
+        """The object that can't be read and concerns this pod: itself, an owner, its namespace or a rule in it."""
+        if not self.obstacles:
+            return None
+        objects, spaces = self._obstacles
+        namespace = self.namespaces[int(self.pods.namespace[pod])]
+        found = objects.get(("Pod", namespace, self.pods.names[pod])) or spaces.get(namespace)
+        at = int(self.pods.owner[pod])
+        for _ in range(OWNER_LEVELS):
+            if found is not None or at < 0:
+                break
+            owner = self.owners[at]
+            found, at = objects.get((owner.kind, owner.namespace, owner.name)), owner.parent
+        return found
 
     @cached_property
     def _autoscaler_of(self) -> Mapping[tuple[str, str, str], HorizontalAutoscaler]:

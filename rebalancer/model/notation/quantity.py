@@ -29,17 +29,38 @@ _SUFFIX: dict[str, float] = {
 }
 
 
+LONGEST = 64
+"""Characters. Kubernetes writes any amount that a machine can have in fewer."""
+
+LARGEST = 2.0**53
+"""The largest amount of anything that counts, in the unit in which it is counted (millicores, bytes, pieces): larger
+ones are not exact in a column, and smaller ones added to them are lost."""
+
+
 @lru_cache(maxsize=65536)
 def parse_quantity(text: str) -> float:
     """The value of a quantity in its base unit (cores, bytes, pieces).
 
-    Raises ValueError if `text` is no quantity.
+    Raises ValueError if `text` is no quantity. It is infinite where the number is too large for a float.
     """
+    if len(text) > LONGEST:
+        raise ValueError(f"not a Kubernetes quantity: {len(text)} characters, {text[:16]!r}…")
     match = _QUANTITY.fullmatch(text)
     # an exponent replaces the suffix, never precedes one
     if match is None or (match[2] and "e" in match[1].lower()):
         raise ValueError(f"not a Kubernetes quantity: {text!r}")
     return float(match[1]) * _SUFFIX[match[2] or ""]
+
+
+def readable(text: str, *, scale: float = 1.0) -> float:
+    """The value of a quantity in its base unit, which times `scale` is counted.
+
+    Raises ValueError if `text` is no quantity, or no amount that a machine can have.
+    """
+    amount = parse_quantity(text)
+    if not 0.0 <= amount * scale <= LARGEST:
+        raise ValueError(f"{text} is out of range")
+    return amount
 
 
 def cpu_millicores(text: str) -> float:

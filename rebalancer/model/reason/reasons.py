@@ -19,6 +19,7 @@ _level = partial(Row, BlockedReason.LEVELS)
 _window = partial(Row, BlockedReason.WINDOWS)
 _selection = partial(Row, BlockedReason.POOR_SELECTION)
 _no_metrics = partial(Row, MissReason.NO_METRICS)
+_not_covered = partial(Row, MissReason.NOT_COVERED)
 _other = partial(Row, None)
 
 _BY_WINDOW = "time: the sliding window of the limit; in flight: a Ready replacement"
@@ -152,6 +153,10 @@ class Reason(Code):
     NAMESPACE_EXCLUDED = _guard("NamespaceExcluded", "its namespace is excluded by the policy", "{guards.namespaces}")
     LABEL_EXCLUDED = _guard(
         "LabelExcluded", "its labels are excluded by the policy", "guards.labels, or other labels of the pod"
+    )
+
+    UNREADABLE_OBJECT = _guard(
+        "UnreadableObject", "an object that concerns it can't be read", "the object's repair or removal"
     )
 
     # Lists, levels, windows, clusters.
@@ -356,6 +361,10 @@ class Reason(Code):
     NOT_FINITE = _no_metrics("NotFinite", "the usage is not a finite, plausible number", "a plausible sample")
     AMBIGUOUS_NODE = _no_metrics("AmbiguousNode", "two usage series have this node's name", "one series for each node")
     NODE_NOT_READY = Row(MissReason.NOT_READY, "NodeNotReady", "the node is not Ready", "its Ready condition")
+    NODE_IN_TWO_POOLS = _not_covered(
+        "NodeInTwoPools", "the selectors of two pools match the node: it is in neither", "other labels, or {pools}"
+    )
+    NODE_UNREADABLE = _not_covered("NodeUnreadable", "the node can't be read", "the node's repair or removal")
     NODE_LEAVING = Row(
         MissReason.NODE_LEAVING,
         "NodeLeaving",

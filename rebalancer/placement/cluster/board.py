@@ -20,7 +20,17 @@ from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.cluster.steering import SOFT_TAINT
 from rebalancer.model.notation.arrays import Bools, Floats, Rows
-from rebalancer.placement.cluster.kinds import PODS, Group, Kind, PodKinds, requests_of
+from rebalancer.placement.cluster.kinds import (
+    CPU,
+    MEMORY,
+    PODS,
+    SCORED_CPU,
+    SCORED_MEMORY,
+    Group,
+    Kind,
+    PodKinds,
+    requests_of,
+)
 from rebalancer.placement.cluster.nodes import EPS, NodeTable
 from rebalancer.placement.cluster.taints import seen_cordons, seen_taints
 
@@ -82,7 +92,8 @@ class Board:
         self.kinds = PodKinds(snapshot)
         size = len(snapshot.nodes)
         self.held: Floats = np.column_stack([snapshot.per_node(column) for column in requests_of(snapshot.pods)])
-        """(nodes, 5) of pods that are there for sure."""
+        """(nodes, 5) of pods that are there for sure. One that can't be read holds all that its node has."""
+        _fill(self.held, snapshot)
         self._held_at_first = self.held.copy()
         self.booked: Floats = np.zeros((size, 5))
         """(nodes, 5) of fractional bookings."""
@@ -290,6 +301,19 @@ class Board:
             return None
         rows = np.flatnonzero(self._changed_at > seen)
         return slice(None) if 2 * len(rows) > len(self.nodes) else rows
+
+
+def _fill(held: Floats, snapshot: ClusterSnapshot) -> None:
+    """Count the whole of a node (nodes, 5) on which a pod that can't be read runs: only what requests nothing fits."""
+    nodes, there = snapshot.nodes, snapshot.active & snapshot.pods.unreadable
+    rows = np.unique(snapshot.pods.node[there])
+    for column, whole in (
+        (CPU, nodes.cpu_allocatable_millicores),
+        (MEMORY, nodes.memory_allocatable_bytes),
+        (SCORED_CPU, nodes.cpu_allocatable_millicores),
+        (SCORED_MEMORY, nodes.memory_allocatable_bytes),
+    ):
+        held[rows, column] = np.maximum(held[rows, column], whole[rows])
 
 
 def _apply(tally: Tally, weight: float, nodes: Rows, held: float, staying: float, shares: Floats | None) -> None:

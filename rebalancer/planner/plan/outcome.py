@@ -64,7 +64,8 @@ class PlanOutcome:
         sure, drawn = node.copy(), np.zeros((draws, len(node)))
         speed = np.ones(len(node))
         if (base := self._input.base) is not None:  # its loads are in millicores of the reference machine
-            speed = base.room[:, 0] / self._input.snapshot.nodes.cpu_capacity_millicores
+            capacity = self._input.snapshot.nodes.cpu_capacity_millicores
+            speed = base.room[:, 0] / np.where(capacity > 0, capacity, np.nan)
         for move in moves:
             cpu = float(np.nan_to_num(move.cpu_millicores))
             sure[move.in_plan.node_index] -= cpu

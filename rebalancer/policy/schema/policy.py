@@ -134,7 +134,7 @@ class RequestThresholds(Section):
 
 
 class Pool(Section):
-    """A group of nodes that share thresholds. A node in two pools is an error; a node in none is left alone."""
+    """A group of nodes that share thresholds. A node that two select is in neither; a node in none is left alone."""
 
     name: NonEmpty
     """Name in records and limits."""
