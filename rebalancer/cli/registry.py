@@ -19,7 +19,10 @@ COMMANDS = {
     "pause": ("operator:pause", "Stop evictions in a scope."),
     "resume": ("operator:resume", "End the pauses of a scope."),
     "resolve": ("operator:resolve", "Close an eviction in flight by hand."),
-    "status": ("operator:status", "Show pauses, backoffs and evictions in flight."),
+    "status": (
+        "operator:status",
+        "Show pauses, backoffs, evictions in flight, failed parts, and objects that can't be read.",
+    ),
     "demo": ("demo:demo", "Cool the hot nodes of a practice cluster."),
     "backtest": ("backtest:backtest_command", "Compare forecast predictors by rolling-origin evaluation."),
     "doctor": ("doctor:doctor", "Check database, API server, permissions, Lease and metrics."),

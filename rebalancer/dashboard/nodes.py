@@ -15,8 +15,10 @@ import numpy as np
 import structlog
 
 from rebalancer.bootstrap.wiring.active import Active
+from rebalancer.cycle.observe.obstacle_notes import obstacles_of
 from rebalancer.cycle.soft_taints import our_taints
 from rebalancer.forecast.memory.leaks import MemoryLeak
+from rebalancer.model.cluster.obstacles import Obstacle
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import RebalancerError
@@ -119,6 +121,7 @@ class NodeView:
     expected: ExpectedPeaks = field(default_factory=ExpectedPeaks)
     row: Mapping[str, int] = field(default_factory=dict)
     """Node -> its row in `expected`."""
+    obstacles: tuple[Obstacle, ...] = ()
     problem: str = ""
     """Why it is out of date."""
 
@@ -308,6 +311,7 @@ def node_view(
         forecast_at=expected.made_at,
         expected=expected,
         row=snapshot.node_index,
+        obstacles=tuple(obstacles_of(snapshot, node_pools)),
         problem=problem,
     )
 

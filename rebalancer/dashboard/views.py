@@ -182,6 +182,7 @@ class LiveViews:
             pools=node_view.pools,
             nodes=tuple(wanted[selection.first : selection.first + MOST_TILES]),
             of=len(wanted),
+            obstacles=node_view.obstacles,
             problem=node_view.problem,
         )
 

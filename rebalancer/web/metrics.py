@@ -75,6 +75,10 @@ class Metrics:
         self.watch_relists = self._counter("watch_relists", "Lists read again after a watch was lost.", "kind")
         self.watch_restarts = self._counter("watch_restarts", "Watches opened again.", "kind")
 
+        self.unreadable_objects = self._gauge(
+            "unreadable_objects", "Objects of the cluster that can't be read, at the last snapshot.", "kind"
+        )
+
         self.notifications = self._counter(
             "notifications", "Notifications by receiver and result: sent, failed, dropped.", "receiver", "result"
         )
@@ -145,8 +149,9 @@ class Metrics:
         self.policy_last_success = self._gauge(
             "policy_last_success_timestamp_seconds", "Load time of the active policy, since the epoch."
         )
-        build = self._gauge("build_info", "Always 1.", "version", "python_version")
-        build.labels(version=__version__, python_version=platform.python_version()).set(1)
+        self._gauge("build_info", "Always 1.", "version", "python_version").labels(
+            version=__version__, python_version=platform.python_version()
+        ).set(1)
 
         self._begin_at_zero()
 

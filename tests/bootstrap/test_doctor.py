@@ -116,8 +116,9 @@ def test_the_command_warns_of_events_and_ends_with_5_where_the_daemon_cant_watch
         ({"web": "general"}, (True, False, 0), "nodes: web 1, in none 0"),
         ({"web": "general", "batch": "spot"}, (True, True, 0), "nodes: web 1, batch 0, in none 0"),
         ({"batch": "spot"}, (False, False, 4), "nodes: batch 0, in none 1"),
+        ({"web": "general", "all": "general"}, (False, False, 4), "nodes: web 0, all 0, in none 1"),
     ],
-    ids=["all match", "one is empty", "no pool has nodes"],
+    ids=["all match", "one is empty", "no pool has nodes", "two match"],
 )
 def test_doctor_counts_the_nodes_of_each_pool(
     lab: Lab, tmp_path: Path, pools: dict[str, str], state: tuple[bool, bool, int], detail: str
@@ -135,3 +136,5 @@ def test_doctor_counts_the_nodes_of_each_pool(
     found = checks["pools"]
     assert ((found.ok, found.warning, found.exit_code), found.detail) == (state, detail)
     assert ("batch: no node matches the selector" in found.fix) == ("batch" in pools)
+    assert ("match the node: it is in neither: web and all" in found.fix) == ("all" in pools)
+    assert (checks["objects"].ok, checks["objects"].warning) == (True, False)

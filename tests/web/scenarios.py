@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from rebalancer.model.cluster.obstacles import Obstacle
 from rebalancer.model.decisions.eviction import Eviction, TargetNode
 from rebalancer.model.decisions.limits import EvictionBackoff, LimitLine, Pause, Scope
 from rebalancer.model.errors import RebalancerError
@@ -78,6 +79,7 @@ class HandMade:
         Pause(scope=Scope("pool", "blue/batch"), reason="load test", created_by="ada", until=NOW + HOUR),
     )
     open_breakers: tuple[str, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
     problem: str = ""
     fails: Exception | None = None
     calls: list[tuple[Any, ...]] = field(default_factory=list)
@@ -120,7 +122,7 @@ class HandMade:
         if self.fails is not None and not isinstance(self.fails, RebalancerError):
             raise self.fails
         return views.Overview(
-            map=a_map(self.nodes, selection),
+            map=a_map(self.nodes, selection, obstacles=self.obstacles),
             last_cycle=self.cycle_lines[0] if self.cycle_lines else None,
             due=(
                 views.Due(at=NOW + 700, what=PEAK, node="node-2"),

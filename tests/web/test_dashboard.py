@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from rebalancer.model.cluster.obstacles import Obstacle
 from rebalancer.model.decisions.limits import Pause, Scope
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.records.cycles import RefusalExample
@@ -291,6 +292,22 @@ def test_a_whole_name_in_the_search_field_leads_to_the_node(get: Callable[[str],
     answer = get("/nodes?q=node-2")
     assert (answer.status, answer.headers["location"]) == (303, "/nodes/node-2")
     assert get("/nodes?q=node-").status == 200
+
+
+def test_objects_that_cannot_be_read_are_named_with_their_cause(views: HandMade, get: Callable[[str], Answer]) -> None:
+    assert "can't be read" not in page_of(get("/")).one("main").text
+    views.obstacles = tuple(
+        Obstacle(kind="Pod", namespace="shop", name=f"web-{number}", cause="<b>request</b> of cpu: 1e400")
+        for number in range(60)
+    )
+    page = page_of(get("/"))
+    text = page.one("main").text
+    assert "60 objects can't be read or are ambiguous" in text
+    assert "Pod shop/web-0: <b>request</b> of cpu: 1e400" in text
+    assert "web-49" in text
+    assert "web-50" not in text
+    assert "10 more: rebalancer status" in text
+    assert faults(page) == []
 
 
 def test_without_the_database_the_map_is_shown_and_the_rest_says_why_not(

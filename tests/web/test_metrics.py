@@ -9,7 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from rebalancer.web.metrics import Metrics, described
 from tests.web.fakes import Clients, Daemon
 
-UNITS = ("seconds", "evictions", "nodes", "pods", "parts", "open", "held", "prevented", "term", "info", "rate")
+UNITS = (
+    "seconds", "evictions", "nodes", "pods", "parts", "objects", "open", "held", "prevented", "term", "info", "rate",
+)  # fmt: skip
 
 
 def test_the_page_holds_our_metrics_and_the_processs(daemon: Daemon, clients: Clients) -> None:

@@ -1,7 +1,7 @@
 """Each dependency probed on its own: what was found, or the exact cause and the fix."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +10,14 @@ from rebalancer.bootstrap.commands.ledger_view import failed_parts
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.adapters import client_of
 from rebalancer.bootstrap.wiring.database import kept_records
-from rebalancer.cycle.context import NullProgress
+from rebalancer.cycle.context import NullProgress, SystemClock
 from rebalancer.cycle.observe.ledger_state import global_limits_text
 from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.client.permissions import can_i
 from rebalancer.kube.metrics_server import probe_metrics_server
 from rebalancer.kube.probe import lease_holder, list_nodes, needed_permissions, rules, server_version
-from rebalancer.kube.snapshot.snapshot import OPTIONAL_RESOURCES
+from rebalancer.kube.snapshot.snapshot import OPTIONAL_RESOURCES, KubeCluster
+from rebalancer.model.cluster.obstacles import Obstacle
 from rebalancer.model.errors import RebalancerError
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
@@ -43,6 +44,8 @@ WITHOUT = {
     "events": " (`kubectl describe` shows no evictions)",
 }
 """Consequence of the missing permissions."""
+MOST_OBSTACLES = 10
+"""Objects that one line names."""
 PROMETHEUS_FIX = "see usage.prometheus in the policy: url, bearerTokenFile or basicAuth, caFile; and network policies"
 
 
@@ -61,8 +64,8 @@ class Check:
 
 
 def diagnose(policy: RebalancerPolicy, settings: Settings) -> Iterator[Check]:
-    """Probe database, API server, pools, permissions, Lease and usage source, and compare the global limits of the
-    clusters; each part on its own, whatever the others answer."""
+    """Probe database, API server, pools, permissions, objects, Lease and usage source, and compare the global limits of
+    the clusters; each part on its own, whatever the others answer."""
     with ExitStack() as stack:
         database = _attempt("database", lambda: _database(policy, settings), fix=DATABASE_FIX)
         yield database
@@ -81,6 +84,7 @@ def diagnose(policy: RebalancerPolicy, settings: Settings) -> Iterator[Check]:
             (client,) = clients
             yield _pools(client, policy)
             yield from _permissions(client, policy, settings)
+            yield _objects(client)
             yield _attempt(
                 "lease", lambda: lease_holder(client, *settings.lease_at) or "not there yet: the first run creates it"
             )
@@ -168,15 +172,41 @@ def _pools(client: ApiClient, policy: RebalancerPolicy) -> Check:
     counts = {pool.name: len(pools.members(index)) for index, pool in enumerate(policy.pools)}
     empty = [pool for pool, count in counts.items() if not count]
     shown = [*(f"{pool} {count}" for pool, count in counts.items()), f"in none {len(nodes) - sum(counts.values())}"]
-    failed = len(empty) == len(counts)
+    failed, ambiguous = len(empty) == len(counts), pools.obstacles()
+    fixes = (
+        [f"{', '.join(empty)}: no node matches the selector; see `kubectl get nodes --show-labels`"] if empty else []
+    )
+    fixes += [_shown(ambiguous)] if ambiguous else []
     return Check(
         name=name,
         ok=not failed,
-        warning=bool(empty) and not failed,
+        warning=bool(empty or ambiguous) and not failed,
         detail=f"nodes: {', '.join(shown)}",
-        fix=f"{', '.join(empty)}: no node matches the selector; see `kubectl get nodes --show-labels`" if empty else "",
+        fix="; ".join(fixes),
         exit_code=4 if failed else 0,
     )
+
+
+def _objects(client: ApiClient) -> Check:
+    """Objects that can't be read. Each costs only what it concerns, so they are a warning."""
+    name = "objects"
+    try:
+        snapshot = KubeCluster(client=client, clock=SystemClock()).snapshot()
+    except RebalancerError as error:
+        return Check(name=name, ok=False, detail=str(error), fix=SERVER_FIX, exit_code=error.exit_code)
+    found = snapshot.obstacles
+    return Check(
+        name=name,
+        ok=True,
+        warning=bool(found),
+        detail=f"{len(found)} can't be read, and what they concern is left alone" if found else "all can be read",
+        fix=_shown(found),
+    )
+
+
+def _shown(obstacles: Sequence[Obstacle]) -> str:
+    more = f"; {len(obstacles) - MOST_OBSTACLES} more: `rebalancer status`" if len(obstacles) > MOST_OBSTACLES else ""
+    return "; ".join(map(str, obstacles[:MOST_OBSTACLES])) + more
 
 
 def _permissions(client: ApiClient, policy: RebalancerPolicy, settings: Settings) -> Iterator[Check]:

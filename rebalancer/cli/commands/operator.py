@@ -14,6 +14,7 @@ from rebalancer.model.errors import ConfigError, RebalancerError
 if TYPE_CHECKING:
     from rebalancer.bootstrap.commands.ledger_view import LedgerView
     from rebalancer.cli.output.formats import Shown
+    from rebalancer.model.cluster.obstacles import Obstacle
     from rebalancer.model.decisions.eviction import Eviction
     from rebalancer.policy import RebalancerPolicy
 
@@ -98,7 +99,7 @@ def resolve_eviction(
 
 @options(*CLUSTER, *WATCHED)
 def status(invocation: Invocation) -> None:
-    """Show pauses, backoffs, evictions in flight, and what failed unexpectedly in the last cycle. Whether replacements
+    """Show pauses, backoffs, evictions in flight, failed parts, and objects that can't be read. Whether replacements
     are Ready is read from the cluster; without it evictions are shown as the last cycle recorded them."""
     invocation.show(lambda: _status(invocation))
 
@@ -110,25 +111,32 @@ def _status(invocation: Invocation) -> "Shown":
     with ledger_view(invocation.policy, invocation.settings) as view:
         ledger = view.ledger
         pauses, backoffs = (ledger.pauses(), ledger.backoffs()) if ledger is not None else ((), ())
-        in_flight, notes = _in_flight(view, invocation.policy)
-    return shown_state(pauses, backoffs, in_flight, [*view.failed_parts, *notes])
+        in_flight, obstacles, notes = _by_cluster(view, invocation.policy)
+    return shown_state(pauses, backoffs, in_flight, obstacles, [*view.failed_parts, *notes])
 
 
-def _in_flight(view: "LedgerView", policy: "RebalancerPolicy") -> "tuple[Sequence[Eviction], list[str]]":
-    """Evictions in flight by the cluster; by the ledger alone, with a note, where it can't be read."""
-    recorded = view.ledger.open_evictions() if view.ledger is not None else ()
-    if view.ledger is None or not recorded:
-        return (), []
+def _by_cluster(
+    view: "LedgerView", policy: "RebalancerPolicy"
+) -> "tuple[Sequence[Eviction], Sequence[Obstacle], list[str]]":
+    """Evictions in flight by the cluster, and its obstacles; by the ledger alone, with a note, where it can't be
+    read."""
+    if view.ledger is None:
+        return (), (), []
+    recorded = view.ledger.open_evictions()
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.cycle.observe.ledger_state import evictions_in_flight
+    from rebalancer.cycle.observe.obstacle_notes import obstacles_of
+    from rebalancer.policy.pools import NodePools
 
     try:
         with TerminalProgress() as progress:
             snapshot = view.snapshot(progress)
     except RebalancerError as error:
-        note = f"in flight as the last cycle recorded it; which replacements are Ready now is not known: {error}"
-        return recorded, [note]
-    return evictions_in_flight(view.ledger, policy.safety, snapshot), []
+        ready = "in flight as the last cycle recorded it; which replacements are Ready now is not known"
+        notes = [*([ready] if recorded else []), "which objects can't be read is not known"]
+        return recorded, (), [f"{note}: {error}" for note in notes]
+    obstacles = obstacles_of(snapshot, NodePools.of(policy.pools, snapshot.nodes))
+    return evictions_in_flight(view.ledger, policy.safety, snapshot), obstacles, []
 
 
 def parse_scope(text: str, cluster: str) -> Scope:

@@ -1,4 +1,4 @@
-"""`rebalancer status`: pauses, backoffs and evictions in flight, as tables and as a document."""
+"""`rebalancer status`: pauses, backoffs, evictions in flight and objects that can't be read, as tables and document."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,20 @@ from rebalancer.cli.output.formats import Shown
 from rebalancer.cli.output.json import pick
 from rebalancer.cli.output.tables import Screen, Table, plain_table, print_notes
 from rebalancer.cli.output.times import ago, ahead
+from rebalancer.model.cluster.obstacles import Obstacle
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.limits import EvictionBackoff, Pause
 
+MOST_OBSTACLES = 50
+"""Rows of the table."""
+
 
 def shown_state(
-    pauses: Sequence[Pause], backoffs: Sequence[EvictionBackoff], in_flight: Sequence[Eviction], notes: Sequence[str]
+    pauses: Sequence[Pause],
+    backoffs: Sequence[EvictionBackoff],
+    in_flight: Sequence[Eviction],
+    obstacles: Sequence[Obstacle],
+    notes: Sequence[str],
 ) -> Shown:
     """The state of a ledger."""
     document = {
@@ -31,13 +39,14 @@ def shown_state(
             }
             for each in in_flight
         ],
+        "obstacles": [pick(each, "kind", "namespace", "name", "cause") for each in obstacles],
         "notes": notes,
     }
 
     def draw(screen: Screen) -> None:
         if not (pauses or backoffs or in_flight):
             screen.print("No pauses, no backoffs, no evictions in flight.")
-        for table in (_pauses(pauses), _backoffs(backoffs), _in_flight(in_flight)):
+        for table in (_pauses(pauses), _backoffs(backoffs), _in_flight(in_flight), _obstacles(obstacles)):
             if table.row_count:
                 screen.print(table)
         print_notes(screen, notes)
@@ -57,6 +66,14 @@ def _backoffs(backoffs: Sequence[EvictionBackoff]) -> Table:
     table = plain_table("Backoffs", "SERVICE", "NODE", "ENDS", "TIMES", "REASON")
     for each in backoffs:
         table.add_row(each.service_identity, each.node or "every node", ahead(each.until), str(each.count), each.reason)
+    return table
+
+
+def _obstacles(obstacles: Sequence[Obstacle]) -> Table:
+    more = f" ({MOST_OBSTACLES} of {len(obstacles)}, all with -o json)" if len(obstacles) > MOST_OBSTACLES else ""
+    table = plain_table(f"Objects that can't be read{more}", "OBJECT", "CAUSE")
+    for each in obstacles[:MOST_OBSTACLES]:
+        table.add_row(each.object, each.cause)
     return table
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from rebalancer.bootstrap.daemon import DaemonResources
+from rebalancer.daemon.threads.obstacles import ObstacleTelemetry
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.parts import VitalError
 from rebalancer.web import Metrics
@@ -27,8 +28,12 @@ class GaugesThread:
     metrics: Metrics
     _watched: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """Kind -> counts of its watch that were exported."""
+    _obstacles: ObstacleTelemetry = field(init=False)
     _problem: str = ""
     _logged_at: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._obstacles = ObstacleTelemetry(metrics=self.metrics)
 
     def run(self, stopping: threading.Event) -> None:
         """Run until `stopping`. Raises VitalError when a watch has ended: it goes on after every error but that of a
@@ -57,6 +62,7 @@ class GaugesThread:
             metrics.clear_leaders()
         if (term := leadership.term) is not None:
             metrics.lease_term.set(term)
+        self._obstacles.update(cluster.obstacles())
         for kind, age in cluster.ages().items():
             metrics.cache_age.labels(kind=kind).set(age)
         counters = (metrics.watch_events, metrics.watch_relists, metrics.watch_restarts)

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from rebalancer.effect.report import Report
+from rebalancer.model.cluster.obstacles import Obstacle
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.limits import EvictionBackoff, LimitLine, Pause
 from rebalancer.model.measured.history import DAY_SECONDS
@@ -148,6 +149,8 @@ class Map:
     """At most MOST_TILES of the selected nodes, hottest first."""
     of: int
     """Number of selected nodes."""
+    obstacles: tuple[Obstacle, ...] = ()
+    """Objects of the cluster that can't be read, and nodes that two pools match."""
     problem: str = ""
     """Why it is out of date."""
 
