@@ -43,6 +43,19 @@ def test_a_plugin_that_hangs_is_stopped() -> None:
     assert len(steps) == count
 
 
+def test_a_plugin_has_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float | None] = []
+
+    class Noting(threading.Thread):
+        def join(self, timeout: float | None = None) -> None:
+            waits.append(timeout)
+            super().join(timeout)
+
+    monkeypatch.setattr(threading, "Thread", Noting)
+    find_within(lambda _: Findings(findings=()), a_view())
+    assert waits == [10.0]
+
+
 def test_a_call_that_cannot_be_stopped_is_skipped_until_it_has_ended() -> None:
     release, calls = threading.Event(), []
 

@@ -62,6 +62,18 @@ def test_a_target_of_1_is_refused() -> None:
     assert refused.reason == "its target of 1% is below alerts.minTarget (40%)"
 
 
+@pytest.mark.parametrize(("high", "bound", "fits"), [("50", 50, True), ("49.9", 50, False), ("65", 70, False)])
+def test_the_policy_says_how_low_a_high_may_be(high: str, bound: int, fits: bool) -> None:
+    episode = read({"high": high}, minHigh=bound)
+    if fits:
+        assert isinstance(episode, ActionableEpisode)
+        assert episode.override.high == float(high) / 100
+    else:
+        assert isinstance(episode, RejectedEpisode)
+        assert episode.final
+        assert episode.reason == f"its high of {high}% is below alerts.minHigh ({bound}%)"
+
+
 @pytest.mark.parametrize(("target", "fits"), [("45", True), ("44.9", False)])
 def test_the_policy_says_how_low_a_target_may_be(target: str, fits: bool) -> None:
     assert isinstance(read({"high": "60", "target": target}, minTarget=45), ActionableEpisode) is fits

@@ -33,7 +33,7 @@ def a_mutant(**fields: str) -> Mutant:
 
 def test_a_mutant_whose_text_is_missing_or_stands_twice_is_an_error() -> None:
     for source in ("0", "1 1"):
-        with pytest.raises(ValueError, match="has . times '1'"):
+        with pytest.raises(ValueError, match=r"has . times '1'"):
             a_mutant().applied(source)
 
 

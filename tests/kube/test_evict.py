@@ -119,6 +119,11 @@ ANSWERS: dict[str, tuple[Reply, Outcome, Reason]] = {
     "302": (Reply(status=302, body=b""), Outcome.UNKNOWN, Reason.SERVER_UNKNOWN),
     "502": (Reply(status=502, body=b"<html>"), Outcome.UNKNOWN, Reason.SERVER_UNKNOWN),
     "503": (Reply(status=503), Outcome.UNKNOWN, Reason.SERVER_UNKNOWN),
+    "503 with the body of a success": (
+        Reply(status=503, body={"kind": "Status", "status": "Success"}),
+        Outcome.UNKNOWN,
+        Reason.SERVER_UNKNOWN,
+    ),
     "504": (status(504, "timeout"), Outcome.UNKNOWN, Reason.SERVER_UNKNOWN),
     "404": (status(404, "not found"), Outcome.FAILED, Reason.SERVER_GONE),
     "409": (status(409, "Precondition failed: UID in precondition"), Outcome.FAILED, Reason.SERVER_UID_CHANGED),

@@ -1,5 +1,6 @@
 import copy
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -448,6 +449,45 @@ def test_a_stolen_lease_is_lost_at_the_next_renewal(side: Side, mine: LeaseLock)
     assert side.server.spec["holderIdentity"] == "thief"
 
 
+@pytest.mark.parametrize(
+    "taken",
+    [{"holderIdentity": "thief"}, {"holderIdentity": "thief", "leaseTransitions": 2}, {"leaseTransitions": 2}],
+    ids=["in our term", "in a later term", "by our name"],
+)
+def test_a_lease_that_was_stolen_with_the_same_ledger_is_lost(
+    side: Side, mine: LeaseLock, taken: dict[str, Any]
+) -> None:
+    """As a second replica on our database leaves it."""
+    lease = copy.deepcopy(side.server.lease or {})
+    lease["spec"] |= taken
+    side.server.write(lease)
+    assert not mine.renew()
+    assert not mine.holds()
+    assert mine.term is None
+    assert side.server.spec == lease["spec"]
+
+
+def test_a_lease_that_was_deleted_ends_ten_seconds_after_its_last_renewal(side: Side, mine: LeaseLock) -> None:
+    side.server.lease = None
+    side.hands.now += 4
+    assert mine.renew()
+    assert mine.seconds_left() == 6
+    side.hands.now += 6
+    assert not mine.holds()
+    assert not mine.renew()
+
+
+def test_a_renewal_counts_from_before_it_was_sent(side: Side, mine: LeaseLock) -> None:
+    """Others may have seen it from then on."""
+
+    def slow(asked: Asked) -> None:
+        side.hands.now += 3.0 * (asked.method == "PUT")
+
+    side.server.fault = slow
+    assert mine.renew()
+    assert mine.seconds_left() == 7
+
+
 def test_the_same_holder_in_a_later_term_is_not_us(side: Side, mine: LeaseLock) -> None:
     side.server.write(a_lease("me", transitions=9))
     assert not mine.renew()
@@ -550,6 +590,20 @@ def test_an_unreachable_server_is_a_connection_error() -> None:
 
 def test_the_boot_clock_goes_on() -> None:
     assert boot_seconds() <= boot_seconds()
+
+
+def test_a_lease_lasts_no_longer_when_the_clock_is_set_back(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    brief = Timing(duration=2, renew_deadline=0.2, retry=0.02)
+    mine = LeaseLock(
+        client=side.client, namespace="ops", name="rebalancer", identity="me", ledger_identity="l", timing=brief
+    )
+    mine.acquire()
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 3600.0)
+    end = time.monotonic() + 10.0
+    while mine.holds() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not mine.holds()
 
 
 @pytest.mark.parametrize("document", [{"kind": "Other"}, {"metadata": []}, {"metadata": {"name": "other"}}, []])

@@ -52,6 +52,8 @@ class Tree:
         (self.root / ".venv").symlink_to(ROOT / ".venv")
         self._cache = folder / "cache"
         self._written = int(time.time())
+        self._sound: set[str] = set()
+        """Tests that were seen to fail with a mutant and to pass without it."""
 
     def try_out(self, mutant: Mutant, tests: tuple[str, ...]) -> Verdict:
         began = time.monotonic()
@@ -63,11 +65,12 @@ class Tree:
         if code not in (FAILED, None):
             return Verdict(mutant, "unclear", time.monotonic() - began, _last_line(output))
         failed = re.findall(r"^(?:FAILED|ERROR) (\S+::\w+)", output, re.MULTILINE)
-        if code == FAILED:
+        if code == FAILED and not self._sound.issuperset(failed):
             # the same test once more, without the mutant
             code, output = self._run(tests, "--last-failed", "--last-failed-no-failures=none")
             if code != PASSED:
                 return Verdict(mutant, "unclear", time.monotonic() - began, f"fails without it too: {failed}")
+            self._sound.update(failed)
         return Verdict(mutant, "caught", time.monotonic() - began, failed[0] if failed else "no end in time")
 
     @contextmanager
