@@ -67,7 +67,7 @@ class Tree:
         failed = re.findall(r"^(?:FAILED|ERROR) (\S+::\w+)", output, re.MULTILINE)
         if code == FAILED and not self._sound.issuperset(failed):
             # the same test once more, without the mutant
-            code, output = self._run(tests, "--last-failed", "--last-failed-no-failures=none")
+            code, output = self._run(tuple(failed), "--last-failed", "--last-failed-no-failures=none")
             if code != PASSED:
                 return Verdict(mutant, "unclear", time.monotonic() - began, f"fails without it too: {failed}")
             self._sound.update(failed)
