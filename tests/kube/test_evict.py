@@ -219,6 +219,12 @@ def test_the_budgets_name_and_the_servers_wait_are_in_the_answer() -> None:
     assert "The disruption budget web" in answer.refusal.message
 
 
+def test_the_wait_of_a_throttled_call_is_in_the_answer() -> None:
+    answer, _ = evict(pod_then(status(429, "too many requests", headers={"Retry-After": "17"})))
+    assert (answer.outcome, code_of(answer)) == (Outcome.REFUSED, Reason.SERVER_THROTTLED)
+    assert answer.retry_after_seconds == 17.0
+
+
 def test_no_answer_in_time_is_unknown() -> None:
     release = threading.Event()
     answer, api = evict(pod_then(Reply(hang_until=release)), read_seconds=0.1)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rebalancer.cycle.evict.calls import MAX_CALLS, EvictionCalls
+from rebalancer.cycle.plan.planning import PlanningSession
 from rebalancer.cycle.run import begin_report, execute_cycle, run_cycle
 from rebalancer.lab import Scenario
 from rebalancer.model.decisions.eviction import DID_NOT_HAPPEN, Answer, Eviction, Outcome
@@ -224,6 +225,19 @@ def test_a_server_that_goes_on_throttling_ends_the_plan(watched: WatchedStage) -
         ledger_agrees(stage)
 
 
+def test_a_retry_after_that_is_longer_than_the_longest_wait_ends_the_plan(watched: WatchedStage) -> None:
+    with watched(hot_nodes(4)) as (stage, calls):
+        longest = stage.policy.safety.max_wait
+        calls.answers = lambda _: refused(Reason.SERVER_THROTTLED, wait=longest + 1.0)
+        at = stage.lab.clock.now()
+        report = stage.cycle()
+        assert report.interrupted is not None
+        assert report.interrupted.code is Reason.SERVER_THROTTLED
+        assert len(calls.begun) == 1
+        assert stage.lab.clock.now() - at < longest
+        ledger_agrees(stage)
+
+
 @pytest.mark.parametrize("at", [3, 6, 9, 12])
 def test_a_refusal_is_undone_although_later_moves_are_under_way(watched: WatchedStage, at: int) -> None:
     with watched(hot_nodes(12)) as (stage, calls):
@@ -250,6 +264,46 @@ def test_a_refusal_is_undone_although_later_moves_are_under_way(watched: Watched
         assert line.cpu_before is not None
         assert line.cpu_planned is not None
         assert (line.cpu_planned < line.cpu_before - 0.1) == relieved
+
+
+@pytest.mark.parametrize("others", [1, 3])
+def test_no_call_starts_between_a_refusal_and_the_new_plan(
+    watched: WatchedStage, others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watched(hot_nodes(16)) as (stage, calls):
+        happened, lost = list[str](), list[Eviction]()
+
+        def answers(eviction: Eviction) -> Answer | None:
+            # the earliest of those in flight: the plan has gone on since
+            if lost or len(calls.running) <= others or eviction is not calls.running[0]:
+                return None
+            lost.append(eviction)
+            return refused(Reason.SERVER_BUDGET)
+
+        calls.answers = answers
+        take, start, planner = EvictionCalls.take, EvictionCalls.start, PlanningSession.planner
+
+        def taken(self: EvictionCalls, *, wait: bool) -> list[tuple[Eviction, Answer]]:
+            answers = take(self, wait=wait)
+            happened.extend("refused" for _, answer in answers if answer.outcome is Outcome.REFUSED)
+            return answers
+
+        def started(self: EvictionCalls, eviction: Eviction) -> None:
+            happened.append("start")
+            start(self, eviction)
+
+        def planned(self: PlanningSession, **given: Any) -> Any:
+            happened.append("plan")
+            return planner(self, **given)
+
+        monkeypatch.setattr(EvictionCalls, "take", taken)
+        monkeypatch.setattr(EvictionCalls, "start", started)
+        monkeypatch.setattr(PlanningSession, "planner", planned)
+        stage.cycle()
+        after = happened[happened.index("refused") :]
+        assert after[:2] == ["refused", "plan"]
+        assert "start" in after
+        ledger_agrees(stage)
 
 
 def test_a_refused_move_makes_room_for_the_next_best(watched: WatchedStage) -> None:
