@@ -7,7 +7,7 @@ ARGS   ?=
 ONLY   ?=
 WORKERS ?= $(shell expr 2 \* `nproc 2>/dev/null || echo 2`)
 
-.PHONY: help demo test faults soak lint bench sbom audit docs site replay recording screenshots lock
+.PHONY: help demo test faults mutants soak kills fuzz lint bench sbom audit docs site replay recording screenshots lock
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -42,6 +42,17 @@ faults: $(READY) ## faults, and attacks by actor, each with a verdict; ARGS="-k 
 soak: $(READY) ## eight simulated hours of faults and 1,000 failovers, with a verdict; ARGS="--seed 2 --hours 1"
 	@sh tests/install_real_parts.sh >&2
 	@$(BIN)/python -m tests.faults.programs.soak $(ARGS)
+
+kills: $(READY) ## kill -9 of a running daemon at 200 random moments on SQLite and on PostgreSQL; ARGS="--seed 2 --kills 20"
+	@sh tests/install_real_parts.sh >&2
+	@$(BIN)/python -m tests.faults.programs.kills $(ARGS)
+
+fuzz: $(READY) ## 100,000 odd objects for a running daemon, with a verdict; ARGS="--seed 2 --objects 1000"
+	@$(BIN)/python -m tests.faults.programs.fuzz $(ARGS)
+
+mutants: $(READY) ## break what each row of the fault matrix promises: its tests must find it; ARGS="-k row"
+	@sh tests/install_real_parts.sh >&2
+	@$(BIN)/python -m tests.faults.programs.mutants $(ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, import contracts, generated references up to date
 	@$(BIN)/ruff check .

@@ -182,6 +182,7 @@ def metrics_page() -> str:
 def faults_page() -> str:
     """The fault matrix of the tests."""
     from tests.faults.matrix import MATRIX
+    from tests.faults.mutants import read_mutants
     from tests.faults.scenarios.live import FAULT_SECONDS, KINDS, RECOVERY_SECONDS, SIDES
 
     out = (
@@ -190,6 +191,11 @@ def faults_page() -> str:
         "of [recovery](#recovery).\n\n`make soak` lets three practice clusters with "
         "two replicas each share a database for eight simulated hours, with a random fault in each cluster every "
         "minute, and then loses 1,000 leaders. At the end the ledger and the clusters must agree on every eviction.\n"
+        "\n`make kills` ends a running daemon with SIGKILL at 200 random moments on SQLite and at 200 on PostgreSQL; the "
+        "same must hold. `make fuzz` lets 100,000 odd objects, which a real API server accepts, come to a running "
+        "daemon, change and go: it must not end, lose a watch, or evict a pod that it would not have evicted without "
+        "them. `make mutants` breaks what each row promises, one place after the other: the row's own tests must find "
+        f"it. The list of {len(read_mutants())} breaks is `tests/faults/data/mutants.toml`.\n"
     )
     for title, faults in MATRIX.items():
         out += (
