@@ -182,7 +182,7 @@ def metrics_page() -> str:
 def faults_page() -> str:
     """The fault matrix of the tests."""
     from tests.faults.matrix import MATRIX
-    from tests.faults.mutants import read_mutants
+    from tests.faults.readers import read_mutants
     from tests.faults.scenarios.live import FAULT_SECONDS, KINDS, RECOVERY_SECONDS, SIDES
 
     out = (

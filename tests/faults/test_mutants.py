@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.mutants import ROOT, Mutant, read_mutants, rows
 from tests.faults.programs import mutants as program
+from tests.faults.readers import ROOT, Mutant, read_mutants, rows
 
 MUTANTS = read_mutants()
 

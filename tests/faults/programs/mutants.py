@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.faults.mutants import ROOT, Mutant, read_mutants, rows
+from tests.faults.readers import ROOT, Mutant, read_mutants, rows
 
 LEAST_SHARE = 0.9
 RUN_SECONDS = 1200.0
