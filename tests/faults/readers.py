@@ -1,9 +1,10 @@
-"""The mutants of the fault matrix: breaks of what its rows promise, which the rows' own tests must find."""
+"""The mutants of both matrices: breaks of what its rows promise, which the rows' own tests must find."""
 
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.faults.actors import ACTORS
 from tests.faults.matrix import MATRIX
 
 ROOT = Path(__file__).parents[2]
@@ -35,8 +36,9 @@ class Mutant:
 
 
 def rows() -> dict[str, tuple[str, ...]]:
-    """Row -> its tests, `file::test`."""
-    return {fault.name: fault.tests for faults in MATRIX.values() for fault in faults}
+    """Row of either matrix -> its tests, `file::test`. Rows by actor begin with the actor."""
+    by_fault = {row.name: row.tests for faults in MATRIX.values() for row in faults}
+    return by_fault | {f"{actor}: {row.name}": row.tests for actor, powers in ACTORS.items() for row in powers}
 
 
 def read_mutants() -> list[Mutant]:
