@@ -29,13 +29,10 @@ class FakeRecords:
 
 def rounds(records: FakeRecords, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many rounds of the thread."""
-    resources: Any = SimpleNamespace(
-        records=records,
-        cluster=SimpleNamespace(dead=list, problem=str, ages=dict, stats=dict),
-        leadership=SimpleNamespace(holds=lambda: True, prevented=False, term=1),
-        inbox=SimpleNamespace(open_count=lambda: 0),
-    )
+    resources: Any = SimpleNamespace(records=records)
     resources.attempt_write = partial(DaemonResources.attempt_write, resources)
+    for other in ("_check_cluster", "_export"):
+        monkeypatch.setattr(gauges.GaugesThread, other, lambda _: None)
     stopping, left = threading.Event(), iter(range(count))
     monkeypatch.setattr(stopping, "wait", lambda _: next(left, None) is None)
     gauges.GaugesThread(resources=resources, metrics=Metrics()).run(stopping)
