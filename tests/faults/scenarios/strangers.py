@@ -458,12 +458,6 @@ class Strangers:
 def _known_objects() -> list[tuple[str, Obj]]:
     if not KNOWN.exists():
         return []
-    plurals = {(kind.api_version, kind.kind): kind.plural for kind in reversed(kinds.KINDS)}
-    found = []
-    for line in KNOWN.read_text().splitlines():
-        document = json.loads(line)
-        obj = document.get("object", document)
-        plural = plurals.get((obj.get("apiVersion"), obj.get("kind")), "")
-        if plural in GIVEN:
-            found.append((plural, obj))
-    return found
+    plurals = {kind.kind: kind.plural for kind in reversed(kinds.KINDS)}
+    found = [json.loads(line) for line in KNOWN.read_text().splitlines()]
+    return [(plural, obj) for obj in found if (plural := plurals.get(obj["kind"], "")) in GIVEN]
