@@ -105,6 +105,7 @@ POD_CREATOR = (
         "A change window that is fuzzed, or costs much to search",
         "It counts as closed, for that service only; no search is slow.",
         "tests/policy/test_windows.py::test_no_annotation_raises_or_opens_without_being_understood",
+        "tests/policy/test_windows.py::test_a_broken_annotation_closes_and_says_why",
         "tests/policy/test_windows.py::test_no_search_is_slow",
     ),
 )
@@ -164,6 +165,7 @@ CONTROLLER_AUTHOR = (
         "tests/stories/test_late_replacements.py::"
         "test_a_replacement_that_never_starts_stops_the_pool_for_a_stated_time_or_until_it_is_resolved",
         "tests/stories/test_late_replacements.py::test_a_sibling_that_is_not_ready_stops_neither_pool_nor_cluster",
+        "tests/constraints/test_late_evictions.py::test_late_replacements_stop_their_service_then_their_pool_then_all",
         bound="`safety.circuitBreaker`",
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.objects import LabelSelector, Taint
 from rebalancer.model.cluster.pods import FAILED, PENDING
 from rebalancer.model.cluster.snapshot import DisruptionBudget
 from rebalancer.policy import RebalancerPolicy
@@ -157,7 +157,7 @@ def test_pods_that_can_not_be_evicted_change_no_finding_about_others(name: str) 
 def test_thousands_of_budgets_in_a_namespace_change_no_plan_of_others_and_take_little_time() -> None:
     nodes, pods = [a_node("n1"), *room()], victims("n1", 18)
     own = replicas("mine", {"n1": 20}, namespace=EVIL, cpu=10, used=1.0)
-    every = DisruptionBudget(namespace=EVIL, name="", selector=None, disruptions_allowed=0)
+    every = DisruptionBudget(namespace=EVIL, name="", selector=LabelSelector(), disruptions_allowed=0)
     budgets = [
         *(a_budget(f"b-{at}", "mine", 0, namespace=EVIL) for at in range(MANY)),
         *(replace(every, name=f"all-{at}") for at in range(MANY)),
