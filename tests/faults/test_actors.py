@@ -209,7 +209,7 @@ def test_a_node_that_claims_a_thousand_cores_takes_no_more_replacements_at_a_tim
 @pytest.mark.parametrize("name", ["RemoveFailedPods", "RemovePodsHavingTooManyRestarts"])
 def test_what_a_node_says_of_its_pods_evicts_no_pod_of_another_node(name: str) -> None:
     lies: dict[str, Any] = {"phase": FAILED, "ready": False} if name == "RemoveFailedPods" else {"restarts": 10**9}
-    here = [replace(pod, **lies) for pod in replicas("web", {"liar": 3})]
+    here = [replace(pod, **lies) for pod in victims("liar", 8)]
     pods = [*here, *[replace(pod, name=f"other-{pod.name}") for pod in replicas("web", {"b": 3})]]
     policy = a_policy(guards=FREE, strategies=[{"name": name, "args": REPAIRS[name]}], limits=TIGHT)
     planned = plan_all([a_node("liar"), *room()], [*pods], policy)

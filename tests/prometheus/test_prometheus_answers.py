@@ -45,6 +45,15 @@ def test_one_node_without_a_usable_number_is_skipped_and_the_others_are_read(val
     assert usage.coverage == 0.5
 
 
+def test_a_node_with_many_times_its_capacity_is_skipped_and_the_others_are_read() -> None:
+    nodes = {**NODES, "c": ["10.0.0.3"]}
+    with fake_prometheus(usual({"a": 9, "b": 0.5, "c": 0.25})) as fake:
+        usage = read(fake.url, a_cluster(nodes, {}), **OWN)
+    assert np.isnan(usage.node_cpu_millicores[0])
+    assert usage.node_cpu_millicores[1:].tolist() == [2000.0, 1000.0]
+    assert {index: problem.code for index, problem in usage.problems.items()} == {0: Reason.NOT_FINITE}
+
+
 def test_a_node_without_series_is_skipped_with_a_reason() -> None:
     usage = read_usual({"a": 0.5})
     assert {index: problem.code for index, problem in usage.problems.items()} == {1: Reason.NO_SAMPLE}

@@ -8,9 +8,10 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ Place = tuple[str, str, str]
 """Plural, namespace, name."""
 EVICTION = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)/eviction")
 START_SECONDS = 10.0
+AT_ONCE, PAUSE_SECONDS = 100, 0.005
+"""Writes under one hold of the lock, and the pause after them, in which requests are answered."""
 
 
 class Crowd:
@@ -67,14 +70,20 @@ class Crowd:
 
     def write(self, objects: Iterable[tuple[str, Obj]] = (), remove: Iterable[Place] = ()) -> None:
         """Create or replace strangers, (plural, object), and remove some; one event each."""
-        with self._store.lock:
-            changes = [self._put(plural, obj) for plural, obj in objects]
-            changes += [self._drop(place) for place in remove if place in self._strangers]
-            newest = {change.plural: change for change in changes}
-            for listener in tuple(self._store._listeners):
-                if listener != self._lab.cluster._observe:
-                    for change in newest.values():
-                        listener(change)
+        calls: list[Callable[[], Change | None]] = [*(partial(self._put, *each) for each in objects)]
+        calls += [partial(self._drop, each) for each in remove]
+        for first in range(0, len(calls), AT_ONCE):
+            with self._store.lock:
+                self._wake([call() for call in calls[first : first + AT_ONCE]])
+            time.sleep(PAUSE_SECONDS)
+
+    def _wake(self, changes: Iterable[Change | None]) -> None:
+        """Wake the watches, and none of the lab's own listeners."""
+        newest = {change.plural: change for change in changes if change is not None}
+        for listener in tuple(self._store._listeners):
+            if listener != self._lab.cluster._observe:
+                for change in newest.values():
+                    listener(change)
 
     def evict(self, namespace: str, name: str) -> None:
         self.write(remove=[("pods", namespace, name)])
@@ -91,8 +100,10 @@ class Crowd:
         self._strangers[place] = new
         return self._noted("ADDED" if before is None else "MODIFIED", plural, new, before)
 
-    def _drop(self, place: Place) -> Change:
-        before = self._strangers.pop(place)
+    def _drop(self, place: Place) -> Change | None:
+        before = self._strangers.pop(place, None)
+        if before is None:
+            return None  # evicted meanwhile
         return self._noted("DELETED", place[0], {**before, "metadata": dict(before["metadata"])}, before)
 
     def _noted(self, kind: str, plural: str, new: Obj, before: Obj | None) -> Change:
