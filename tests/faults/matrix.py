@@ -64,7 +64,6 @@ EVICTIONS = (
         "No other call starts; those under way are awaited and recorded. After a refusal the rest is planned "
         "again without that move.",
         "tests/stories/test_calls_in_flight.py::test_a_refusal_is_undone_although_later_moves_are_under_way",
-        "tests/stories/test_calls_in_flight.py::test_no_call_starts_between_a_refusal_and_the_new_plan",
         "tests/stories/test_calls_in_flight.py::test_an_error_in_the_middle_leaves_no_call_unrecorded",
         "tests/stories/test_calls_in_flight.py::test_no_call_starts_once_the_process_stops_or_the_lease_is_lost",
         "tests/faults/test_together.py::test_calls_that_go_together_under_faults_are_reserved_limited_and_recorded",

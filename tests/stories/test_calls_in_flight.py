@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from rebalancer.cycle.evict.calls import MAX_CALLS, EvictionCalls
-from rebalancer.cycle.plan.planning import PlanningSession
 from rebalancer.cycle.run import begin_report, execute_cycle, run_cycle
 from rebalancer.lab import Scenario
 from rebalancer.model.decisions.eviction import DID_NOT_HAPPEN, Answer, Eviction, Outcome
@@ -264,46 +263,6 @@ def test_a_refusal_is_undone_although_later_moves_are_under_way(watched: Watched
         assert line.cpu_before is not None
         assert line.cpu_planned is not None
         assert (line.cpu_planned < line.cpu_before - 0.1) == relieved
-
-
-@pytest.mark.parametrize("others", [1, 3])
-def test_no_call_starts_between_a_refusal_and_the_new_plan(
-    watched: WatchedStage, others: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with watched(hot_nodes(16)) as (stage, calls):
-        happened, lost = list[str](), list[Eviction]()
-
-        def answers(eviction: Eviction) -> Answer | None:
-            # the earliest of those in flight: the plan has gone on since
-            if lost or len(calls.running) <= others or eviction is not calls.running[0]:
-                return None
-            lost.append(eviction)
-            return refused(Reason.SERVER_BUDGET)
-
-        calls.answers = answers
-        take, start, planner = EvictionCalls.take, EvictionCalls.start, PlanningSession.planner
-
-        def taken(self: EvictionCalls, *, wait: bool) -> list[tuple[Eviction, Answer]]:
-            answers = take(self, wait=wait)
-            happened.extend("refused" for _, answer in answers if answer.outcome is Outcome.REFUSED)
-            return answers
-
-        def started(self: EvictionCalls, eviction: Eviction) -> None:
-            happened.append("start")
-            start(self, eviction)
-
-        def planned(self: PlanningSession, **given: Any) -> Any:
-            happened.append("plan")
-            return planner(self, **given)
-
-        monkeypatch.setattr(EvictionCalls, "take", taken)
-        monkeypatch.setattr(EvictionCalls, "start", started)
-        monkeypatch.setattr(PlanningSession, "planner", planned)
-        stage.cycle()
-        after = happened[happened.index("refused") :]
-        assert after[:2] == ["refused", "plan"]
-        assert "start" in after
-        ledger_agrees(stage)
 
 
 def test_a_refused_move_makes_room_for_the_next_best(watched: WatchedStage) -> None:
