@@ -127,7 +127,9 @@ def test_an_ingress_leads_to_the_service() -> None:
 
 
 def test_an_open_dashboard_answers_under_the_hosts_of_the_ingress() -> None:
-    host = ("--set", "ingress.enabled=true", "--set", "ingress.hosts[0].host=a.example,ingress.hosts[1].host=b.example")
+    of = '{"host": "%s", "paths": [{"path": "/"}]}'
+    hosts = f"ingress.hosts=[{of % 'a.example'}, {of % 'b.example'}]"
+    host = ("--set", "ingress.enabled=true", "--set-json", hosts)
     container = pod_spec(rendered("--set", "dashboard=open", *host))["containers"][0]
     values = {each["name"]: each.get("value") for each in container["env"]}
     assert values["REBALANCER_DASHBOARD_HOSTS"] == "a.example,b.example"
