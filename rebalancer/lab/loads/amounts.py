@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.lab.loads.cpu import basis
+from rebalancer.lab.loads.cpu import basis, of_shard
 from rebalancer.lab.loads.history import Columns, Stay
 from rebalancer.model.measured.history import HOUR_SECONDS
 from rebalancer.model.notation.arrays import Bools, Floats
@@ -46,10 +46,11 @@ def memory(columns: Columns, times: Floats) -> Amounts:
         model = stay.behaviour.memory
         if model is None:
             return _usual(stay, columns.coefficients[row] @ waves, times)
+        base = of_shard(stay.pod, model.shards, model.base_bytes)
         leaked = _since_start(stay, times) / HOUR_SECONDS * model.growth_bytes_per_hour
         if not model.warm_seconds or stay.start == -np.inf:
-            return model.base_bytes + leaked
-        grown: Floats = np.clip((times - stay.start) / model.warm_seconds, 0.0, 1.0) * model.base_bytes
+            return base + leaked
+        grown: Floats = np.clip((times - stay.start) / model.warm_seconds, 0.0, 1.0) * base
         return grown + leaked
 
     capacity = np.array([machine.memory_bytes for machine in columns.machines])

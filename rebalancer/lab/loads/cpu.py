@@ -32,6 +32,8 @@ class CpuModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
 
     base: float = 0.05
     """Cores, mean over a day."""
+    shards: tuple[float, ...] = ()
+    """The same of the pods of a StatefulSet, by ordinal; those without one here have `base`."""
     amplitude: float = 0.0
     """Of the daily curve, as a share of the base."""
     peak_hour: float = 14.0
@@ -47,7 +49,7 @@ class CpuModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     def __post_init__(self) -> None:
         if self.burst_cores < 0 or not 0 <= self.burst_share <= 1:
             raise ValueError("burst_cores must be at least 0, and burst_share between 0 and 1")
-        if self.base < 0 or (self.total is not None and self.total < 0):
+        if min((self.base, *self.shards)) < 0 or (self.total is not None and self.total < 0):
             raise ValueError("CPU can't be negative")
         if self.amplitude < 0 or self.noise < 0 or self.amplitude + self.noise > 1:
             raise ValueError("amplitude and noise must be at least 0, and together at most 1")
@@ -79,13 +81,15 @@ class MemoryModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     base_bytes: float = 200 * 2.0**20
     """Once it is warm."""
+    shards: tuple[float, ...] = ()
+    """The same of the pods of a StatefulSet, by ordinal; those without one here have `base_bytes`."""
     warm_seconds: float = 0.0
     """From its start, with nothing, until it is warm."""
     growth_bytes_per_hour: float = 0.0
     """In addition, for as long as its containers run: a leak. At the pod's memory limit they are OOM-killed."""
 
     def __post_init__(self) -> None:
-        if self.base_bytes < 0 or self.warm_seconds < 0 or self.growth_bytes_per_hour < 0:
+        if min((self.base_bytes, *self.shards)) < 0 or self.warm_seconds < 0 or self.growth_bytes_per_hour < 0:
             raise ValueError("base_bytes, warm_seconds and growth_bytes_per_hour must be at least 0")
 
 
@@ -146,7 +150,7 @@ class Curve(msgspec.Struct, frozen=True):
 
 def curve(model: CpuModel, *, key: str, seed: int) -> Curve:
     """The curve of one pod (or of one group's total); `key` is its name."""
-    level = model.base if model.total is None else model.total
+    level = of_shard(key, model.shards, model.base) if model.total is None else model.total
     return Curve(
         level,
         (level * model.amplitude, *(level * model.noise * weight for weight in WOBBLE_WEIGHTS)),
@@ -155,6 +159,12 @@ def curve(model: CpuModel, *, key: str, seed: int) -> Curve:
             *(_phase(seed, key, index) for index in range(len(WOBBLE_PERIODS_SECONDS))),
         ),
     )
+
+
+def of_shard(pod: str, shards: tuple[float, ...], otherwise: float) -> float:
+    """The figure of a pod of this name by its ordinal."""
+    ordinal = pod.rpartition("-")[2]
+    return shards[int(ordinal)] if ordinal.isdecimal() and int(ordinal) < len(shards) else otherwise
 
 
 def coefficients(curves: list[Curve]) -> Floats:
