@@ -310,7 +310,7 @@ def view(snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy, **fi
                 snapshot,
                 node_pools,
                 usage,
-                expected_by_resource(snapshot, node_pools, usage),
+                expected_by_resource(snapshot, node_pools, usage, (*recent, *in_flight)),
                 now=now,
                 occupied=True,
                 peaks=fields.get("peaks"),

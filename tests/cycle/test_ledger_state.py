@@ -64,6 +64,19 @@ def test_a_replacement_that_was_seen_before_is_nobody_elses(blue, clock):
     assert row["replacement_uid"] == "uid-shop-web-1"
 
 
+def test_an_eviction_in_flight_has_its_replacement_before_that_is_ready(blue, clock):
+    """What it will use is what its predecessor did."""
+    blue.answer(blue.reserve(pod="web-9", ready_before=3), Outcome.EVICTED)
+    ages = {"age": -(clock.now() - 1_800_000_000)}
+    state = load_ledger_state(blue.ledger, policy(), web(1, ready=False, **ages), writes=True)
+    [found] = state.open_evictions
+    assert (found.replaced.replacement_uid, found.replaced.replacement_node) == ("uid-shop-web-0", "n1")
+    assert found.replaced.replaced_at is None
+    state = load_ledger_state(blue.ledger, policy(), web(1, **ages), writes=True)
+    [found] = state.landed
+    assert found.replaced.replacement_uid == "uid-shop-web-0"
+
+
 @pytest.mark.parametrize(
     ("ready_since", "recorded"),
     [(20.0, 20.0), (-5.0, 0.0), (500.0, 120.0), (None, 120.0)],

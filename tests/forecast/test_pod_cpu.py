@@ -141,6 +141,66 @@ def test_a_replacement_counts_with_its_siblings_usual_cpu_until_it_shows_it() ->
     assert (found.here[2], bool(found.arrived[2]), sources(found)[2]) == (600.0, True, "siblings")
 
 
+# ---- a replacement carries what its predecessor used
+
+
+def landed(age: float, cpu: float, replacement: str = "web-new", **fields: Any) -> Eviction:
+    """The eviction of a pod that used `cpu` millicores; its replacement has been Ready for `age`."""
+    name = f"uid-shop-{replacement}"
+    return gone(age + 30.0, cpu, replacement_uid=name, replaced_at=NOW - age, **fields)
+
+
+def test_a_hot_shard_that_has_landed_carries_its_predecessors_load() -> None:
+    pods = [*replicas("web", {"b": 2}, used=400.0), a_pod("web-new", "c", owner="web", used=600.0, age=90.0)]
+    found = figures(pods, evictions=[landed(90.0, 8_000.0)], in_flight=False)
+    assert (found.here[2], found.elsewhere[2], sources(found)[2]) == (8_000.0, 8_000.0, "predecessor")
+
+
+def test_it_does_until_it_is_measured_over_a_whole_rate_window() -> None:
+    pods = [*replicas("web", {"b": 2}, used=400.0), a_pod("web-new", "c", owner="web", used=600.0, age=310.0)]
+    evictions = [landed(290.0, 8_000.0)]
+    assert figures(pods, evictions=evictions, in_flight=False).here[2] == 8_000.0
+    evictions = [landed(300.0, 8_000.0)]
+    found = figures(pods, evictions=evictions, in_flight=False)
+    assert (found.here[2], sources(found)[2]) == (600.0, "measured")
+
+
+def test_a_replacement_that_is_not_ready_carries_it_as_well() -> None:
+    pods = [
+        *replicas("web", {"b": 2}, used=400.0),
+        a_pod("web-new", "c", owner="web", used=20.0, age=900.0, ready=False),
+    ]
+    found = figures(pods, evictions=[gone(cpu=8_000.0, replacement_uid="uid-shop-web-new")])
+    assert (found.here[2], sources(found)[2]) == (8_000.0, "predecessor")
+
+
+def test_of_predecessor_siblings_and_measurement_the_largest_counts() -> None:
+    new = a_pod("web-new", "c", owner="web", used=600.0, age=90.0)
+    for usual, before, shown, source in (
+        (900.0, 100.0, 900.0, "siblings"),
+        (400.0, 500.0, 600.0, "measured"),
+        (400.0, NAN, 600.0, "measured"),
+    ):
+        pods = [*replicas("web", {"b": 2}, used=usual), new]
+        found = figures(pods, evictions=[landed(90.0, before)], in_flight=False)
+        # of the siblings a little is a surplus
+        assert found.here[2] == pytest.approx(shown, rel=0.01), (usual, before)
+        assert sources(found)[2] == source, (usual, before)
+
+
+def test_a_predecessor_says_more_than_the_request_of_a_pod_without_siblings() -> None:
+    alone = a_pod("web-new", "c", owner="web", used=10.0, age=90.0, cpu=2_000.0)
+    found = figures([alone], evictions=[landed(90.0, 700.0)], in_flight=False)
+    assert (found.here[0], sources(found)[0]) == (700.0, "predecessor")
+
+
+def test_a_replacement_is_counted_in_the_cpu_of_its_machine() -> None:
+    pods = [a_pod("web-new", "c", owner="web", used=10.0, age=90.0)]
+    move = landed(90.0, 1_000.0)
+    found = figures(pods, evictions=[move], in_flight=False, speed={"a": 1.0, "b": 1.0, "c": 2.0})
+    assert (found.here[0], found.elsewhere[0]) == (500.0, 1_000.0)
+
+
 def test_a_finished_pods_eviction_leaves_no_sibling_with_more() -> None:
     move = gone()
     move.target_nodes = ()

@@ -6,12 +6,31 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rebalancer.model.decisions.eviction import PodAmount
 from rebalancer.model.measured.usage import ResourceUsage
 from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.model.reason import Reason
+from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.guards import Guards
-from rebalancer.strategies.interface.resources import expected_amounts, expected_on_nodes, memory_reserve
-from tests.builders import GIB, NOW, APod, Outcome, a_node, a_policy, cluster, plan_all, replicas, usage_of
+from rebalancer.strategies.interface.resources import (
+    expected_amounts,
+    expected_by_resource,
+    expected_on_nodes,
+    memory_reserve,
+)
+from tests.builders import (
+    GIB,
+    NOW,
+    APod,
+    Outcome,
+    a_node,
+    a_policy,
+    an_eviction,
+    cluster,
+    plan_all,
+    replicas,
+    usage_of,
+)
 from tests.planner.builders.plans import ANY_REPLICAS, cold, hot, single
 
 NAN = float("nan")
@@ -147,3 +166,29 @@ def test_pods_that_are_still_growing_fill_their_node() -> None:
     reserve = memory_reserve(snapshot, usage, {MEMORY: grown}, least=0.1, now=NOW)
     assert reserve is not None
     assert (reserve.node / GIB).ravel().tolist() == [8, 8]
+
+
+def test_a_large_shard_that_has_landed_keeps_the_memory_of_its_predecessor() -> None:
+    """Of 64 GiB it will use 48, and shows one; its siblings use one each."""
+    nodes = [a_node("n"), a_node("m")]
+    move = an_eviction(
+        node="n",
+        uid="gone",
+        amounts={MEMORY: PodAmount(48 * GIB, 0.75)},
+        replacement_uid="uid-shop-shard",
+        replaced_at=NOW - 90.0,
+        planned_at=NOW - 120.0,
+    )
+    for age, ready, shown in ((90.0, True, 48), (3_599.0, True, 48), (3_600.0, True, 1), (9_000.0, False, 48)):
+        pods = [
+            APod(name="shard", node="n", owner="db", age=age, ready=ready),
+            APod(name="other", node="m", owner="db", age=86_400.0),
+        ]
+        snapshot = cluster(nodes, pods)
+        usage = usage_of(snapshot, nodes, pods, **memory_of([1, 1], [1, 1], capacity=64))
+        pools = NodePools.of(a_policy().pools, snapshot.nodes)
+        grown = expected_by_resource(snapshot, pools, usage, [move])
+        assert (grown[MEMORY] / GIB).tolist() == [shown, 1], age
+        reserve = memory_reserve(snapshot, usage, grown, least=0.1, now=NOW)
+        assert reserve is not None
+        assert (reserve.node / GIB).ravel().tolist() == [shown, 1], age

@@ -49,7 +49,7 @@ def load_ledger_state(
     return LedgerState(
         entries=entries,
         open_evictions=_open(progress),
-        landed=tuple(each.eviction for each in progress if not each.open),
+        landed=tuple(_with_replacement(each) for each in progress if not each.open),
         closed=tuple(
             replace(
                 each.eviction,
@@ -76,11 +76,17 @@ def evictions_in_flight(ledger: Ledger, safety: Safety, snapshot: ClusterSnapsho
 
 
 def _open(progress: list[EvictionProgress]) -> tuple[Eviction, ...]:
-    return tuple(
-        replace(each.eviction, replaced=replace(each.eviction.replaced, late=each.late))
-        for each in progress
-        if each.open
-    )
+    found = [(each, _with_replacement(each)) for each in progress if each.open]
+    return tuple(replace(eviction, replaced=replace(eviction.replaced, late=each.late)) for each, eviction in found)
+
+
+def _with_replacement(progress: EvictionProgress) -> Eviction:
+    """The eviction with its replacement, also while that is not Ready: it is recorded later."""
+    eviction, pod = progress.eviction, progress.replacement
+    if pod is None:
+        return eviction
+    found = replace(eviction.replaced, replacement_pod=pod.name, replacement_uid=pod.uid, replacement_node=pod.node)
+    return replace(eviction, replaced=found)
 
 
 def landed_since(

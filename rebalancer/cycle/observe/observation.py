@@ -29,15 +29,20 @@ from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.strategies.base import Need
 from rebalancer.strategies import Findings, StrategyView, needs
 from rebalancer.strategies.interface.loads import CpuLoads, base_loads, effective_cpu
-from rebalancer.strategies.interface.resources import expected_by_resource, memory_reserve, with_resources
+from rebalancer.strategies.interface.resources import (
+    GROWING_SECONDS,
+    expected_by_resource,
+    memory_reserve,
+    with_resources,
+)
 
 ANY = CycleRequest()
 """All strategies, all nodes."""
 
 MEMORY_WINDOWS = 2.0
 """How far back recent moves are read, in rate windows; longer where a strategy needs them for longer."""
-REPLACED_SECONDS = 3600.0
-"""At least so far back: a replacement that takes long is Ready long after its eviction."""
+REPLACED_SECONDS = 2 * GROWING_SECONDS
+"""At least so far back: a replacement that takes long is Ready long after its eviction, and grows for an hour then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,16 +109,17 @@ def observe(
         }
         ledger_state = replace(ledger_state, useless=useless)
     evacuated = {each.uid for each in ledger_state.open_evictions if each.answered.in_background}
+    in_flight = (*ledger_state.open_evictions, *ledger_state.landed)
     cpu = effective_cpu(
         snapshot,
         usage,
         recent,
         now,
-        in_flight=(*ledger_state.open_evictions, *ledger_state.landed),
+        in_flight=in_flight,
         in_background=evacuated,
         generation=policy.forecast.generation,
     )
-    expected = expected_by_resource(snapshot, node_pools, usage)
+    expected = expected_by_resource(snapshot, node_pools, usage, (*recent, *in_flight))
     peaks = context.forecasts.peaks(snapshot, now) if policy.forecast.mode == "Act" else None
     return Observation(
         snapshot=snapshot,

@@ -2,7 +2,8 @@
 
 A measurement is not what the same pod uses elsewhere:
 
-- A pod that has just arrived, or that replaces an evicted one and is not Ready, shows little: its siblings' usual CPU.
+- A pod that has just arrived, or that replaces an evicted one and is not Ready, shows little: what its evicted
+  predecessor used, or its siblings' usual CPU, if that is more.
 - On a saturated node a pod shows what it got: what its siblings use on other nodes, if that is more.
 - While a service has an eviction in flight its siblings carry the missing share. This surplus passes.
 - The same work is more CPU on a slower machine: figures of several machines are compared in millicores of the
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from rebalancer.forecast.series.compose import FULL_SHARE
 from rebalancer.forecast.series.membership import machine_factors
+from rebalancer.forecast.series.predecessors import predecessors
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.measured.usage import Usage
@@ -39,6 +41,8 @@ class CpuSource(StrEnum):
     MEASURED = "measured"
     SIBLINGS = "siblings"
     """The mean of the service's other pods: the pod is new, or its node is saturated."""
+    PREDECESSOR = "predecessor"
+    """What the evicted pod used that it replaces: the pod is new."""
     REQUEST = "request"
     """As before, without siblings to compare with."""
 
@@ -51,7 +55,7 @@ class PodCpu:
     """CPU of a snapshot's pods. Arrays are (pods,); NaN where unknown."""
 
     here: Floats
-    """Millicores on its node; a pod that has just arrived has its service's usual CPU."""
+    """Millicores on its node; a pod that has just arrived has its predecessor's, or its service's usual CPU."""
     surplus: Floats
     """The part of `here` that passes: the share of replacements that are not Ready yet. 0 where there is none."""
     elsewhere: Floats
@@ -120,9 +124,7 @@ def pod_cpu(
     for top, evictions in groups.items():
         members = snapshot.pods_of(top)
         members = members[settled[members] & pods.ready[members]]
-        # what a pod used on a node that is gone is compared as if that were a reference machine
-        of_node = dict(zip(snapshot.nodes.names, speed.tolist(), strict=True))
-        loads = [each.eviction.cpu_millicores * of_node.get(each.eviction.node, 1.0) for each in evictions]
+        loads = [_on_reference(each.eviction, snapshot, speed) for each in evictions]
         window = usage.window_seconds
         shares = [min(max(each.until - max(each.eviction.at, now - window), 0.0) / window, 1.0) for each in evictions]
         found = _surplus(measured[members] * each_speed[members], np.array(loads), np.array(shares))
@@ -131,12 +133,16 @@ def pod_cpu(
     full = np.append(_saturated(snapshot, usage), False)[pods.node]
     of_rested, of_all = _means(snapshot, usual, settled & ~full), _means(snapshot, usual, settled)
     requested = pods.cpu_request_millicores
-    known = np.where(np.isfinite(of_rested), of_rested, of_all)
+    of_siblings = np.where(np.isfinite(of_rested), of_rested, of_all)
+    before = _of_predecessors(snapshot, missing, speed)
+    known = np.fmax(of_siblings, before)
     expected = np.where(np.isfinite(known), known / each_speed, requested)
     # a pod that already uses more than usual counts with that
     here = np.where(arrived, np.fmax(expected, measured), measured)
     elsewhere, source = here * each_speed, np.where(np.isfinite(here), SOURCES.index(CpuSource.MEASURED), 0)
-    _replace(source, arrived & ~(measured >= expected), np.isfinite(known))
+    new = arrived & ~(measured >= expected)
+    _replace(source, new, np.isfinite(known))
+    source[new & np.isfinite(before) & ~(of_siblings >= before)] = SOURCES.index(CpuSource.PREDECESSOR)
     wanted = np.where(np.isfinite(of_rested), of_rested, requested * each_speed)
     more = staying & full & (wanted > elsewhere)
     _replace(source, more, np.isfinite(of_rested))
@@ -154,6 +160,21 @@ def _of_pods(of_nodes: Floats, snapshot: ClusterSnapshot) -> Floats:
     """(pods,) the figure of each pod's node; 1 for a pod on no node."""
     spread: Floats = np.append(of_nodes, 1.0)[snapshot.pods.node]
     return spread
+
+
+def _on_reference(eviction: Eviction, snapshot: ClusterSnapshot, speed: Floats) -> float:
+    """What the evicted pod used, in millicores of the reference machine; NaN where unknown. A node that is gone counts
+    as if it were a reference machine."""
+    node = snapshot.node_index.get(eviction.node)
+    return eviction.cpu_millicores * (1.0 if node is None else float(speed[node]))
+
+
+def _of_predecessors(snapshot: ClusterSnapshot, missing: Sequence[MissingReplica], speed: Floats) -> Floats:
+    """(pods,) what each pod's evicted predecessor used, in millicores of the reference machine; NaN where unknown."""
+    out = np.full(len(snapshot.pods), np.nan)
+    for pod, eviction in predecessors(snapshot, [each.eviction for each in missing]).items():
+        out[pod] = _on_reference(eviction, snapshot, speed)
+    return out
 
 
 def _saturated(snapshot: ClusterSnapshot, usage: Usage) -> Bools:

@@ -54,6 +54,7 @@ SOURCE_TEXTS = {
     CpuSource.UNKNOWN: "not measured: what it requests counts",
     CpuSource.MEASURED: "as measured",
     CpuSource.SIBLINGS: "as its siblings use on other nodes",
+    CpuSource.PREDECESSOR: "as the evicted pod used that it replaces: it is not measured over a whole rate window yet",
     CpuSource.REQUEST: "as it requests: its node is saturated, or it is new, and no sibling shows what it uses",
 }
 

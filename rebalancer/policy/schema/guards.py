@@ -131,7 +131,7 @@ class Guards(Section):
     """Filter by pod labels."""
     min_memory_available: PercentagePoints = 10.0
     """No replacement lands on a node where less than this percentage of its real memory would stay available; 0: nodes
-    may be filled. Replacements count with what their siblings use."""
+    may be filled. Replacements count with what the evicted pod or their siblings use, whichever is more."""
     ours: Ours = Ours()
     """Pods that rebalancer depends on."""
     overrides: Annotated[tuple[GuardOverride, ...], AsTuple] = ()

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from rebalancer.forecast.series.predecessors import predecessor_amounts, predecessors
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.alerts import ThresholdOverride
+from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import Loads
 from rebalancer.model.measured.history import block_units
 from rebalancer.model.measured.peaks import Peaks
@@ -39,10 +41,21 @@ Expected = Mapping[str, Floats]
 """Name of a resource -> (pods,) the amount that each pod uses on another node."""
 
 
-def expected_by_resource(snapshot: ClusterSnapshot, node_pools: NodePools, usage: Usage) -> Expected:
-    """Of memory and of each resource that a pool has thresholds of. Made once for a cycle: it looks at every pod."""
+def expected_by_resource(
+    snapshot: ClusterSnapshot, node_pools: NodePools, usage: Usage, evictions: Iterable[Eviction] = ()
+) -> Expected:
+    """Of memory and of each resource that a pool has thresholds of. Made once for a cycle: it looks at every pod.
+
+    `evictions`: of the last `GROWING_SECONDS` and those in flight, with their replacements.
+    """
+    before = predecessors(snapshot, evictions)
     return {
-        name: expected_amounts(snapshot, used.pod, unknown=_unmeasured(snapshot, name, used))
+        name: expected_amounts(
+            snapshot,
+            used.pod,
+            unknown=_unmeasured(snapshot, name, used),
+            before=_of_predecessors(snapshot, before, name),
+        )
         for name in dict.fromkeys((MEMORY, *node_pools.resources))
         if (used := usage.resources.get(name)) is not None
     }
@@ -198,18 +211,34 @@ def _without_leaving(snapshot: ClusterSnapshot, used: ResourceUsage) -> Floats:
     return out
 
 
-def expected_amounts(snapshot: ClusterSnapshot, measured: Floats, *, unknown: Floats) -> Floats:
-    """(pods,) the amount that each pod uses on another node: its own, or the median of its siblings of that age or
-    older, if that is more. `unknown` (pods,) is that of a pod without either."""
+def expected_amounts(
+    snapshot: ClusterSnapshot, measured: Floats, *, unknown: Floats, before: Floats | None = None
+) -> Floats:
+    """(pods,) the amount that each pod uses on another node: the most of its own, the median of its siblings of that
+    age or older, and what its evicted predecessor used (`before`, NaN = no predecessor, or unknown). `unknown` (pods,)
+    is that of a pod without any of them."""
     out: Floats = np.fmax(measured, _of_siblings(snapshot, measured, unknown))
+    if before is not None:
+        out = np.fmax(out, before)
     return np.where(np.isfinite(out), out, unknown)
+
+
+def _of_predecessors(snapshot: ClusterSnapshot, found: Mapping[int, Eviction], name: str) -> Floats:
+    """(pods,) what the evicted predecessors of pods that are still growing used; NaN where unknown."""
+    return np.where(_growing(snapshot, snapshot.taken), predecessor_amounts(snapshot, found, name), np.nan)
+
+
+def _growing(snapshot: ClusterSnapshot, now: float) -> Bools:
+    """(pods,) whether a pod is not warm yet."""
+    pods = snapshot.pods
+    growing: Bools = ~pods.ready | ~(pods.started <= now - GROWING_SECONDS)
+    return growing
 
 
 def expected_on_nodes(snapshot: ClusterSnapshot, used: ResourceUsage, expected: Floats, *, now: float) -> Floats:
     """(nodes,) the measured amount, with what pods on it that are still growing are expected to add."""
     pods = snapshot.pods
-    staying = snapshot.active & ~pods.terminating
-    growing = staying & (~pods.ready | ~(pods.started <= now - GROWING_SECONDS))
+    growing = snapshot.active & ~pods.terminating & _growing(snapshot, now)
     more = np.where(growing, np.maximum(expected - np.nan_to_num(used.pod), 0.0), 0.0)
     out: Floats = used.node + np.bincount(pods.node[growing], weights=more[growing], minlength=len(snapshot.nodes))
     return out
