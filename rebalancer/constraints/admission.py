@@ -188,6 +188,10 @@ class EvictionAdmission:
         )
         return placed or any(selector_matches(each, pod.template.labels) for each in by_label)
 
+    def moves_needed_pods(self, *, strategy: str, pool: str) -> bool:
+        """Whether pods that others need by required affinity may be evicted."""
+        return self._policy.guards.of(strategy=strategy, pool=pool).needed_pods
+
     def protected(self, pod: Pod, *, pool: str) -> Refusal | None:
         """The same without change windows."""
         level = self._level(pod, pool=pool)

@@ -54,6 +54,9 @@ class Forgetful:
     def pending_takes(self, pod: Pod) -> Refusal | None:
         return self._anew().pending_takes(pod)
 
+    def followers(self, pod: Pod, *where: Any, **leaving: Any) -> Any:
+        return self._anew().followers(pod, *where, **leaving)
+
     def pull_bytes(self, pod: Pod, nodes: Any) -> float:
         return self._anew().pull_bytes(pod, nodes)
 

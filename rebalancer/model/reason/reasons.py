@@ -98,6 +98,11 @@ class Reason(Code):
     PERSISTENT_VOLUME = _guard(
         "PersistentVolume", "uses a PersistentVolumeClaim (guards.persistentVolumes)", "{guards.persistentVolumes}"
     )
+    NEEDED_BY_OTHERS = _guard(
+        "NeededByOthers",
+        "other pods of its namespace need it where they run, by required podAffinity (guards.neededPods)",
+        "another pod there that their rule selects, the end of those pods, or {guards.neededPods}",
+    )
     TOO_YOUNG = _guard("TooYoung", "younger than the minimum age", "time: {guards.minAge} after its start")
     MIN_REPLICAS = _guard(
         "MinReplicas",

@@ -14,7 +14,7 @@ import numpy as np
 
 from rebalancer.model.cluster.scheduler import DEFAULT_SCHEDULER, SchedulerConfig
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
-from rebalancer.model.notation.arrays import Bools, Rows
+from rebalancer.model.notation.arrays import Bools, Ints, Rows
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Kind
@@ -25,12 +25,15 @@ from rebalancer.placement.landing.landing import Landing, Placed, landing_of
 from rebalancer.placement.landing.outlooks import Outlooks
 from rebalancer.placement.landing.pending import PendingPods
 from rebalancer.placement.landing.replacements import Replacements
+from rebalancer.placement.plugins.followers import Followers, Following
 from rebalancer.placement.plugins.images import missing_bytes
 from rebalancer.placement.scheduler.engine import Engine, Verdict
 
 KEPT, KEPT_NODES = 256, 100_000
 """The most landings that are kept for the next plans of a search, and the most nodes of all of them together: about
 half a KiB each."""
+NO_PODS: Ints = np.zeros(0, dtype=np.int32)
+
 YOUNG_SECONDS = 300.0
 """A younger node is still filling up."""
 
@@ -66,6 +69,7 @@ class PlacementModel:
         pods, active = snapshot.pods, snapshot.active
         self._least_priority = np.full(len(snapshot.nodes), np.iinfo(np.int64).max)
         np.minimum.at(self._least_priority, pods.node[active], pods.priority[active])
+        self._following = Following(self._board, self._engine.terms)
         self._replacements = Replacements(snapshot, self._board.kinds)
         nodes = snapshot.nodes
         self._leaving: Bools = leaving(nodes)
@@ -178,6 +182,11 @@ class PlacementModel:
             for outlook, part in self._outlooks.of(kind, departure):
                 outlooks.append((outlook, mine[outlook.draws], part / len(departures)))
         return landing_of(outlooks, self._draws, self._name_rank) or self._homeless(pod, kind)
+
+    def followers(self, pod: Pod, targets: Rows | None = None, *, leaving: Ints = NO_PODS) -> Followers | None:
+        """Pods that the eviction would leave without the pod that they need; arguments as in `Following.left_by`."""
+        others = leaving[leaving != pod.index]
+        return self._following.left_by(pod.index, pod.node, targets, leaving=others)
 
     def pending_takes(self, pod: Pod) -> Refusal | None:
         """Why a pending pod that fits nowhere else would take the room of this pod, or None."""

@@ -139,6 +139,23 @@ class Terms:
                     selected = self._board.kinds.selected((held.term.label_selector,), (held.namespaces,))
                     yield held.term.topology_key, Group(("held", key), held.holders), selected
 
+    def required_near(self) -> Iterator[tuple[int, tuple[str, ...], Group, Group]]:
+        """Each distinct set of required affinity terms in a namespace (index): its topology keys, the pods that have
+        it, the pods that match all its terms."""
+        kinds = self._board.kinds
+        for text, numbers in kinds.affinities.items():
+            near = _of(json_decoder(Affinity).decode(text).pod_affinity).required if POD_TERMS in text else ()
+            if not near:
+                continue
+            by_namespace: dict[int, dict[int, float]] = {}
+            for number in numbers:
+                by_namespace.setdefault(kinds[number].namespace, {})[number] = 1.0
+            for namespace, holders in by_namespace.items():
+                # of kinds in one namespace the terms mean the same
+                selected = self._group(near, kinds[next(iter(holders))])
+                keys = tuple(dict.fromkeys(term.topology_key for term in near))
+                yield namespace, keys, Group(("needs", text, namespace), holders), selected
+
     def compile(self, kind: Kind, template: PodTemplate, profile: SchedulerProfile) -> Attraction:
         """What the terms mean to a kind."""
         affinity = template.affinity

@@ -19,6 +19,7 @@ from rebalancer.placement.cluster.kinds import Kind
 from rebalancer.placement.draws.draws import Draws
 from rebalancer.placement.draws.sampling import nodes_to_find
 from rebalancer.placement.plugins import affinity, spread, volumes
+from rebalancer.placement.plugins.affinity import Terms
 from rebalancer.placement.plugins.node_rules import Check, default_normalised
 from rebalancer.placement.plugins.spread import Feasible
 from rebalancer.placement.scheduler.rules import PodRules, PodRulesCache
@@ -90,6 +91,10 @@ class Engine:
                 Reason.PLACEMENT_NOT_MODELLED, "PersistentVolumes can't be read, they may tie it to a zone"
             )
         return None
+
+    def terms(self) -> Terms:
+        """The affinity terms of all pods of the board."""
+        return self._rules.terms
 
     def rules(self, kind: Kind) -> PodRules:
         """The rules of a kind."""

@@ -84,7 +84,8 @@ class PodRulesCache:
         self._look()
 
     @cached_property
-    def _terms(self) -> Terms:
+    def terms(self) -> Terms:
+        """Of all pods of the board."""
         return Terms(self._board)
 
     def _look(self) -> None:
@@ -140,5 +141,5 @@ class PodRulesCache:
         images = (template.images, template.volume_images)
         if images not in self._images:
             self._images[images] = image_locality(board.snapshot.nodes.images, template, len(board.nodes))
-        attraction, volumes = self._terms.compile(kind, template, profile), compile_volumes(board, kind, template)
+        attraction, volumes = self.terms.compile(kind, template, profile), compile_volumes(board, kind, template)
         return PodRules(kind, template, nodes, requests, spread, attraction, volumes, self._images[images])

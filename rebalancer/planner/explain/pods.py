@@ -22,10 +22,10 @@ from rebalancer.model.measured.usage import Usage
 from rebalancer.model.notation.figures import counted, millicores
 from rebalancer.model.reason import BlockedReason, Code, Reason, Refusal
 from rebalancer.placement.draws.sampling import winners
-from rebalancer.placement.landing.model import PlacementModel
+from rebalancer.placement.landing.model import NO_PODS, PlacementModel
 from rebalancer.placement.landing.pending import ENOUGH
 from rebalancer.placement.scheduler.engine import Verdict
-from rebalancer.planner.plan.moves import new_eviction
+from rebalancer.planner.plan.moves import needed_by, new_eviction
 from rebalancer.strategies.interface.view import Findings
 
 
@@ -228,6 +228,8 @@ def _checks(
         strategy="" if finding is None else finding.strategy,
         broken=finding is not None and finding.broken,
     )
+    if stays is None:
+        stays = _needed(scene, pod, targets, finding)
     checks.append(Check.of(GUARDS, stays, fine="not protected, windows open"))
     checks.append(Check.of(BUDGET, BudgetRoom(scene.snapshot).refuses(pod), fine="no budget, or it allows one"))
     if pod.service is not None:
@@ -254,6 +256,19 @@ def _checks(
         checks.append(_mean_of_the_others(scaler))
     checks.append(_by_the_plan(scene, pod))
     return tuple(checks)
+
+
+def _needed(
+    scene: ExplainContext, pod: Pod, targets: tuple[tuple[str, float], ...], finding: Finding | None
+) -> Refusal | None:
+    """Why it stays for the pods that need it, or None."""
+    emptied = finding is not None and finding.goal is Goal.EMPTY
+    leaving = finding.candidates[scene.snapshot.active[finding.candidates]] if finding and emptied else NO_PODS
+    nodes = np.array([scene.snapshot.node_index[name] for name, _ in targets], dtype=np.int64)
+    model = scene.placement
+    left = model.followers(pod, leaving=leaving) or model.followers(pod, nodes, leaving=leaving)
+    strategy = "" if finding is None else finding.strategy
+    return needed_by(left, scene.admission, strategy=strategy, pool=scene.pools[pod.node])
 
 
 def _cpu_elsewhere(cpu: PodCpu, pod: int) -> Check:

@@ -148,12 +148,15 @@ class NodeDrainer:
         return refusal
 
     def _lands_all(self, job: Job, pods: list[Pod]) -> Refusal | None:
-        for pod in pods:
+        left = np.array([pod.index for pod in pods], dtype=np.int32)
+        for at, pod in enumerate(pods):
             if self._out_of_time():
                 return Refusal.of(Reason.PLANNING_TIMEOUT)
             landing = self._landings.of(pod, job.finding, job.headroom)
             if isinstance(landing, Refusal):
                 return landing if landing.code is Reason.PLANNING_TIMEOUT else _because(pod, landing)
+            if (needed := self._moves.needed(job, pod, landing.landing.nodes, left[at:])) is not None:
+                return _because(pod, needed)
             self._landings.count(pod, landing)
         return None
 

@@ -12,8 +12,11 @@ from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.decisions.eviction import Eviction, InPlan
 from rebalancer.model.decisions.plan import Goal
-from rebalancer.model.notation.figures import percent
-from rebalancer.model.reason import Refusal
+from rebalancer.model.notation.arrays import Ints, Rows
+from rebalancer.model.notation.figures import counted, percent
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.placement.landing.model import NO_PODS
+from rebalancer.placement.plugins.followers import Followers
 from rebalancer.planner.candidates.jobs import Job
 from rebalancer.planner.landings.landings import CheckedLanding
 from rebalancer.planner.plan.plan_input import PlannedMove
@@ -60,6 +63,8 @@ class MoveMaker:
             checked = landings.of(pod, finding, job.headroom, few_taints=few)
         if isinstance(checked, Refusal):
             return Refused(checked)
+        if (needed := self.needed(job, pod, checked.landing.nodes)) is not None:
+            return Refused(needed)
         self.checked[pod.index], landing = checked, checked.landing
         move.target_nodes = landing.shown(state.snapshot.nodes.names)
         move.target_pool = state.input.pools[int(landing.nodes[0])]
@@ -70,7 +75,8 @@ class MoveMaker:
     def leave(self, job: Job, pod: Pod) -> Eviction | Refused:
         """The move without its reason and its target nodes, or why the pod may not leave now, whatever its target."""
         finding, state = job.finding, self._state
-        if (refusal := state.budgets.refuses(pod)) is not None:
+        refusal = state.budgets.refuses(pod) or self.needed(job, pod)
+        if refusal is not None:
             return Refused(refusal)
         move = new_eviction(
             pod,
@@ -86,6 +92,23 @@ class MoveMaker:
         )
         refusal = state.admission.refuses(move)
         return move if refusal is None else Refused(refusal, move)
+
+    def needed(self, job: Job, pod: Pod, targets: Rows | None = None, leaving: Ints | None = None) -> Refusal | None:
+        """Why a pod stays for its followers, or None. `targets` and `leaving` as in `Following.left_by`; None: any
+        other node, and the candidates where all of them leave."""
+        finding, state = job.finding, self._state
+        if leaving is None:
+            candidates = finding.candidates if finding.goal is Goal.EMPTY else NO_PODS
+            leaving = candidates[state.snapshot.active[candidates] & ~state.moved[candidates]]
+        left = state.landings.model.followers(pod, targets, leaving=leaving)
+        return needed_by(left, state.admission, strategy=finding.strategy, pool=finding.pool)
+
+
+def needed_by(left: Followers | None, admission: EvictionAdmission, *, strategy: str, pool: str) -> Refusal | None:
+    """Why a pod stays for its followers, or None."""
+    if left is None or admission.moves_needed_pods(strategy=strategy, pool=pool):
+        return None
+    return Refusal.of(Reason.NEEDED_BY_OTHERS, f"{counted(left.pods, 'pod')} in {left.where}")
 
 
 def new_eviction(

@@ -68,6 +68,8 @@ class GuardOverride(Section):
     """Pods with an emptyDir on disk."""
     persistent_volumes: bool | None = None
     """Pods with PersistentVolumeClaims."""
+    needed_pods: bool | None = None
+    """Pods that others need by required podAffinity."""
     min_age: Duration | None = None
     """Younger pods are not evicted."""
     min_scale_age: Duration | None = None
@@ -107,6 +109,9 @@ class Guards(Section):
     """Whether pods with an emptyDir on disk may be evicted and lose it. An emptyDir in memory is not protected."""
     persistent_volumes: bool = False
     """Whether pods with PersistentVolumeClaims may be evicted. Pods with local volumes never are."""
+    needed_pods: bool = False
+    """Whether a pod may be evicted that is the only one to meet the required podAffinity of other pods of its namespace
+    where they run."""
     min_age: Duration = 300.0
     """Younger pods are not evicted."""
     min_scale_age: Duration = 180.0
