@@ -40,11 +40,11 @@ def account(
     node_before: float,
     node_after: float,
     *,
-    growth: float = 1.0,
+    growth: float | None = 1.0,
 ) -> ChangeBreakdown:
     """The breakdown of the change between two known measurements of the node, in the unit of the resource.
 
-    `growth`: load of the pool's nodes without evictions, after / before.
+    `growth`: load of the pool's nodes without evictions, after / before; None = not known.
 
     A pod that was planned to go and is still there counts as one that stayed.
     """
@@ -58,6 +58,8 @@ def account(
     landed = _sum(each.amount for each in new if not each.is_replacement)
     came_back = _sum(each.amount for each in new if each.is_replacement)
     surplus = _sum(each.surplus for uid, each in now.items() if uid in before)
+    growth_unknown = growth is None
+    growth = 1.0 if growth is None else growth
     usual = (growth - 1.0) * (node_before - evicted - left)
     usual_of_pods = (growth - 1.0) * _sum(earlier for earlier, later in stayed if math.isfinite(later))
     grew = _sum(later - earlier for earlier, later in stayed) - usual_of_pods - surplus
@@ -70,6 +72,7 @@ def account(
         returned=came_back,
         remaining_change=grew,
         pool_growth=usual,
+        growth_unknown=growth_unknown,
         surplus=surplus,
         residual=math.fsum((node_after, -node_before, evicted, left, -landed, -came_back, -grew, -usual, -surplus)),
     )

@@ -139,10 +139,10 @@ def relief_ratio(made: Assessment) -> float | None:
     """Measured relief of the evicted pods as a part of the planned relief; None where either isn't known.
 
     Other arrivals and departures, and growth of the whole pool, are left out: they are independent of the pods that
-    were chosen.
+    were chosen. Where that growth isn't known nothing is learned: a morning would count as failed relief.
     """
     planned, account = planned_relief(made), made.breakdown
-    if account is None or not planned > 0:
+    if account is None or account.growth_unknown or not planned > 0:
         return None
     measured = account.evicted - account.returned - account.remaining_change - account.residual
     return measured / planned if math.isfinite(measured) else None

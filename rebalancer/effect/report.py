@@ -327,8 +327,10 @@ def _breakdown(settled: Sequence[Assessment]) -> ChangeBreakdown | None:
     breakdowns = [each.breakdown for each in settled if each.breakdown is not None and each.resource == CPU]
     if not breakdowns:
         return None
+    amounts = [part.name for part in fields(ChangeBreakdown) if part.name != "growth_unknown"]
     return ChangeBreakdown(
-        **{part.name: math.fsum(getattr(each, part.name) for each in breakdowns) for part in fields(ChangeBreakdown)}
+        **{name: math.fsum(getattr(each, name) for each in breakdowns) for name in amounts},
+        growth_unknown=any(each.growth_unknown for each in breakdowns),
     )
 
 

@@ -85,10 +85,11 @@ def run_due_assessments(
             snapshot,
             usage,
             NodePools.of(policy.pools, snapshot.nodes).names,
-            due=due,
+            due=[each for each in due if each.resource == CPU],
             touched={each.node for each in records.moved(since - LONGEST_CYCLE_SECONDS, now)}
             | set(evicted)
             | _nodes_of(snapshot, replacing),
+            replacing=replacing,
         )
         look = _NodeMeasurement(snapshot, usage, replacing, evicted, cpu.surplus, growth)
         nothing = [withdrawn(each, now) for each in due if look.stayed(each)]
@@ -147,7 +148,7 @@ class _NodeMeasurement:
         if known and after is not None:
             capacity = due.capacity
             # of other resources the growth of a pool is not recorded
-            growth = self.growth.get((due.cycle, due.pool), 1.0) if due.resource == CPU else 1.0
+            growth = self.growth.get((due.cycle, due.pool)) if due.resource == CPU else 1.0
             accounted = account(counted, pods, due.before_share * capacity, after * capacity, growth=growth)
         outcome, detail = outcome_of(counted, accounted, after)
         return replace(

@@ -256,8 +256,11 @@ def test_what_a_later_cycle_evicted_did_not_leave_by_itself(effect: EffectRecord
     assert (made.breakdown.evicted, made.breakdown.departed) == (3_500.0, 0.0)
 
 
-def morning(records: SqlRecords, effect: EffectRecords, *, grows: float, untouched: int) -> Assessment:
-    """The assessment of the hot node, and of nodes without evictions, when everything uses `grows` times as much."""
+def morning(
+    records: SqlRecords, effect: EffectRecords, *, grows: float, untouched: int, pool: str = "general", **later: ANode
+) -> Assessment:
+    """The assessment of the hot node, and of nodes without evictions, when everything uses `grows` times as much. The
+    replacement of 2 cores is on the other node of `NODES`, whose pool is `pool`. `later`: other nodes by then."""
     others = [a_node(f"n{number}", cpu=10_000.0, used=3_000.0) for number in range(untouched)]
     report = replace(a_report(an_eviction("web-1")), finished_at=NOW + 1)
     report.evictions = []
@@ -267,10 +270,13 @@ def morning(records: SqlRecords, effect: EffectRecords, *, grows: float, untouch
     ]
     records.begin(report)
     records.finish(report)
-    nodes = [a_node("hot", cpu=10_000.0, used=6_500.0 * grows), NODES[1]]
+    nodes = [a_node("hot", cpu=10_000.0, used=6_500.0 * grows)]
+    nodes += [a_node("cool", cpu=10_000.0, used=4_000.0 * grows, labels={"pool": pool})]
     nodes += [replace(each, used=(each.used or 0.0) * grows) for each in others]
-    pods = [replace(each, used=each.used * grows) for each in PODS[1:]]
-    (made,) = look(effect, NOW + SETTLE, nodes, pods).made
+    nodes = [later.get(each.name, each) for each in nodes] + [each for name, each in later.items() if name == "new"]
+    pods = [replace(each, used=each.used * grows) for each in [*PODS[1:], replace(PODS[0], name="web-9", node="cool")]]
+    replaced = {"uid-shop-web-9": "hot"}
+    (made,) = look(effect, NOW + SETTLE, nodes, pods, replacements=replaced).made
     return made
 
 
@@ -297,10 +303,37 @@ def test_a_pool_that_grew_opens_no_circuit_breaker(records: SqlRecords, effect: 
     assert set(open_breakers(grown, EffectivenessBreaker(), now=NOW + SETTLE + 1)) == {"general"}
 
 
-def test_with_few_untouched_nodes_the_growth_is_not_known(records: SqlRecords, effect: EffectRecords) -> None:
-    made = morning(records, effect, grows=1.2, untouched=1)
+@pytest.mark.parametrize(("grows", "outcome"), [(1.2, Outcome.POOL_GREW), (0.8, Outcome.COOLED), (1.0, Outcome.COOLED)])
+@pytest.mark.parametrize("untouched", [0, 1, 2])
+def test_with_few_untouched_nodes_the_growth_is_that_of_all_nodes_together(
+    records: SqlRecords, effect: EffectRecords, grows: float, outcome: Outcome, untouched: int
+) -> None:
+    made = morning(records, effect, grows=grows, untouched=untouched)
     assert made.breakdown is not None
-    assert (made.breakdown.pool_growth, made.outcome) == (0.0, Outcome.REMAINING_PODS_GREW)
+    assert (made.breakdown.pool_growth, made.breakdown.growth_unknown) == (pytest.approx(6_500.0 * (grows - 1)), False)
+    assert made.outcome is outcome
+    known = [replace(made, cycle=f"c{number}") for number in range(5)]
+    assert relief_factors(known) == {"general": pytest.approx(1.0)}
+
+
+UNKNOWN_GROWTH = [
+    {"new": a_node("new", cpu=10_000.0, used=100.0)},
+    {"cool": a_node("cool", cpu=10_000.0, used=np.nan)},
+    {"pool": "other"},
+]
+
+
+@pytest.mark.parametrize("case", UNKNOWN_GROWTH, ids=["a node has joined", "a node isn't known", "moved to a pool"])
+def test_growth_that_is_not_known_is_not_learned_as_failed_relief(
+    records: SqlRecords, effect: EffectRecords, case: dict[str, Any]
+) -> None:
+    made = morning(records, effect, grows=1.5, untouched=1, **case)
+    assert made.breakdown is not None
+    assert (made.breakdown.pool_growth, made.breakdown.growth_unknown) == (0.0, True)
+    known = [replace(made, cycle=f"c{number}") for number in range(5)]
+    assert relief_factors(known) == {}
+    read = effect.assessments(0.0, NOW + DAY, step=Step.SETTLED)
+    assert [each.breakdown.growth_unknown for each in read if each.breakdown is not None] == [True]
 
 
 @pytest.mark.parametrize(("after_due", "late"), [(SETTLE, False), (SETTLE + 1, True)])

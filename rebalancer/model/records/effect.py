@@ -81,6 +81,8 @@ class ChangeBreakdown:
     """The change of what stayed on the node if it changed as the pool's nodes without evictions did."""
     surplus: float = 0.0
     """Of CPU, the part of their change that passes: used for replacements of their services that are not Ready."""
+    growth_unknown: bool = False
+    """Whether the pool's growth could not be measured: it counts as 0, and is in the next parts."""
     residual: float
     """Not explained by pods: the machine's own use changed, or the node's figure and the sum of its pods disagree."""
 
