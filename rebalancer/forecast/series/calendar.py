@@ -1,7 +1,8 @@
 """Calendar days of the policy: dates, such as holidays, on which load follows the course of another weekday.
 
-They say nothing about ordinary days, so they are left out of the history of those. On a calendar day the forecast goes
-by the newest day of the other weekday.
+They say nothing about ordinary days, so they are left out of the history of those. A node that used much less on one
+gets the load of an ordinary day in its place, as it does for closed days that the calendar doesn't name
+(`closed_days`). On a calendar day the forecast goes by the newest day of the other weekday.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.forecast.series.closed_days import as_ordinary, find_closed
 from rebalancer.model.measured.history import SLOTS, Grid
 from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.policy.schema.forecast import WEEKDAYS, CalendarDay
@@ -29,7 +31,7 @@ class Applied:
     """Series (nodes, days, 288) of a pool with the calendar applied; the same object where nothing changed."""
 
     ordinary: Grid
-    """Without calendar days (NaN)."""
+    """Without calendar days (NaN), or with an ordinary day in their place."""
     expected: Grid
     """The series that the horizon goes by: `ordinary`, and at the times of day that lie on a calendar day the other
     weekday's values in all days."""
@@ -45,8 +47,20 @@ def apply_calendar(
     mine = [each for each in calendar if not each.pools or pool in each.pools]
     on = [_dates(times, each.time_zone) == each.date.toordinal() for each in mine]
     exceptional = np.logical_or.reduce(on) if on else np.zeros(times.shape, dtype=np.bool_)
-    ordinary = _without(series, exceptional.sum(axis=1) > SHORT_STEPS)
-    expected, notes = ordinary, list[str]()
+    dates = _dates(times, "UTC")
+    named = {int(date) for date in np.unique(dates) if exceptional[dates == date].mean() > 0.5}
+    found = find_closed(series, dates, besides=named)
+    left_out = exceptional.sum(axis=1) > SHORT_STEPS
+    ordinary = _without(series, left_out)
+    too_few = ordinary is series and bool(left_out.any())
+    filled, changed = as_ordinary(series, dates, {*found, *(() if too_few else named)})
+    if changed.any():
+        ordinary = np.where(changed[:, None, None], filled, ordinary)
+    expected = ordinary
+    notes = [
+        f"{date.fromordinal(day)} in pool {pool} went like a weekend: workdays are forecast from the other workdays"
+        for day in found
+    ]
     for each in mine:
         columns = np.flatnonzero(_dates(ahead, each.time_zone) == each.date.toordinal())
         if len(columns) <= SHORT_STEPS:
