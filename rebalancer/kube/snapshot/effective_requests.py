@@ -1,8 +1,8 @@
 """What a pod's containers request, as the scheduler adds it up.
 
 Source: KEP-753 (sidecars) and KEP-2837 (pod-level resources); component-helpers `resource.PodRequests`; the scored
-figures are `PodRequests` with `NonMissingContainerRequests` of pkg/scheduler/util/pod_resources.go. Not modelled: a
-resize in place that the kubelet has not carried out yet counts by its spec.
+figures are `PodRequests` with `NonMissingContainerRequests` of pkg/scheduler/util/pod_resources.go. Of a pod that is
+resized in place the containers are those of `resizes.py`.
 """
 
 import math

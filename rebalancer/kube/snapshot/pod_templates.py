@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rebalancer.kube.snapshot.effective_requests import NO_REQUESTS, Requests, effective_requests, memory_limits
 from rebalancer.kube.snapshot.records import Container, Pod, PodSpec, Template, VolumeSource
+from rebalancer.kube.snapshot.resizes import counted_spec
 from rebalancer.model.cluster.annotations import is_kept
 from rebalancer.model.cluster.objects import PodTemplate, Volume
 from rebalancer.model.cluster.obstacles import one_line
@@ -81,7 +82,7 @@ class PodTemplates:
 
     def index_of(self, pod: Pod, *, of_daemonset: bool) -> int:
         """The index of the pod's template."""
-        meta, spec = pod.metadata, pod.spec
+        meta, spec = pod.metadata, counted_spec(pod)
         affinity = spec.affinity
         if of_daemonset and affinity is not None:
             # The DaemonSet controller pins each of its pods to its node, which would make every pod a template.
@@ -114,7 +115,7 @@ class PodTemplates:
         if index is None:
             self._finished = None
             index = len(self._figures_of)
-            self._add(pod)
+            self._add(pod, spec)
             self._index[blob] = index
         self._last_template, self._last_index = template, index
         return index
@@ -160,8 +161,7 @@ class PodTemplates:
         kept = [key for key in annotations if is_kept[key]]
         return {key: annotations[key] for key in kept} if kept else None
 
-    def _add(self, pod: Pod) -> None:
-        spec = pod.spec
+    def _add(self, pod: Pod, spec: PodSpec) -> None:
         # Templates that differ in labels only (StatefulSets put each pod's name in one) are summed once.
         requested = self._encode((spec.containers, spec.init_containers, spec.resources, spec.overhead, pod.unread))
         figures = self._figures.get(requested)

@@ -104,6 +104,7 @@ class PodMeta(Wire, frozen=True):
     uid: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    generation: Int64 = 0
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None
@@ -127,6 +128,7 @@ class Port(Wire, frozen=True):
 
 
 class Container(Wire, frozen=True):
+    name: str = ""
     image: str = ""
     resources: Resources | None = None
     ports: list[Port] | None = None
@@ -183,6 +185,9 @@ class Terminated(Wire, frozen=True):
     exit_code: Int32 = 0
 
 
+NOTHING = msgspec.Raw(b"")
+
+
 class ContainerState(Wire, frozen=True):
     """The waiting and terminated states are read; a running container has none."""
 
@@ -191,6 +196,11 @@ class ContainerState(Wire, frozen=True):
 
 
 class ContainerStatus(Wire, frozen=True):
+    name: str = ""
+    resources: msgspec.Raw = NOTHING
+    """`Resources`, decoded for pods that were resized only."""
+    allocated_resources: msgspec.Raw = NOTHING
+    """The same of amounts by resource."""
     restart_count: Int32 = 0
     state: ContainerState | None = None
 
