@@ -78,3 +78,31 @@ class Row:
         before, _, rest = self.lifted_by.partition("{")
         key, _, after = rest.partition("}")
         return before + key + after + lifted_by_trust(self.code), self.setting or key
+
+
+class RowCode(Code):
+    """A code with its facts.
+
+    `group` is the blocked reason that refusals of a hot node's candidates count as, or the miss reason that the codes
+    of nodes and cycles count as. None: the code is of other goals (removing pods, draining nodes), and explains nothing
+    of a node that stayed hot.
+
+    `lifted_by` is what lifts the refusal. "time: ..." says which time; it stands in `Refusal.next_at`. A refusal ends
+    in the first cycle after what lifts it.
+
+    `setting` is the policy key that holds the refusals: the one in braces in `lifted_by`, or the row's own. Empty: the
+    cluster holds them.
+    """
+
+    group: BlockedReason | MissReason | None
+    lifted_by: str
+    setting: str
+
+    def __new__(cls, row: Row | str) -> Self:
+        """Members are written as rows; a code alone only looks a member up."""
+        if not isinstance(row, Row):
+            raise TypeError(f"{row} is written without what lifts it")
+        out = str.__new__(cls, row.code)
+        out._value_, out.sentence, out.group = row.code, row.sentence, row.group
+        out.lifted_by, out.setting = row.lift
+        return out
