@@ -71,7 +71,9 @@ class DaemonResources:
         return f"the last write failed: {problem}" if problem else ""
 
     def attempt_write(self) -> None:
-        """Write again after a write that failed: the next cycle may be an hour away."""
+        """Write again after a write that failed: the next cycle may be an hour away, or another replica's."""
+        with suppress(RebalancerError):
+            self.ledger.write_unwritten()
         if self.records.write_problem:
             with suppress(RebalancerError):
                 self.records.attempt_write()

@@ -27,9 +27,20 @@ class FakeRecords:
         self.write_problem = ""
 
 
-def rounds(records: FakeRecords, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+class FakeLedger:
+    """It has outcomes that could not be written."""
+
+    def __init__(self) -> None:
+        self.attempts = 0
+
+    def write_unwritten(self) -> None:
+        self.attempts += 1
+        raise ConnectError("the database is away")
+
+
+def rounds(records: FakeRecords, count: int, monkeypatch: pytest.MonkeyPatch, ledger: FakeLedger | None = None) -> None:
     """So many rounds of the thread."""
-    resources: Any = SimpleNamespace(records=records)
+    resources: Any = SimpleNamespace(records=records, ledger=ledger or FakeLedger())
     resources.attempt_write = partial(DaemonResources.attempt_write, resources)
     for other in ("_check_cluster", "_export"):
         monkeypatch.setattr(gauges.GaugesThread, other, lambda _: None)
@@ -49,3 +60,14 @@ def test_a_database_whose_last_write_worked_is_not_written_to(monkeypatch: pytes
     records = FakeRecords("")
     rounds(records, 4, monkeypatch)
     assert records.attempts == 0
+
+
+@pytest.mark.parametrize("problem", ["", "the database is away"])
+def test_outcomes_that_could_not_be_written_are_tried_in_every_round(
+    problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # also after another write that worked, and whoever leads
+    ledger, records = FakeLedger(), FakeRecords(problem)
+    rounds(records, 4, monkeypatch, ledger)
+    assert ledger.attempts == 4
+    assert records.write_problem == ""

@@ -129,6 +129,9 @@ PROCESS = (
         "tests/store/test_ledger_outcomes.py::test_a_stale_term_cannot_reserve",
         "tests/store/test_ledger_outcomes.py::test_a_new_leader_fences_before_its_first_reservation",
         "tests/store/test_ledger_outcomes.py::test_an_answer_that_comes_after_the_refund_counts_again",
+        "tests/store/test_ledger_outcomes.py::"
+        "test_an_answer_after_the_refund_that_could_not_be_written_counts_once_it_is",
+        "tests/daemon/test_gauges.py::test_outcomes_that_could_not_be_written_are_tried_in_every_round",
         "tests/store/test_ledger_reconcile.py::test_a_process_that_was_stopped_while_it_reconciled_overwrites_nothing",
         "tests/store/test_ledger_reconcile.py::"
         "test_a_pod_that_was_alive_before_the_grace_period_ended_proves_nothing_after_it",

@@ -57,6 +57,10 @@ def test_soak_oracle_finds_evictions_that_are_lost_or_counted_twice_or_did_not_h
     assert disagreements(calls, [a_row("a"), a_row("b", "failed")]) == ["('c', 'b') was evicted, 0 rows count it"]
     assert disagreements(calls, [a_row("a"), a_row("b"), a_row("b")]) == ["('c', 'b') was evicted, 2 rows count it"]
     assert disagreements(calls, [a_row("a"), a_row("b"), a_row("b")], late={("c", "b")}) == []
+    lost = {("c", "b")}
+    assert disagreements(calls, [a_row("a"), a_row("b", "failed")], late=lost, lost=lost) == []
+    # without a call that was held, a pod that is gone is reconciled
+    assert disagreements(calls, [a_row("a"), a_row("b", "failed")], lost=lost) != []
     assert disagreements(calls[:1], [a_row("a"), a_row("b")]) == ["('c', 'b') is counted and was not evicted"]
     assert disagreements(calls, [a_row("a"), a_row("b"), a_row("d", "unknown")]) == ["c/d: unknown at the end"]
 

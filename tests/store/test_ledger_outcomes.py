@@ -4,9 +4,10 @@ import math
 
 import pytest
 
-from rebalancer.model.decisions.eviction import Outcome, PodAmount
+from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Outcome, PodAmount
 from rebalancer.model.decisions.limits import EVERY_NODE, Denied, Scope
 from rebalancer.model.errors import ConnectError, UnsafeDataError
+from rebalancer.store.ledger import outcomes
 from rebalancer.store.ledger.reconcile import CALL_GRACE_SECONDS
 from tests.builders import set_fields
 from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report, in_flight, rate
@@ -47,6 +48,68 @@ def test_an_answer_that_comes_after_the_refund_counts_again(url, blue, clock, ou
     denied = blue.reserve(rate(WEB, 1))
     assert isinstance(denied, Denied)
     assert denied.next_at == NOW + CALL_GRACE_SECONDS + 10 + 60
+
+
+def away(*_):
+    raise ConnectError("the database is away")
+
+
+def answer_without_a_database(blue, eviction, outcome):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outcomes, "write", away)
+        with pytest.raises(ConnectError):
+            blue.answer(eviction, outcome)
+        if outcome in MAY_HAVE_HAPPENED:
+            with pytest.raises(ConnectError):
+                blue.ledger.write_unwritten()
+
+
+@pytest.mark.parametrize("outcome", [Outcome.EVICTED, Outcome.UNKNOWN])
+def test_an_answer_after_the_refund_that_could_not_be_written_counts_once_it_is(url, blue, clock, outcome):
+    eviction = blue.reserve(rate(WEB, 1))
+    clock.sleep(CALL_GRACE_SECONDS + 10)
+    blue.ledger.reconcile_outcomes(FakeReader(pods={("shop", eviction.pod): PodSeen(uid=eviction.uid)}))
+    answer_without_a_database(blue, eviction, outcome)
+    assert [each.uid for each in blue.ledger.unwritten] == [eviction.uid]
+    assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(False, False)}
+    clock.sleep(20)
+    blue.ledger.write_unwritten()
+    assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(True, True)}
+    (row,) = cycle_report(blue.records, blue.report.id)["evictions"]
+    assert (row["outcome"], row["answered_at"]) == (outcome.value, NOW + CALL_GRACE_SECONDS + 30)
+    assert blue.ledger.unwritten == ()
+    assert isinstance(blue.reserve(rate(WEB, 1)), Denied)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.EVICTED, Outcome.UNKNOWN])
+def test_an_answer_that_could_not_be_written_changes_nothing_that_is_reconciled_as_evicted(blue, clock, outcome):
+    eviction = blue.reserve()
+    answer_without_a_database(blue, eviction, outcome)
+    clock.sleep(5)
+    blue.ledger.reconcile_outcomes(FakeReader())
+    before = cycle_report(blue.records, blue.report.id)["evictions"]
+    assert [each["outcome"] for each in before] == ["evicted"]
+    clock.sleep(5)
+    blue.ledger.write_unwritten()
+    assert cycle_report(blue.records, blue.report.id)["evictions"] == before
+    assert blue.ledger.unwritten == ()
+
+
+def test_an_answer_that_could_not_be_written_is_not_written_into_the_row_of_another_pod(blue):
+    eviction, other = blue.reserve(), blue.reserve(uid="another")
+    # the database was restored: another eviction has the number
+    set_fields(eviction, record=other.reserved.record)
+    answer_without_a_database(blue, eviction, Outcome.EVICTED)
+    blue.ledger.write_unwritten()
+    rows = cycle_report(blue.records, blue.report.id)["evictions"]
+    assert {each["outcome"] for each in rows} == {"planned"}
+    assert blue.ledger.unwritten == ()
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.FAILED])
+def test_an_answer_of_what_did_not_happen_is_left_to_the_reconciliation(blue, outcome):
+    answer_without_a_database(blue, blue.reserve(), outcome)
+    assert blue.ledger.unwritten == ()
 
 
 def test_a_refund_can_be_repeated_and_gives_back_one_only(url, blue):

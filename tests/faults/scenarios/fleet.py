@@ -147,6 +147,8 @@ class Replica:
         if self.leadership.term is not None and self.lock is not None and now >= self._renew_at:
             self._renew_at = now + STEP_SECONDS
             self.lock.renew()
+        with suppress(RebalancerError):
+            self.ledger.write_unwritten()  # as the thread of the gauges does, whoever leads
         if self.busy:
             return
         if self._led and not self.leads():
@@ -189,6 +191,7 @@ class Replica:
         if self.turns is not None:
             with suppress(Killed):
                 self.turns.kill()
+        self.cluster.lost |= {each.uid for each in self.ledger.unwritten}
         self.stack.close()
         self.cluster.restart_at[self.name] = self.fleet.now() + RESTART_SECONDS
 
@@ -225,6 +228,8 @@ class Cluster:
     calls: list[Call] = field(default_factory=list)
     late: set[str] = field(default_factory=set)
     """UIDs of pods whose eviction was on its way while its replica was interrupted."""
+    lost: set[str] = field(default_factory=set)
+    """UIDs of pods whose eviction's answer ended with its process, before the database could be written."""
     changes: list[tuple[float, str, int]] = field(default_factory=list)
     """(time, service, 1 for a pod that leaves and -1 for a replacement that is Ready)."""
     heats: int = 0
@@ -337,6 +342,10 @@ class Fleet:
     def late(self) -> set[tuple[str, str]]:
         """(cluster, uid) of the pods whose call was on its way while its replica was interrupted."""
         return {(cluster.name, uid) for cluster in self.clusters for uid in cluster.late}
+
+    def lost(self) -> set[tuple[str, str]]:
+        """(cluster, uid) of the pods whose eviction's answer ended with its process."""
+        return {(cluster.name, uid) for cluster in self.clusters for uid in cluster.lost}
 
     def changes(self) -> list[tuple[float, str, int]]:
         return [change for cluster in self.clusters for change in cluster.changes]

@@ -260,7 +260,7 @@ def settled(fleet: Fleet) -> tuple[list[Call], list[str]]:
     calls, late = fleet.calls(), fleet.late()
     wrong = list(fleet.wrong)
     wrong += [f"{cluster.name}: no replica leads at the end" for cluster in fleet.clusters if cluster.leader() is None]
-    wrong += disagreements(calls, rows_of(fleet.direct_url), late)
+    wrong += disagreements(calls, rows_of(fleet.direct_url), late, fleet.lost())
     stale = out_of_term(calls)
     fleet.counts["calls under way at a failover, carried out and counted"] = len(stale)
     wrong += [f"evicted in a term that was over: {each}" for each in stale if (each.cluster, each.uid) not in late]
