@@ -7,6 +7,7 @@ import pytest
 import structlog
 
 from rebalancer.daemon.logs import set_up
+from rebalancer.model.secrets import remember
 
 
 @pytest.fixture(autouse=True)
@@ -43,3 +44,14 @@ def test_the_log_level_is_the_lowest_that_is_logged_and_libraries_log_no_request
     words = ("debug", "info", "warning", "error")
     assert [each for each in words if f"ours {each}" in output] == ours
     assert [each for each in words if f"library {each}" in output] == of_a_library
+
+
+@pytest.mark.parametrize("as_json", [True, False], ids=["json", "text"])
+def test_no_line_has_a_secret_whatever_text_it_comes_in(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    remember("the-secret-word")
+    set_up(as_json=as_json)
+    logging.getLogger("rebalancer.daemon").warning("a server said %s", "the-secret-word")
+    structlog.get_logger("rebalancer").error("refused", error="with the-secret-word in it")
+    output = capsys.readouterr().err
+    assert output.count("***") == 2
+    assert "the-secret-word" not in output

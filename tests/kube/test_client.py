@@ -17,6 +17,7 @@ from rebalancer.kube.client.client import AnswerLostError, ApiClient, NotSentErr
 from rebalancer.kube.client.permissions import Permission, can_i
 from rebalancer.kube.probe import needed_permissions, server_version
 from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
+from rebalancer.model.secrets import remember
 from tests.kube.fakes.api import Asked, FakeApi, Reply, Script, client_of, serving, status
 
 
@@ -153,6 +154,15 @@ def test_forbidden_names_verb_and_resource_and_the_fix() -> None:
     assert "list pods (403)" in str(error)
     assert "ClusterRole" in str(error)
     assert "User" in str(error)
+
+
+def test_a_secret_that_a_server_echoes_is_in_no_message() -> None:
+    remember("the-secret-word")
+    for reply in (status(400, "bad the-secret-word"), Reply(status=502, body=b"<p>the-secret-word</p>")):
+        with serving(lambda _, reply=reply: reply, attempts=1) as (_, client):
+            message = str(client.error(client.get("/x"), verb="get", resource="pods"))
+        assert "***" in message
+        assert "the-secret-word" not in message
 
 
 def test_an_answer_that_is_no_json_is_unsafe() -> None:

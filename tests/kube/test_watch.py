@@ -142,6 +142,7 @@ def test_a_watch_that_breaks_goes_on_from_where_it_was(fault: str) -> None:
         assert follower.watches() == ["7", "8", "8", "9"]
         assert follower.lists() == 1
         assert follower.reflector.stats.errors == 1
+        assert follower.reflector.stats.restarts >= 2
         assert follower.reflector.trouble == ""
         # an end is no failure the first time; what broke is waited for
         assert [wait > 0 for wait in follower.waits[:2]] == [True, True]

@@ -307,6 +307,26 @@ def test_a_token_that_hangs_takes_no_probe_away(
     until(lambda: ask(web, "POST", ALERTS, token="a token") == 200)
 
 
+def test_other_requests_are_answered_while_a_token_is_read(
+    serve: Serve, daemon: Daemon, token: Path, hanging: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "READ_SECONDS", PATIENCE)
+    web = serve(daemon.app(Auth(bearer_token_file=str(token))))
+    hanging.clear()
+    waiting = threading.Thread(target=ask, args=(web, "POST", ALERTS), kwargs={"token": "a token"}, daemon=True)
+    waiting.start()
+    until(is_reading)
+    began = time.monotonic()
+    assert ask(web) == 200
+    assert time.monotonic() - began < PATIENCE / 2
+    hanging.set()
+    waiting.join(PATIENCE)
+
+
+def is_reading() -> bool:
+    return any(thread.name == "web-file" for thread in threading.enumerate())
+
+
 def test_a_file_is_read_again_while_an_earlier_read_hangs(token: Path, hanging: threading.Event) -> None:
     reader = files.FileReader(str(token))
     hanging.clear()
@@ -343,6 +363,23 @@ def test_a_certificate_that_hangs_takes_no_probe_away(
     with closing(http.client.HTTPSConnection("127.0.0.1", web.port, timeout=PATIENCE, context=context)) as connection:
         connection.request("GET", "/livez")
         assert connection.getresponse().status == 200
+
+
+def test_other_requests_are_answered_while_a_certificate_is_read(
+    serve: Serve, daemon: Daemon, tmp_path: Path, hanging: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "TLS_LOOK_SECONDS", 0)
+    cert, key = certificate(tmp_path, "tls")
+    web = serve(daemon.app(), tls_cert_file=cert, tls_key_file=key)
+    context = ssl.create_default_context(cafile=cert)
+    monkeypatch.setattr(files, "READ_SECONDS", PATIENCE)
+    hanging.clear()
+    until(is_reading)
+    began = time.monotonic()
+    with closing(http.client.HTTPSConnection("127.0.0.1", web.port, timeout=PATIENCE, context=context)) as connection:
+        connection.request("GET", "/livez")
+        assert connection.getresponse().status == 200
+    assert time.monotonic() - began < PATIENCE / 2
 
 
 # ---- checks
