@@ -311,5 +311,6 @@ def test_every_guard_reason_has_a_case() -> None:
     budgets = {Reason.BUDGET_EXHAUSTED, Reason.BUDGET_OUTDATED, Reason.SEVERAL_BUDGETS}  # see test_budgets
     vetoes = {Reason.ANNOTATION_VETO, Reason.EVICTION_IN_PROGRESS}  # see test_guard_rules
     scaled = {Reason.AUTOSCALING}  # see test_autoscalers
+    followers = {Reason.NEEDED_BY_OTHERS}  # see planner/test_followers
     covered = {case.reason for case in CASES.values()} - {Reason.PLACEMENT_NOT_MODELLED}  # also the placement model's
-    assert set(list(Reason)[:upto]) == covered | budgets | vetoes | scaled
+    assert set(list(Reason)[:upto]) == covered | budgets | vetoes | scaled | followers
