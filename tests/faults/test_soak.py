@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from rebalancer.store import upgrade
-from tests.faults.oracles import Call, Row, disagreements, fullest, most_out_at_once, out_of_term
+from tests.faults.fakes import Point
+from tests.faults.oracles import Call, Row, disagreements, fullest, most_out_at_once, out_of_term, rows_of
 from tests.faults.scenarios.fleet import a_fleet
-from tests.faults.scenarios.soak import all_faults, failovers, soak
+from tests.faults.scenarios.soak import LONG_SECONDS, all_faults, failovers, interrupt, settled, soak
 from tests.real.servers.postgres import PostgresServer
 
 
@@ -45,6 +46,40 @@ def test_failovers_never_two_evictors_but_for_the_call_under_way(tmp_path: Path)
     assert verdict.counts["failovers"] == 20
     assert verdict.counts.get("failovers without an eviction", 0) <= 5
     assert verdict.counts["evictions"] >= 20
+
+
+@pytest.mark.real
+def test_an_answer_after_the_refund_is_counted_although_the_database_is_away(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    url = postgres.create_database("soak_away")
+    upgrade(url)
+    with a_fleet(tmp_path, url, clusters=1, seed=3, quick=True, through_proxy=True) as fleet:
+        (cluster,), proxy = fleet.clusters, fleet.proxy
+        assert proxy is not None
+        fleet.advance(60.0)
+        stopped = cluster.leader()
+        assert stopped is not None
+        interrupt(cluster, "stopped for long", Point.UNDER_WAY)
+        while not stopped.stopped:
+            fleet.advance(5.0)
+        (uid,), term = cluster.late, stopped.term
+        # the next leader refunds it, and may not evict the same pod
+        cluster.lab.faults.set(denied=(("create", "pods/eviction"),))
+        fleet.advance(LONG_SECONDS - 20.0)
+        assert {each.outcome for each in rows_of(url) if each.uid == uid and each.term == term} == {"failed"}
+        cluster.lab.faults.clear()
+        proxy.cut()
+        fleet.advance(30.0)
+        assert [each.uid for each in stopped.ledger.unwritten] == [uid]
+        assert not stopped.leads()
+        proxy.mend()
+        calls, wrong = settled(fleet)
+        assert uid in {each.uid for each in calls}
+        assert wrong == []
+        assert not fleet.lost()
+        assert [each.outcome for each in rows_of(url) if each.uid == uid].count("evicted") == 1
+    postgres.drop_database("soak_away")
 
 
 def test_soak_has_at_least_40_different_faults() -> None:
