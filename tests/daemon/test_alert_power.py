@@ -166,11 +166,11 @@ def crowded() -> Any:
     )
 
 
-def alert(it: Around, *, high: float, target: float, number: int = 0, **times: float) -> None:
+def alert(it: Around, *, high: float, target: float, number: int = 0, node: str = "crowded", **times: float) -> None:
     one = Alert(
         fingerprint=f"crowded {number}",
         firing=True,
-        labels={"alertname": ALERT, "node": "crowded"},
+        labels={"alertname": ALERT, "node": node},
         annotations={"rebalancer_high": f"{high:g}", "rebalancer_target": f"{target:g}"},
         **{"starts_at": it.lab.clock.now(), **times},
     )
@@ -200,16 +200,19 @@ def test_no_alert_takes_more_than_the_bounded_excess_off_a_node(tmp_path: Path) 
 
 def test_an_alert_whose_end_has_passed_does_not_count(it: Around) -> None:
     now = it.lab.clock.now()
-    alert(it, high=60.0, target=50.0, starts_at=now - 300, ends_at=now - 60)
+    alert(it, high=60.0, target=50.0, node="warm-1", starts_at=now - 300, ends_at=now - 60)
     assert it.worker.work(None) is None
     assert it.evicted() == []
+    alert(it, high=60.0, target=50.0, node="warm-1", starts_at=now - 30, ends_at=now + 60)
+    assert it.worker.work(None) is not None
+    assert it.evicted() == ["warm-1"]
 
 
 def test_an_open_alert_whose_end_has_passed_is_resolved(it: Around, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'db'}"
     now = it.lab.clock.now()
-    alert(it, high=60.0, target=50.0, starts_at=now - 300)
-    alert(it, high=60.0, target=50.0, starts_at=now - 300, ends_at=now - 60)
+    alert(it, high=60.0, target=50.0, node="warm-1", starts_at=now - 300)
+    alert(it, high=60.0, target=50.0, node="warm-1", starts_at=now - 300, ends_at=now - 60)
     assert it.worker.work(None) is None
     with open_records(url=url, cluster="test", clock=it.lab.clock) as records:
         assert records.inbox(clock=it.lab.clock).open_count() == 0

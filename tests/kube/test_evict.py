@@ -10,6 +10,7 @@ from rebalancer.kube.actions.evict import SEND_SECONDS, KubeEvictor
 from rebalancer.kube.client.client import connect
 from rebalancer.model.decisions.eviction import Answer, InPlan, Outcome, TargetNode
 from rebalancer.model.reason import Reason
+from rebalancer.model.secrets import remember
 from tests.builders import an_eviction
 from tests.kube.builders import Json, a_pod
 from tests.kube.fakes.api import Asked, FakeApi, Reply, Script, client_of, serving, status
@@ -223,6 +224,19 @@ def test_the_wait_of_a_throttled_call_is_in_the_answer() -> None:
     answer, _ = evict(pod_then(status(429, "too many requests", headers={"Retry-After": "17"})))
     assert (answer.outcome, code_of(answer)) == (Outcome.REFUSED, Reason.SERVER_THROTTLED)
     assert answer.retry_after_seconds == 17.0
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [status(403, "not with the-secret-word"), Reply(status=500, body=b"<p>the-secret-word</p>")],
+    ids=["API server", "proxy"],
+)
+def test_a_secret_in_an_answer_is_in_no_refusal(reply: Reply) -> None:
+    remember("the-secret-word")
+    answer, _ = evict(pod_then(reply))
+    assert answer.refusal is not None
+    assert "***" in answer.refusal.message
+    assert "the-secret-word" not in answer.refusal.message
 
 
 def test_no_answer_in_time_is_unknown() -> None:

@@ -105,8 +105,10 @@ def test_with_nothing_to_reconcile_the_api_server_is_not_read(ledger):
     assert ledger.reconcile_outcomes(FakeReader(error=ConnectError("no"))) == []
 
 
-def test_a_process_that_was_stopped_while_it_reconciled_overwrites_nothing(url, blue, clock):
+@pytest.mark.parametrize("age", [0.0, CALL_GRACE_SECONDS + 10])
+def test_a_process_that_was_stopped_while_it_reconciled_overwrites_nothing(url, blue, clock, age):
     eviction = blue.reserve(rate(WEB, 1))
+    clock.sleep(age)
 
     class Stopped(FakeReader):
         """The pod is alive when it is read; then the process stands still, and another one reconciles."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,26 @@ def test_idle_connections_of_many_clients_keep_none_out(serve: Serve, idle: Any,
     for number in range(2, 8):
         idle(web, IDLE // 6, client=f"127.0.0.{number}")
     assert [ask(web), ask(web, path="/readyz"), ask(web, "POST", ALERTS)] == [200] * 3
+
+
+def test_of_many_busy_clients_no_more_are_served_than_fit() -> None:
+    @dataclass(eq=False)
+    class FakeConnection:
+        idle: bool = False
+        aborted: bool = False
+
+        def abort(self) -> None:
+            self.aborted = True
+
+    made = [FakeConnection() for _ in range(4)]
+    bounded = connections.Connections(most=2, most_of_client=2)
+    admitted = [bounded.admit(each, f"10.0.0.{at}") for at, each in enumerate(made[:3])]  # type: ignore[arg-type]
+    assert admitted == [True, True, False]
+    assert not any(each.aborted for each in made)
+    bounded.remove(made[2])  # type: ignore[arg-type]
+    made[0].idle = True
+    assert bounded.admit(made[3], "10.0.0.9")  # type: ignore[arg-type]
+    assert [each.aborted for each in made] == [True, False, False, False]
 
 
 def test_probes_have_a_listener_and_a_thread_of_their_own(serve: Serve, idle: Any, daemon: Daemon) -> None:
@@ -307,24 +328,34 @@ def test_a_token_that_hangs_takes_no_probe_away(
     until(lambda: ask(web, "POST", ALERTS, token="a token") == 200)
 
 
-def test_other_requests_are_answered_while_a_token_is_read(
-    serve: Serve, daemon: Daemon, token: Path, hanging: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def stuck(hanging: threading.Event, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set from when a read hangs, which it does for as long as the test waits."""
+    entered, read = threading.Event(), files.content
+
+    def content(path: str) -> bytes:
+        if not hanging.is_set():
+            entered.set()
+        return read(path)
+
+    monkeypatch.setattr(files, "content", content)
     monkeypatch.setattr(files, "READ_SECONDS", PATIENCE)
+    return entered
+
+
+def test_other_requests_are_answered_while_a_token_is_read(
+    serve: Serve, daemon: Daemon, token: Path, hanging: threading.Event, stuck: threading.Event
+) -> None:
     web = serve(daemon.app(Auth(bearer_token_file=str(token))))
     hanging.clear()
     waiting = threading.Thread(target=ask, args=(web, "POST", ALERTS), kwargs={"token": "a token"}, daemon=True)
     waiting.start()
-    until(is_reading)
+    assert stuck.wait(PATIENCE)
     began = time.monotonic()
     assert ask(web) == 200
     assert time.monotonic() - began < PATIENCE / 2
     hanging.set()
     waiting.join(PATIENCE)
-
-
-def is_reading() -> bool:
-    return any(thread.name == "web-file" for thread in threading.enumerate())
 
 
 def test_a_file_is_read_again_while_an_earlier_read_hangs(token: Path, hanging: threading.Event) -> None:
@@ -366,15 +397,19 @@ def test_a_certificate_that_hangs_takes_no_probe_away(
 
 
 def test_other_requests_are_answered_while_a_certificate_is_read(
-    serve: Serve, daemon: Daemon, tmp_path: Path, hanging: threading.Event, monkeypatch: pytest.MonkeyPatch
+    serve: Serve,
+    daemon: Daemon,
+    tmp_path: Path,
+    hanging: threading.Event,
+    stuck: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(server, "TLS_LOOK_SECONDS", 0)
     cert, key = certificate(tmp_path, "tls")
     web = serve(daemon.app(), tls_cert_file=cert, tls_key_file=key)
     context = ssl.create_default_context(cafile=cert)
-    monkeypatch.setattr(files, "READ_SECONDS", PATIENCE)
     hanging.clear()
-    until(is_reading)
+    assert stuck.wait(PATIENCE)
     began = time.monotonic()
     with closing(http.client.HTTPSConnection("127.0.0.1", web.port, timeout=PATIENCE, context=context)) as connection:
         connection.request("GET", "/livez")
