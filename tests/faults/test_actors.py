@@ -190,8 +190,11 @@ def test_a_node_that_is_written_hot_loses_no_more_pods_than_limits_allow() -> No
 
 
 def test_where_every_node_is_written_hot_nothing_is_evicted() -> None:
-    nodes = [a_node(name, used=15_900.0) for name in ("n1", "n2", "n3")]
-    assert plan_all(nodes, victims("n1"), a_policy(guards=FREE)).accepted == []
+    names, policy = ("n1", "n2", "n3"), a_policy(guards=FREE)
+    # the pods explain the load of each node: only room for replacements is missing
+    pods = [replace(pod, name=f"{name}-{pod.name}") for name in names for pod in victims(name, 18)]
+    assert plan_all([a_node(name, used=15_000.0) for name in names], pods, policy).accepted == []
+    assert plan_all([*(a_node(name, used=15_000.0) for name in names), *room()], pods, policy).accepted != []
 
 
 # ---- node
