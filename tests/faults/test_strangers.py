@@ -15,6 +15,7 @@ from tests.real.servers.api_server import ApiServer, api_server
 pytestmark = pytest.mark.real
 
 OF_EACH_KIND = 25
+CHANGED = ("labels", "annotations", "ownerReferences")
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,9 @@ def refusal(server: ApiServer, strangers: Strangers, plural: str, obj: Obj) -> s
         changed = strangers.changed(plural, made)
         for each in (obj, changed):
             if each is changed:
-                made = server.call("PUT", own, {**made, "metadata": made["metadata"] | changed["metadata"]})
+                kept = {field: value for field, value in made["metadata"].items() if field not in CHANGED}
+                new = {field: value for field, value in changed["metadata"].items() if field in CHANGED}
+                made = server.call("PUT", own, {**made, "metadata": kept | new})
             if "status" in each and "status" in kind.subresources:
                 made = server.call("PUT", f"{own}/status", {**made, "status": each["status"]})
     except urllib.error.HTTPError as error:

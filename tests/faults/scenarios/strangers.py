@@ -154,7 +154,15 @@ class Strangers:
             new["status"] = other["status"]
         if plural == "pods":
             self._fit_to_node(new)
+            self._keep_mirror(obj, new)
         return new
+
+    def _keep_mirror(self, before: Obj, pod: Obj) -> None:
+        """The annotation of a mirror pod can't be changed."""
+        annotations = pod["metadata"].setdefault("annotations", {})
+        annotations.pop(MIRROR, None)
+        if (value := (before["metadata"].get("annotations") or {}).get(MIRROR)) is not None:
+            annotations[MIRROR] = value
 
     def _fit_to_node(self, pod: Obj) -> None:
         """Drop what an API server refuses of a pod with a node, or without one."""
@@ -460,4 +468,6 @@ def _known_objects() -> list[tuple[str, Obj]]:
         return []
     plurals = {kind.kind: kind.plural for kind in reversed(kinds.KINDS)}
     found = [json.loads(line) for line in KNOWN.read_text().splitlines()]
-    return [(plural, obj) for obj in found if (plural := plurals.get(obj["kind"], "")) in GIVEN]
+    # the labels of a Job's pods have its own UID
+    wanted = GIVEN.keys() - {"jobs"}
+    return [(plural, obj) for obj in found if (plural := plurals.get(obj["kind"], "")) in wanted]
