@@ -182,6 +182,7 @@ def journal_writer(folder: Path, world: CycleContext, clock: Clock, *, cluster: 
         snapshot=world.cluster.snapshot,
         leads=lambda: True,
         clock=clock,
+        parts=world.parts,
     )
 
 
