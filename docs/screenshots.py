@@ -30,7 +30,7 @@ from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.bootstrap.wiring.history import history_keepers
 from rebalancer.cli.commands.demo import demo_policy
-from rebalancer.cycle.context import NullProgress
+from rebalancer.cycle.context import ForecastReaders, NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.dashboard.views import LiveViews, Sources
@@ -106,7 +106,7 @@ def practice_dashboard(folder: Path) -> Iterator[str]:
         ):
             ledger, effect, forecasts = records.ledger(clock=lab.clock), records.effect(), records.forecasts()
             forecast = ForecastLoop(policy=policy, keepers=keepers, clock=lab.clock, ledger=ledger, records=forecasts)
-            world = replace(read, effect=effect, peaks=forecast.peaks)
+            world = replace(read, effect=effect, forecasts=ForecastReaders(peaks=forecast.peaks))
             evaluation = EvaluationLoop(
                 policy=policy,
                 cluster=world.cluster,
