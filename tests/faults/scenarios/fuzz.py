@@ -82,7 +82,14 @@ class Run:
         self.cycle()
 
     def checkpoint(self) -> None:
-        """An alert moves one pod of its node among strangers, who then leave."""
+        """An alert moves one pod of its node among strangers, who then leave.
+
+        Those that wait for a node leave before: they take the room of replacements, as in kube-scheduler.
+        """
+        crowd = self._crowd
+        pods = [place for place in crowd.places() if place[0] == "pods"]
+        crowd.write(remove=[place for place in pods if not self._object(place)["spec"].get("nodeName")])
+        self.cycle()
         node = f"warm-{len(self._alerted) + 1}"
         self._alerted.append(node)
         self._running.alert(node)
