@@ -19,10 +19,7 @@ COMMANDS = {
     "pause": ("operator:pause", "Stop evictions in a scope."),
     "resume": ("operator:resume", "End the pauses of a scope."),
     "resolve": ("operator:resolve", "Close an eviction in flight by hand."),
-    "status": (
-        "operator:status",
-        "Show pauses, backoffs, evictions in flight, failed parts, and objects that can't be read.",
-    ),
+    "status": ("operator:status", "Show pauses, backoffs, evictions in flight, and what has failed."),
     "demo": ("demo:demo", "Cool the hot nodes of a practice cluster."),
     "backtest": ("backtest:backtest_command", "Compare forecast predictors by rolling-origin evaluation."),
     "doctor": ("doctor:doctor", "Check database, API server, permissions, Lease and metrics."),

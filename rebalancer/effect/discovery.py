@@ -40,6 +40,7 @@ BLIND: Final = (MissReason.NO_METRICS, MissReason.NOT_READY, MissReason.NODE_LEA
 MISSES_BY_CODE: Final = (
     MissReason.NOT_READY,
     MissReason.NODE_LEAVING,
+    MissReason.NOT_COVERED,
     MissReason.NO_METRICS,
     MissReason.STABILIZATION_WINDOW,
 )

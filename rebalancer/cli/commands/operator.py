@@ -99,8 +99,8 @@ def resolve_eviction(
 
 @options(*CLUSTER, *WATCHED)
 def status(invocation: Invocation) -> None:
-    """Show pauses, backoffs, evictions in flight, failed parts, and objects that can't be read. Whether replacements
-    are Ready is read from the cluster; without it evictions are shown as the last cycle recorded them."""
+    """Show pauses, backoffs, evictions in flight, and what has failed. Whether replacements are Ready, and which
+    objects can't be read, comes from the cluster; without it evictions are shown as the last cycle recorded them."""
     invocation.show(lambda: _status(invocation))
 
 
