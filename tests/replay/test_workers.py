@@ -248,15 +248,14 @@ def test_an_error_of_a_run_is_raised_in_one_line(recording: Recording) -> None:
             run_jobs(jobs()[1:], broken, executor=pool)
 
 
+def mistaken(*_: Any, **__: Any) -> ReplayRun:
+    """A run that finds a mistake in its policy."""
+    raise ConfigError("pools: a mistake")
+
+
 def test_a_mistake_that_a_run_finds_keeps_its_exit_code(recording: Recording) -> None:
-    document = policy_of().model_dump(mode="json", by_alias=True, exclude_unset=True)
-    document["pools"][0]["selector"] = {}
-    job = Job(policy=RebalancerPolicy.model_validate(document), mode="policy", label="a policy", high=HIGH)
-    with (
-        process_pool(1) as pool,
-        pytest.raises(ConfigError, match=r"^pools: node node-00010 is in general and compute"),
-    ):
-        run_jobs([job], recording, executor=pool)
+    with process_pool(1) as pool, pytest.raises(ConfigError, match=r"^pools: a mistake$"):
+        Runner(workers=pool, compose=mistaken).run(jobs()[1:], recording)
 
 
 def test_processes_map_one_file_of_the_recording(recording: Recording, tmp_path: Path) -> None:
