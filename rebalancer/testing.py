@@ -27,6 +27,7 @@ from rebalancer.model.measured.usage import Usage
 from rebalancer.model.notation.decoding import convert, json_decoder
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
+from rebalancer.projection.projection import Projection
 from rebalancer.strategies.interface.loads import base_loads, effective_cpu
 from rebalancer.strategies.interface.resources import expected_by_resource, with_resources
 from rebalancer.strategies.interface.view import Findings, StrategyView
@@ -62,6 +63,9 @@ class FakeNode:
     labels: Mapping[str, str] = field(default_factory=lambda: {"pool": "general"})
     taints: tuple[Taint, ...] = ()
     ready: bool = True
+    unready_since: float = float("nan")
+    conditions: tuple[str, ...] = ()
+    """Types of those that are True, besides Ready."""
     unschedulable: bool = False
     extended: Mapping[str, float] = field(default_factory=dict)
     images: Mapping[str, float] = field(default_factory=dict)
@@ -94,6 +98,9 @@ class FakePod:
     phase: int = RUNNING
     ready: bool = True
     terminating: bool = False
+    unready_since: float = float("nan")
+    ends: float = float("nan")
+    """Both in seconds since the epoch."""
     age: float = 86_400.0
     started: bool = True
     priority: int = 0
@@ -166,6 +173,8 @@ def snapshot(
             memory_allocatable_bytes=np.array([node.memory for node in nodes]),
             pods_allocatable=np.array([float(node.pods) for node in nodes]),
             ready=np.array([node.ready for node in nodes], dtype=bool),
+            unready_since=np.array([node.unready_since for node in nodes], dtype=np.float64),
+            conditions=tuple(node.conditions for node in nodes),
             unschedulable=np.array([node.unschedulable for node in nodes], dtype=bool),
             created=np.array([NOW - node.age for node in nodes]),
             labels=tuple({"kubernetes.io/hostname": node.name, **node.labels} for node in nodes),
@@ -185,6 +194,8 @@ def snapshot(
             phase=np.array([pod.phase for pod in pods], dtype=np.int8),
             ready=np.array([pod.ready for pod in pods], dtype=bool),
             terminating=np.array([pod.terminating for pod in pods], dtype=bool),
+            unready_since=np.array([pod.unready_since for pod in pods], dtype=np.float64),
+            ends=np.array([pod.ends for pod in pods], dtype=np.float64),
             created=np.array([NOW - pod.age for pod in pods]),
             started=np.array([NOW - pod.age if pod.started else np.nan for pod in pods]),
             priority=np.array([pod.priority for pod in pods], dtype=np.int64),
@@ -298,7 +309,16 @@ def view(snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy, **fi
     """What a cycle gives to the first strategy of the policy; `fields` of StrategyView take the place of its own."""
     now, recent, in_flight = fields.pop("now", NOW), fields.pop("recent", ()), fields.pop("in_flight", ())
     node_pools = NodePools.of(policy.pools, snapshot.nodes)
-    cpu = effective_cpu(snapshot, usage, recent, now, in_flight=in_flight, generation=policy.forecast.generation)
+    projection = Projection.of(snapshot, policy.safety, now=now, pools=node_pools.names)
+    cpu = effective_cpu(
+        snapshot,
+        usage,
+        recent,
+        now,
+        in_flight=in_flight,
+        ending=projection.ending,
+        generation=policy.forecast.generation,
+    )
     return StrategyView(
         **{
             "snapshot": snapshot,
@@ -315,6 +335,7 @@ def view(snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy, **fi
                 occupied=True,
                 peaks=fields.get("peaks"),
             ),
+            "projection": projection,
             "strategy": policy.strategies[0],
             "source": policy.usage,
             "recent": recent,

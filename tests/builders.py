@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.model.cluster.objects import LabelSelector
 from rebalancer.model.cluster.owners import Service
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget, Pod
+from rebalancer.model.cluster.steering import UNSCHEDULABLE
 from rebalancer.model.decisions.eviction import STAGE_OF, Eviction, eviction_of
 from rebalancer.model.decisions.plan import Loads
 from rebalancer.model.measured.usage import Usage
@@ -15,6 +18,7 @@ from rebalancer.placement.landing.model import PlacementModel, never
 from rebalancer.planner import PlanInput, Planner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
+from rebalancer.projection.projection import Projection
 from rebalancer.strategies import Findings, strategy_for
 from rebalancer.strategies.interface.resources import expected_by_resource, memory_reserve
 from rebalancer.testing import (
@@ -150,6 +154,25 @@ def planner_for(
     return Planner(plan_input, placement=placement, admission=admission, **options)
 
 
+CORDONED_LONG_AGO: dict[str, Any] = {
+    "unschedulable": True,
+    "taints": (msgspec.structs.replace(UNSCHEDULABLE, time_added="2020-01-01T00:00:00Z"),),
+}
+"""Fields of a node that takes no pods, and whose pods stay."""
+
+
+def projection_of(snapshot: ClusterSnapshot, policy: RebalancerPolicy | None = None, *, now: float = NOW) -> Projection:
+    """Of the next minutes, under the policy."""
+    policy = policy or a_policy()
+    return Projection.of(snapshot, policy.safety, now=now, pools=pool_names(snapshot, policy))
+
+
+def a_model(snapshot: ClusterSnapshot, policy: RebalancerPolicy | None = None, **options: Any) -> PlacementModel:
+    """The scheduler's view of a cluster, with what is about to go."""
+    projection = projection_of(snapshot, policy)
+    return PlacementModel(snapshot, removed=projection.closed, displaced=projection.displaced, **options)
+
+
 def a_reserve(snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy) -> Loads | None:
     """The memory that must stay available."""
     expected = expected_by_resource(snapshot, NodePools.of(policy.pools, snapshot.nodes), usage)
@@ -164,7 +187,7 @@ def placement_from(snapshot: ClusterSnapshot, options: dict[str, Any]) -> Placem
     own = {
         name: options.pop(name) for name in ("config", "soft_tainted", "cordoned", "young_seconds") if name in options
     }
-    return PlacementModel(snapshot, out_of_time=options["time"].spent if "time" in options else never, **own)
+    return a_model(snapshot, out_of_time=options["time"].spent if "time" in options else never, **own)
 
 
 def pool_names(snapshot: ClusterSnapshot, policy: RebalancerPolicy) -> list[str]:

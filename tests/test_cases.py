@@ -24,6 +24,7 @@ from tests.builders import (
     found_in,
     plan_all,
     planner_for,
+    projection_of,
     replicas,
     some_limits,
     usage_of,
@@ -173,7 +174,7 @@ def test_high_node_utilization_case(case: dict[str, Any]) -> None:
 def test_guard_min_replicas(expect: dict[str, Any]) -> None:
     snapshot = cluster([a_node("n1")], replicas("web", {"n1": GUARDS["guard-min-replicas"]["replicas"]}))
     guards = Guards.model_validate({"minReplicas": expect["minReplicas"]})
-    refusal = guarded(snapshot.pod(0), GuardView.of(snapshot=snapshot, guards=guards, now=NOW))
+    refusal = guarded(snapshot.pod(0), GuardView.of(projection=projection_of(snapshot), guards=guards, now=NOW))
     assert (refusal is not None) is expect["guarded"]
     assert refusal is None or refusal.code is Reason.MIN_REPLICAS
 
@@ -184,7 +185,7 @@ def test_guard_min_age(expect: dict[str, Any]) -> None:
     fields = {"started": False} if minutes is None else {"age": minutes * 60.0}
     snapshot = cluster([a_node("n1")], replicas("web", {"n1": 2}, **fields))
     guards = Guards.model_validate({"minAge": GUARDS["guard-min-age"]["minAge"]})
-    refusal = guarded(snapshot.pod(0), GuardView.of(snapshot=snapshot, guards=guards, now=NOW))
+    refusal = guarded(snapshot.pod(0), GuardView.of(projection=projection_of(snapshot), guards=guards, now=NOW))
     assert (refusal is not None) is expect["guarded"]
     assert refusal is None or refusal.code is Reason.TOO_YOUNG
 

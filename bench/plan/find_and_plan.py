@@ -13,6 +13,7 @@ from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner import PlanInput, Planner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
+from rebalancer.projection.projection import Projection
 from rebalancer.strategies import StrategyView, strategy_for
 from rebalancer.strategies.interface.loads import base_loads, effective_cpu
 from rebalancer.strategies.interface.resources import expected_by_resource, memory_reserve, with_resources
@@ -113,6 +114,7 @@ def find_and_plan(snapshot: ClusterSnapshot, *, now: float, with_memory: bool = 
         node_pools=node_pools,
         cpu=cpu,
         base=with_resources(base, snapshot, node_pools, usage, expected, now=now, occupied=True),
+        projection=Projection.of(snapshot, policy.safety, now=now, pools=node_pools.names),
         strategy=policy.strategies[0],
         source=policy.usage,
         recent=(),

@@ -36,6 +36,7 @@ from rebalancer.model.measured.usage import Contention, Usage
 from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
+from rebalancer.projection.projection import Projection
 from rebalancer.strategies import StrategyView, strategy_for
 from rebalancer.strategies.interface.loads import base_loads, effective_cpu
 
@@ -189,6 +190,7 @@ def finding(snapshot: ClusterSnapshot, name: str, args: Mapping[str, Any]) -> tu
         node_pools=node_pools,
         cpu=cpu,
         base=base_loads(snapshot, node_pools, cpu, None),
+        projection=Projection.of(snapshot, policy.safety, now=NOW, pools=node_pools.names),
         strategy=policy.strategies[0],
         source=policy.usage,
         recent=(),

@@ -40,6 +40,7 @@ from rebalancer.model.notation.figures import clock_time
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.trust import Shield
+from rebalancer.projection.projection import Projection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +94,20 @@ class EvictionAdmission:
         now: float,
         own_pod: tuple[str, str] | None = None,
         known: KnownStays | None = None,
+        projection: Projection | None = None,
     ) -> None:
         """`pool_of` (nodes,) index into the policy's pools, -1 for none; `now` is the cycle's start. `known`: shared by
-        admissions with the same arguments; what one has found the others need not."""
+        admissions with the same arguments; what one has found the others need not. `projection`: that of the cycle;
+        None = made here, without usage."""
         self._policy = policy
         self._snapshot = snapshot
         self._ledger_state = ledger_state
         self._now = now
-        self._guards = GuardView.of(snapshot=snapshot, guards=policy.guards, now=now, own_pod=own_pod)
+        if projection is None:
+            pools = [*(pool.name for pool in policy.pools), ""]
+            projection = Projection.of(snapshot, policy.safety, now=now, pools=[pools[at] for at in pool_of.tolist()])
+        self.projection = projection
+        self._guards = GuardView.of(projection=projection, guards=policy.guards, now=now, own_pod=own_pod)
         self._guards_of: dict[tuple[str, str, Lifted], GuardView] = {}
         """(strategy, pool, shields that don't count) -> the guards, where they are others than the policy's."""
         self._trust = Trust(policy.trust, snapshot, now=now, own_namespace=None if own_pod is None else own_pod[0])
@@ -260,6 +267,7 @@ class EvictionAdmission:
             self._quotas.refuses(move.in_plan.pod_index)
             or self._cooldown_checks.refuses(move)
             or self._late.refuses(pool=move.pool, service=move.service_identity)
+            or self.projection.disturbed(move.in_plan.node_index)
             or self._breaker_refusal(move)
             or self._cross_cluster_refusal(move)
         )
@@ -273,6 +281,8 @@ class EvictionAdmission:
         if self._taken >= self._policy.limits.per_cycle or self._breaker_refusal(move) is not None:
             return False
         if self._late.refuses(pool=move.pool, service=move.service_identity) is not None:
+            return False
+        if self.projection.disturbed(move.in_plan.node_index) is not None:
             return False
         # a pod whose eviction is in progress isn't asked for again, and what this plan has taken of a quota stays taken
         if move.uid in self._in_progress or self._quotas.refuses(move.in_plan.pod_index) is not None:
@@ -358,7 +368,7 @@ class EvictionAdmission:
         others = (ledger_state.remote_readiness or {}).get(move.service_identity)
         if cross.min_ready_share is None or others is None:
             return None
-        here_desired, here_ready = self._snapshot.replicas(int(self._snapshot.pods.owner[move.in_plan.pod_index]))
+        here_desired, here_ready = self.projection.replicas(move.in_plan.pod_index)
         desired = here_desired + others.desired
         loses = int(self._snapshot.pods.ready[move.in_plan.pod_index])
         left = here_ready + others.ready - self._gone.get(move.service_identity, 0) - loses

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.cluster.steering import CORDONS, MAINTENANCE, SOFT_TAINT
@@ -90,7 +89,7 @@ class SoftTaintController:
 def our_taints(snapshot: ClusterSnapshot) -> dict[str, tuple[str, float]]:
     """Node -> value of our taint and when it was applied (seconds since the epoch; 0 where unknown)."""
     return {
-        name: (taint.value, _seconds(taint.time_added))
+        name: (taint.value, taint.added if taint.added > 0 else 0.0)
         for name, taints in zip(snapshot.nodes.names, snapshot.nodes.taints, strict=True)
         for taint in taints
         if taint.key == SOFT_TAINT and taint.effect == "PreferNoSchedule"
@@ -105,10 +104,3 @@ def our_cordons(snapshot: ClusterSnapshot) -> dict[str, tuple[str, float]]:
         for name, (value, since) in our_taints(snapshot).items()
         if value in CORDONS and cordoned[index[name]]
     }
-
-
-def _seconds(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return 0.0

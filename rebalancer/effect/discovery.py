@@ -42,6 +42,7 @@ MISSES_BY_CODE: Final = (
     MissReason.NODE_LEAVING,
     MissReason.NOT_COVERED,
     MissReason.NO_METRICS,
+    MissReason.COOLS_BY_ITSELF,
     MissReason.STABILIZATION_WINDOW,
 )
 """Miss reasons that a code of a node or cycle can have; the first decides where a cycle gave several."""
@@ -190,7 +191,7 @@ def _most(said: Counter[MissReason]) -> MissReason:
     worst = max(blind, key=lambda miss: said[miss], default=None)
     if worst is not None and sum(said[miss] for miss in blind) * 2 > looks:
         return worst
-    for miss in (MissReason.STABILIZATION_WINDOW, MissReason.BELOW_THRESHOLD):
+    for miss in (MissReason.COOLS_BY_ITSELF, MissReason.STABILIZATION_WINDOW, MissReason.BELOW_THRESHOLD):
         if said[miss]:
             return miss
     return MissReason.NOT_EVALUATED

@@ -9,13 +9,15 @@ from rebalancer.model.cluster.pods import RUNNING
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.guards import Guards
-from tests.builders import NOW, APod, a_node, a_pod, cluster
+from tests.builders import NOW, APod, a_node, a_pod, cluster, projection_of
 
 OPT = "rebalancer.dev/evict"
 
 
 def view_of(snapshot: ClusterSnapshot, guards: Mapping[str, Any] | None = None, **fields: Any) -> GuardView:
-    return GuardView.of(snapshot=snapshot, guards=Guards.model_validate(dict(guards or {})), now=NOW, **fields)
+    return GuardView.of(
+        projection=projection_of(snapshot), guards=Guards.model_validate(dict(guards or {})), now=NOW, **fields
+    )
 
 
 def asked(

@@ -9,12 +9,12 @@ from rebalancer.model.cluster.objects import LabelSelector, Requirement
 from rebalancer.model.cluster.pods import FAILED, PENDING, SUCCEEDED
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.model.reason import Reason
-from tests.builders import a_budget, a_node, a_pod, cluster, replicas
+from tests.builders import a_budget, a_node, a_pod, cluster, projection_of, replicas
 
 
 def room_of(*budgets: DisruptionBudget, pods: int = 3) -> tuple[BudgetRoom, ClusterSnapshot]:
     snapshot = cluster([a_node("n1")], replicas("web", {"n1": pods}), budgets=budgets)
-    return BudgetRoom(snapshot), snapshot
+    return BudgetRoom(projection_of(snapshot)), snapshot
 
 
 def code(room: BudgetRoom, snapshot: ClusterSnapshot, pod: int = 0) -> Reason | None:
@@ -80,7 +80,7 @@ def test_one_budget_over_two_services_is_shared() -> None:
         namespace="shop", name="pdb", selector=LabelSelector(match_labels={"team": "x"}), disruptions_allowed=1
     )
     snapshot = cluster([a_node("n1")], pods, budgets=[budget])
-    room = BudgetRoom(snapshot)
+    room = BudgetRoom(projection_of(snapshot))
     room.take(snapshot.pod(0))
     assert code(room, snapshot, 1) is Reason.BUDGET_EXHAUSTED
 
@@ -88,7 +88,7 @@ def test_one_budget_over_two_services_is_shared() -> None:
 def test_pods_of_one_service_with_different_labels_have_different_budgets() -> None:
     pods = [a_pod("a", "n1", owner="web"), a_pod("b", "n1", owner="web", labels={"app": "canary"})]
     snapshot = cluster([a_node("n1")], pods, budgets=[a_budget("pdb", "web", 0)])
-    room = BudgetRoom(snapshot)
+    room = BudgetRoom(projection_of(snapshot))
     assert [code(room, snapshot, 0), code(room, snapshot, 1)] == [Reason.BUDGET_EXHAUSTED, None]
 
 
@@ -110,7 +110,7 @@ def test_several_budgets_are_named_in_one_order_however_they_are_listed() -> Non
 def test_no_budget_is_asked_about_a_pod_that_waits_or_has_finished(phase: int) -> None:
     pods = [a_pod("web-0", "n1", owner="web", phase=phase, ready=False), *replicas("web", {"n1": 3})[1:]]
     snapshot = cluster([a_node("n1")], pods, budgets=[a_budget("pdb", "web", 1)])
-    room = BudgetRoom(snapshot)
+    room = BudgetRoom(projection_of(snapshot))
     room.take(snapshot.pod(0))
     assert code(room, snapshot, 1) is None  # nothing was taken
     room.take(snapshot.pod(1))
@@ -134,14 +134,14 @@ def test_a_pod_that_is_not_ready_goes_when_enough_others_are_healthy(
 ) -> None:
     pods = [a_pod("web-0", "n1", owner="web", ready=False), *replicas("web", {"n1": 3})[1:]]
     snapshot = cluster([a_node("n1")], pods, budgets=[a_budget("pdb", "web", 0, **fields)])
-    assert code(BudgetRoom(snapshot), snapshot) is expected
+    assert code(BudgetRoom(projection_of(snapshot)), snapshot) is expected
 
 
 def test_healthy_ones_that_this_plan_takes_are_no_longer_healthy() -> None:
     pods = [a_pod("web-0", "n1", owner="web", ready=False), *replicas("web", {"n1": 4})[1:]]
     budget = a_budget("pdb", "web", 1, current_healthy=3, desired_healthy=2)
     snapshot = cluster([a_node("n1")], pods, budgets=[budget])
-    room = BudgetRoom(snapshot)
+    room = BudgetRoom(projection_of(snapshot))
     room.take(snapshot.pod(0))
     assert code(room, snapshot, 1) is None
     room.take(snapshot.pod(1))
@@ -153,5 +153,5 @@ def test_healthy_ones_that_this_plan_takes_are_no_longer_healthy() -> None:
 
 def test_budgets_are_sorted_only_when_a_pod_is_asked_about() -> None:
     snapshot = cluster([a_node("n1")], [])
-    BudgetRoom(snapshot)
+    BudgetRoom(projection_of(snapshot))
     assert "budgets_near" not in vars(snapshot)

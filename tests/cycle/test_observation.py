@@ -31,6 +31,7 @@ def test_only_strategies_that_declare_it_get_services_days(monkeypatch: pytest.M
         loads=view.base,
         recent=(),
         ledger_state=LedgerState(),
+        projection=view.projection,
         days=days,
         now=NOW,
     )
@@ -63,6 +64,7 @@ def test_nodes_that_are_not_ready_do_not_count_in_the_coverage(switched_off: boo
         loads=view.base,
         recent=(),
         ledger_state=LedgerState(),
+        projection=view.projection,
         now=NOW,
     )
     refusal = unsafe(seen, policy)
@@ -95,6 +97,7 @@ def test_what_earlier_evictions_relieved_does_not_say_what_all_together_would(
         loads=view.base,
         recent=(),
         ledger_state=LedgerState(),
+        projection=view.projection,
         relief_factor={"general": factor},
         now=NOW,
     )

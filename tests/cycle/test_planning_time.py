@@ -80,6 +80,7 @@ def session_of(pods: int, clock: SteppedTime) -> PlanningSession:
         node_pools=view.node_pools,
         recent=(),
         ledger_state=LedgerState(),
+        projection=view.projection,
         cpu=view.cpu,
         loads=view.base,
         now=NOW,

@@ -26,6 +26,8 @@ def contents(snapshot: ClusterSnapshot) -> dict[str, Any]:
                 nodes.taints[i],
                 nodes.addresses[i],
                 nodes.extended[i],
+                nodes.conditions[i],
+                str(nodes.unready_since[i]),
                 dict(nodes.annotations[i]),
             )
             for i, name in enumerate(nodes.names)
@@ -44,6 +46,7 @@ def contents(snapshot: ClusterSnapshot) -> dict[str, Any]:
                 pod.ready,
                 pod.terminating,
                 pod.created,
+                (str(pods.unready_since[pod.index]), str(pods.ends[pod.index])),
                 None if math.isnan(pod.started) else pod.started,
                 pod.priority,
                 [float(column[pod.index]) for column in columns],
@@ -82,4 +85,4 @@ def _owner(snapshot: ClusterSnapshot, index: int) -> Any:
         return None
     owner = snapshot.owners[index]
     own = (owner.kind, owner.namespace, owner.name, owner.uid, owner.desired, owner.ready, owner.rolling_out)
-    return (*own, owner.spares_disruptions, _owner(snapshot, owner.parent))
+    return (*own, owner.spares_disruptions, str(owner.ends), _owner(snapshot, owner.parent))

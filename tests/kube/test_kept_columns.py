@@ -29,7 +29,10 @@ def random_node(chance: random.Random) -> Node:
 
 def shown(nodes: Nodes) -> dict[str, Any]:
     columns = {each.name: getattr(nodes, each.name) for each in fields(Nodes) if each.name != "images"}
-    plain = {name: each.tolist() if isinstance(each, np.ndarray) else each for name, each in columns.items()}
+    plain = {
+        name: [str(value) for value in each.tolist()] if isinstance(each, np.ndarray) else each
+        for name, each in columns.items()
+    }
     images = {name: (nodes.images.size_of(name), nodes.images.nodes_with(name).tolist()) for name in NAMES}
     return plain | {"images": images}
 

@@ -73,7 +73,7 @@ def facts(snapshot: ClusterSnapshot) -> dict[str, Any]:
     for row, name in enumerate(snapshot.nodes.names):
         if name in ("n1", "n2"):
             columns = set(snapshot.nodes.columns) - {"names"}
-            out[name] = snapshot.nodes.row(row, columns)
+            out[name] = {column: str(value) for column, value in snapshot.nodes.row(row, columns).items()}
     out["budgets"] = [each for each in snapshot.budgets if each.namespace == "shop"]
     return out
 

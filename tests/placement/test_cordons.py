@@ -6,11 +6,18 @@ from numpy.typing import NDArray
 
 from rebalancer.model.cluster.objects import LabelSelector, Taint
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from rebalancer.model.cluster.steering import CORDONS, DRAINING, HOT, MAINTENANCE, SOFT_TAINT
+from rebalancer.model.cluster.steering import (
+    CORDONS,
+    DRAINING,
+    HOT,
+    MAINTENANCE,
+    SOFT_TAINT,
+    UNSCHEDULABLE,
+    ours_cordoned,
+)
 from rebalancer.model.reason import Refusal
 from rebalancer.placement.cluster import board as board_module
 from rebalancer.placement.cluster.board import Board
-from rebalancer.placement.cluster.taints import LEAVING_TAINTS, UNSCHEDULABLE, leaving, ours_cordoned
 from rebalancer.placement.landing.landing import Landing
 from rebalancer.placement.landing.model import PlacementModel
 from tests.builders import ANode, APod, a_node, a_pod, cluster, replicas
@@ -50,7 +57,7 @@ def landings(model: PlacementModel, made: ClusterSnapshot) -> set[str]:
     ids=["drained", "maintained", "soft_tainted by us, cordoned by others", "theirs", "uncordoned by others"],
 )
 def test_a_cordon_is_ours_where_our_taint_says_so(node: ANode, mine: bool) -> None:
-    assert ours_cordoned(cluster([node], [])).tolist() == [mine]
+    assert ours_cordoned(cluster([node], []).nodes).tolist() == [mine]
 
 
 def test_a_node_that_is_to_be_cordoned_takes_nothing() -> None:
@@ -223,7 +230,6 @@ def test_marks_of_nodes_equal_those_read_taint_by_taint() -> None:
         (Taint(key=SOFT_TAINT, value="draining"),),
         (Taint(key="other"), Taint(key=SOFT_TAINT, value="maintenance")),
         (Taint(key=SOFT_TAINT, value=HOT),),
-        (Taint(key="ToBeDeletedByClusterAutoscaler"),),
     ]
     nodes = [
         a_node(f"{'cordoned' if cordoned else 'open'}-{index}", taints=held, unschedulable=cordoned)
@@ -231,8 +237,7 @@ def test_marks_of_nodes_equal_those_read_taint_by_taint() -> None:
         for index, held in enumerate(taints)
     ]
     made = cluster(nodes, [])
-    assert ours_cordoned(made).tolist() == [
+    assert ours_cordoned(made.nodes).tolist() == [
         node.unschedulable and any(each.key == SOFT_TAINT and each.value in CORDONS for each in node.taints)
         for node in nodes
     ]
-    assert leaving(made.nodes).tolist() == [any(each.key in LEAVING_TAINTS for each in node.taints) for node in nodes]

@@ -11,7 +11,6 @@ from rebalancer.model.cluster.objects import NodeSelector, NodeSelectorTerm, Req
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.cluster.taints import LEAVING_TAINTS
 from rebalancer.placement.landing.landing import Landing
 from rebalancer.placement.landing.model import PlacementModel
 from tests.builders import GIB, ANode, APod, a_node, a_pod, cluster
@@ -172,9 +171,9 @@ def test_where_nothing_is_feasible_it_is_told_why() -> None:
 
 def test_nodes_that_leave_are_new_or_not_ready_are_closed() -> None:
     nodes = [a_node("a"), a_node("new", age=299.0), a_node("old", age=300.0), a_node("down", ready=False)]
-    nodes += [a_node(f"t{index}", taints=(Taint(key=key),)) for index, key in enumerate(LEAVING_TAINTS)]
-    model, _ = model_of(nodes, [])
-    assert model.closed.tolist() == [False, True, False, True, True, True, True]
+    model = PlacementModel(cluster([*nodes, a_node("gone")], []), removed={4: "about to go: a taint"})
+    assert model.closed.tolist() == [False, True, False, True, True]
+    assert [model.why_closed(node) for node in (1, 3, 4)] == ["joined 299s ago", "not Ready", "about to go: a taint"]
 
 
 def test_the_most_that_has_to_be_pulled() -> None:

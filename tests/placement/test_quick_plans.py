@@ -14,7 +14,7 @@ from rebalancer.placement.landing.landing import Landing, Placed
 from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner import Planner
 from rebalancer.planner.landings.landings import Landings, Replacement
-from tests.builders import planner_for, usage_of
+from tests.builders import a_model, planner_for, usage_of
 from tests.placement.scenarios import CrowdedWorld, crowded_world
 
 EVERY = 5
@@ -30,7 +30,7 @@ class Forgetful:
         self.closed = self._anew().closed
 
     def _anew(self) -> PlacementModel:
-        model = PlacementModel(self._world.snapshot, config=self._world.config)
+        model = a_model(self._world.snapshot, self._world.policy, config=self._world.config)
         for each in self._happened:
             each(model)
         return model

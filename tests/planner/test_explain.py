@@ -17,10 +17,10 @@ from rebalancer.model.measured.usage import ResourceUsage
 from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.board import Board
-from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.placement.scheduler.engine import Engine
+from rebalancer.planner.explain.context import ExplainContext
 from rebalancer.planner.explain.nodes import NodeExplanation, explain_node
-from rebalancer.planner.explain.pods import CHECK_OF, Check, ExplainContext, PodExplanation, explain_pod, find_pod
+from rebalancer.planner.explain.pods import CHECK_OF, Check, PodExplanation, explain_pod, find_pod
 from rebalancer.planner.explain.skew import PlacementSkew, placement_skew_of, tail
 from rebalancer.policy.pools import NodePools
 from tests.builders import (
@@ -30,6 +30,7 @@ from tests.builders import (
     APod,
     a_budget,
     a_door,
+    a_model,
     a_node,
     a_pod,
     a_policy,
@@ -71,7 +72,7 @@ def scene_of(
         admission=a_door(snapshot, rules),
         report=report,
         config=config or SchedulerConfig(),
-        placement=PlacementModel(snapshot, config=config),
+        placement=a_model(snapshot, config=config),
         now=NOW,
         cpu=view_of(snapshot, usage, rules).cpu.pods,
     )

@@ -98,7 +98,10 @@ def test_guards_protect_just_those_pods_that_the_rules_protect() -> None:
     def check(world: World, story: Story) -> None:
         found = {story.snapshot.nodes.names[finding.node] for each in story.found for finding in each.findings}
         by_guards = {each.name for each in story.refusals if each.code in BY_GUARDS}
-        assert by_guards == {pod.name for pod in world.pods if pod.node in found and is_protected(world, pod)}
+        # a guard before the last ones may refuse a pod for its landing
+        other = {each.name for each in story.refusals if each.code is Reason.PLACEMENT_NOT_MODELLED}
+        protected = {pod.name for pod in world.pods if pod.node in found and is_protected(world, pod)}
+        assert by_guards <= protected <= by_guards | other
 
     in_every_plan(check, draw_seed=12)
 

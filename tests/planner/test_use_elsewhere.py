@@ -5,6 +5,7 @@ from typing import Any
 
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import (
+    CORDONED_LONG_AGO,
     ANode,
     APod,
     Outcome,
@@ -37,7 +38,7 @@ def saturated(siblings: float, **fields: Any) -> Outcome:
     nodes = [
         a_node("full", cpu=4_000, used=4_000.0),
         a_node("empty", cpu=4_000, used=0.0),
-        a_node("other", cpu=4_000, used=2_900.0, unschedulable=True),
+        a_node("other", cpu=4_000, used=2_900.0, **CORDONED_LONG_AGO),
     ]
     pods = [
         *(a_pod(f"web-{number}", "full", owner="web", used=1_300.0, **fields) for number in range(3)),
@@ -64,7 +65,7 @@ def test_without_siblings_on_rested_nodes_it_lands_with_its_request() -> None:
 # ---- 9: machines of different speed, terminating pods
 
 
-OTHER = a_node("other", used=2_500.0, unschedulable=True, labels={"pool": "general", "type": "new"})
+OTHER = a_node("other", used=2_500.0, **CORDONED_LONG_AGO, labels={"pool": "general", "type": "new"})
 """Where a sibling is."""
 
 

@@ -257,7 +257,7 @@ def test_a_low_node_of_another_pool_to_which_the_pod_cannot_go_does_not_count() 
         ({"unschedulable": True}, "cold and 1 more are, but closed (cordoned)"),
         (
             {"taints": (Taint(key="karpenter.sh/disrupted", effect="NoSchedule"),)},
-            "cold and 1 more are, but closed (an autoscaler is removing it)",
+            "cold and 1 more are, but closed (about to go: taint karpenter.sh/disrupted)",
         ),
         (
             {"taints": (Taint(key="DeletionCandidateOfClusterAutoscaler", effect="PreferNoSchedule"),)},

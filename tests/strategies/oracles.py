@@ -8,7 +8,6 @@ from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import Finding
 from rebalancer.placement.cluster.nodes import NodeTable
-from rebalancer.placement.cluster.taints import leaving
 from rebalancer.placement.plugins.node_rules import StaticFilter
 from rebalancer.strategies import StrategyView
 from rebalancer.strategies.constraints.remove_duplicates import PINNED_KINDS
@@ -127,7 +126,7 @@ def service_spread(view: StrategyView, feature: str) -> list[Found]:
         groups.setdefault((value, int(view.node_pools.of_node[pods.node[pod]])), []).append(pod)
     out: list[tuple[int, Found]] = []
     for (_, pool), members in groups.items():
-        takes = nodes.ready & ~nodes.unschedulable & ~leaving(nodes) & (view.node_pools.of_node == pool)
+        takes = nodes.ready & ~nodes.unschedulable & ~view.projection.is_closed & (view.node_pools.of_node == pool)
         if pool < 0 or not takes.any() or len({int(snapshot.top_owner[pods.owner[pod]]) for pod in members}) < 2:
             continue
         fair = math.ceil(len(members) / int(takes.sum()))
@@ -160,7 +159,7 @@ def service_spread(view: StrategyView, feature: str) -> list[Found]:
 
 def remove_duplicates(view: StrategyView) -> list[Found]:
     """RemoveDuplicates."""
-    snapshot, places = view.snapshot, Places(view.snapshot)
+    snapshot, places = view.snapshot, Places(view.snapshot, view.projection.is_closed)
     pods, nodes = snapshot.pods, range(len(snapshot.nodes))
     groups: dict[tuple[int, frozenset[str]], list[int]] = {}
     for pod in range(len(pods)):

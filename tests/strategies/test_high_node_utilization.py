@@ -110,11 +110,16 @@ def test_an_annotation_keeps_a_node_unless_it_plainly_says_false(key: str, value
 
 
 @pytest.mark.parametrize(
-    "key", ["ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted"]
+    ("key", "why"),
+    [
+        ("ToBeDeletedByClusterAutoscaler", "about to go: taint ToBeDeletedByClusterAutoscaler"),
+        ("DeletionCandidateOfClusterAutoscaler", "cluster-autoscaler may remove it"),
+        ("karpenter.sh/disrupted", "about to go: taint karpenter.sh/disrupted"),
+    ],
 )
-def test_what_an_autoscaler_removes_is_left_to_it(key: str) -> None:
+def test_what_an_autoscaler_removes_is_left_to_it(key: str, why: str) -> None:
     found = drain(beside_busy(taints=(Taint(key=key, effect="NoSchedule"),)), pods_on(n=1, m=1))
-    assert (found.nodes, found.skipped) == ([], {"n": f"low, but not to be drained: {key}: an autoscaler removes it"})
+    assert (found.nodes, found.skipped) == ([], {"n": f"low, but not to be drained: {why}"})
 
 
 def test_a_node_that_people_cordoned_is_emptied_only_where_it_need_not_be_marked() -> None:

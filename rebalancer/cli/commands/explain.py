@@ -14,7 +14,7 @@ from rebalancer.model.notation.kinds import kind_of, plain_name
 
 if TYPE_CHECKING:
     from rebalancer.model.cluster.snapshot import ClusterSnapshot
-    from rebalancer.planner.explain.pods import ExplainContext
+    from rebalancer.planner.explain.context import ExplainContext
 
 
 class KindGroup(TyperGroup):
@@ -45,7 +45,7 @@ def observed_cluster(invocation: Invocation) -> "Iterator[ExplainContext]":
         from rebalancer.cycle.observe.observation import find
         from rebalancer.cycle.plan.planning import new_admission
         from rebalancer.cycle.run import run_cycle
-        from rebalancer.planner.explain.pods import ExplainContext
+        from rebalancer.planner.explain.context import ExplainContext
 
         cycle = run_cycle(cycle_context, policy, dry_run=True)
         seen = cycle.observation

@@ -1,5 +1,6 @@
 """Explanations of pods and nodes as tables and as JSON documents."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -67,6 +68,7 @@ def pod_document(found: PodExplanation) -> dict[str, Any]:
             {**pick(each, "name", "ok", "code"), "message": each.detail, "liftedBy": each.lifted_by}
             for each in found.checks
         ],
+        "nextMinutes": found.soon,
         "wouldEvict": eviction is not None,
         "targetNode": (eviction.target_node or None) if eviction is not None else None,
         "notModelled": found.unknown,
@@ -98,7 +100,13 @@ def print_pod(console: Console, found: PodExplanation, *, wide: bool, all_nodes:
         refused = {check.code: check.lifted_by for check in found.checks if not check.ok and check.code is not None}
         for code, lifted_by in refused.items():
             print_paragraph(console, f"{code} is lifted by:", lifted_by)
+    _print_soon(console, found.soon)
     _print_unknown(console, found.unknown)
+
+
+def _print_soon(console: Console, soon: Sequence[str]) -> None:
+    if soon:
+        print_paragraph(console, "In the next minutes:", "; ".join(soon))
 
 
 def _print_scored(console: Console, found: PodExplanation, title: str, *, wide: bool, all_nodes: bool) -> None:
@@ -146,6 +154,7 @@ def node_document(found: NodeExplanation) -> dict[str, Any]:
     return {
         "node": {"name": found.name, "pool": found.pool or None, "hot": found.hot},
         "stopped": _refusal(found.stopped),
+        "nextMinutes": found.soon,
         "evaluations": [
             {
                 "strategy": each.strategy,
@@ -237,6 +246,7 @@ def print_node(console: Console, found: NodeExplanation, *, wide: bool, all_pods
     for each in (table, others):
         if each.row_count:
             console.print(each)
+    _print_soon(console, found.soon)
     _print_pods(console, found, wide=wide, all_pods=all_pods)
     _print_attractions(console, found)
     _print_unknown(console, found.unknown)

@@ -1,23 +1,32 @@
-"""PodDisruptionBudgets, counted as the API server does, with this plan's evictions.
+"""PodDisruptionBudgets, counted as the API server does, with this plan's evictions and those of drains to come.
 
 Source: Kubernetes v1.36, pkg/registry/core/pod/storage/eviction.go. Budgets ignore pending and finished pods. A pod
 that is not Ready takes no disruption, and may be evicted if its budget has enough healthy pods or always evicts
 unhealthy ones.
 """
 
+import numpy as np
+
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.pods import FAILED, PENDING, SUCCEEDED
-from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget, Pod
+from rebalancer.model.cluster.snapshot import DisruptionBudget, Pod
 from rebalancer.model.reason import Reason, Refusal
+from rebalancer.projection.projection import Projection
 
 
 class BudgetRoom:
     """Disruptions left in every budget of a snapshot."""
 
-    def __init__(self, snapshot: ClusterSnapshot) -> None:
-        self._snapshot, self._budgets = snapshot, snapshot.budgets
+    def __init__(self, projection: Projection) -> None:
+        snapshot = projection.snapshot
+        self._projection, self._snapshot, self._budgets = projection, snapshot, snapshot.budgets
         self._taken = [0] * len(snapshot.budgets)
         self._matching: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._needed = [0] * len(snapshot.budgets)
+        """Disruptions that the drains of leaving nodes will take."""
+        for pod in np.flatnonzero(projection.displaced & snapshot.pods.ready).tolist() if snapshot.budgets else ():
+            for index in self._of(snapshot.pod(pod)):
+                self._needed[index] += 1
 
     def _of(self, pod: Pod) -> tuple[int, ...]:
         key = (pod.namespace, int(self._snapshot.pods.template[pod.index]))
@@ -49,10 +58,12 @@ class BudgetRoom:
             return Refusal.of(Reason.BUDGET_OUTDATED, budget.name)
         if not pod.ready and _lets_unhealthy_go(budget, taken):
             return None
-        if budget.disruptions_allowed - taken <= 0:
+        needed = 0 if self._projection.displaced[pod.index] else self._needed[found[0]]
+        if budget.disruptions_allowed - taken - needed <= 0:
             mine = f", {taken} of them taken by this plan" if taken else ""
+            theirs = f", {needed} of them needed by leaving nodes" if needed else ""
             return Refusal.of(
-                Reason.BUDGET_EXHAUSTED, f"{budget.name} allows {budget.disruptions_allowed} disruptions{mine}"
+                Reason.BUDGET_EXHAUSTED, f"{budget.name} allows {budget.disruptions_allowed} disruptions{mine}{theirs}"
             )
         return None
 

@@ -31,6 +31,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.reason.shields import SHIELD_OF
 from rebalancer.policy.schema.guards import Guards
 from rebalancer.policy.schema.types import format_duration
+from rebalancer.projection.projection import Projection
 
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 """Priority of system-cluster-critical; source: k8s.io/kubernetes/pkg/apis/scheduling/types.go."""
@@ -55,17 +56,19 @@ class GuardView:
     like: Ints
     """(pods,) as `newest_siblings`."""
     in_change: ServicesInChange
+    projection: Projection
     lifted: Lifted = frozenset()
     """Shields of the pod that don't count."""
 
     @classmethod
     def of(
-        cls, *, snapshot: ClusterSnapshot, guards: Guards, now: float, own_pod: tuple[str, str] | None = None
+        cls, *, projection: Projection, guards: Guards, now: float, own_pod: tuple[str, str] | None = None
     ) -> "GuardView":
-        """Compile the policy's guards for one snapshot.
+        """Compile the policy's guards for the snapshot of a projection.
 
         If the cluster doesn't have `priorityClassBelow`, every pod counts as at the threshold.
         """
+        snapshot = projection.snapshot
         like = newest_siblings(snapshot)
         limit = guards.priority_below
         if guards.priority_class_below is not None:
@@ -86,6 +89,7 @@ class GuardView:
             labels_excluded=guards.labels.exclude.compiled() if guards.labels.exclude is not None else None,
             like=like,
             in_change=ServicesInChange(snapshot, like),
+            projection=projection,
         )
 
     def without(self, lifted: Lifted) -> "GuardView":
@@ -342,7 +346,7 @@ def _age(pod: Pod, view: GuardView) -> Refusal | None:
 
 
 def _replicas(pod: Pod, view: GuardView) -> Refusal | None:
-    desired, _ = view.snapshot.replicas(int(view.snapshot.pods.owner[pod.index]))
+    desired, _ = view.projection.replicas(pod.index)
     if desired >= view.guards.min_replicas:
         return None
     return Refusal.of(
@@ -354,7 +358,7 @@ def _spares_service(pod: Pod, view: GuardView) -> bool:
     """Whether the state of its service doesn't count, because the pod does no work or enough others do."""
     if "Health" not in view.lifted:
         return False
-    _, ready = view.snapshot.replicas(int(view.snapshot.pods.owner[pod.index]))
+    _, ready = view.projection.replicas(pod.index)
     return not pod.ready or ready >= max(view.guards.min_replicas, 1)
 
 
@@ -383,10 +387,15 @@ def _autoscaled(pod: Pod, view: GuardView) -> Refusal | None:
 
 
 def _owner_health(pod: Pod, view: GuardView) -> Refusal | None:
-    desired, ready = view.snapshot.replicas(int(view.snapshot.pods.owner[pod.index]))
+    desired, ready = view.projection.replicas(pod.index)
     if ready >= desired or _spares_service(pod, view):
         return None
-    return Refusal.of(Reason.OWNER_NOT_HEALTHY, f"{pod.service} has {ready} of {desired} ready")
+    missing = view.projection.why_missing(pod.index)
+    if not missing:
+        return Refusal.of(Reason.OWNER_NOT_HEALTHY, f"{pod.service} has {ready} of {desired} ready")
+    return Refusal.of(
+        Reason.OWNER_NOT_HEALTHY, f"{ready} of {desired} ready pods of {pod.service} will stay; {missing}"
+    )
 
 
 GUARDS: tuple[Guard, ...] = (

@@ -27,6 +27,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.strategies.base import Need
+from rebalancer.projection.projection import Projection
 from rebalancer.strategies import Findings, StrategyView, needs
 from rebalancer.strategies.interface.loads import CpuLoads, base_loads, effective_cpu
 from rebalancer.strategies.interface.resources import (
@@ -54,6 +55,7 @@ class Observation:
     node_pools: NodePools
     recent: tuple[Eviction, ...]
     ledger_state: LedgerState
+    projection: Projection
     peaks: Peaks | None = None
     days: ServiceDayProfiles | None = None
     """Services' usual days; None where no strategy needs them or they aren't known."""
@@ -108,6 +110,14 @@ def observe(
             if each.until > now
         }
         ledger_state = replace(ledger_state, useless=useless)
+    share = usage.node_cpu_millicores / snapshot.nodes.cpu_capacity_millicores
+    projection = Projection.of(
+        snapshot,
+        policy.safety,
+        now=now,
+        pools=node_pools.names,
+        urgent=np.nan_to_num(share) * 100 >= policy.planner.urgent,
+    )
     evacuated = {each.uid for each in ledger_state.open_evictions if each.answered.in_background}
     in_flight = (*ledger_state.open_evictions, *ledger_state.landed)
     cpu = effective_cpu(
@@ -117,6 +127,7 @@ def observe(
         now,
         in_flight=in_flight,
         in_background=evacuated,
+        ending=projection.ending,
         generation=policy.forecast.generation,
     )
     expected = expected_by_resource(snapshot, node_pools, usage, (*recent, *in_flight))
@@ -141,6 +152,7 @@ def observe(
         ),
         recent=recent,
         ledger_state=ledger_state,
+        projection=projection,
         peaks=peaks,
         days=context.forecasts.service_day_profiles(snapshot, now) if Need.DAYS in needs(policy.strategies) else None,
         relief_factor=feedback.relief_factor if feedback is not None else {},
@@ -196,6 +208,7 @@ def find(
                 for mark in request.thresholds.values()
                 if mark.strategy == strategy.name and mark.node in index
             },
+            projection=seen.projection,
             peaks=seen.peaks,
             due=frozenset(
                 (index[node], resource)

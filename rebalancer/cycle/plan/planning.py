@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from rebalancer.constraints.admission import EvictionAdmission, KnownStays
 from rebalancer.cycle.context import MAX_PLANNING_SECONDS, CycleContext
 from rebalancer.cycle.observe.observation import Observation
@@ -62,6 +60,7 @@ def new_admission(
         now=seen.now,
         own_pod=context.own_pod,
         known=known,
+        projection=seen.projection,
     )
 
 
@@ -100,7 +99,7 @@ class PlanningSession:
             pools=seen.node_pools.names,
             base=seen.base,
             reserve=seen.reserve,
-            urgent=self._urgent(),
+            urgent=seen.projection.urgent,
         )
         return Planner(
             plan_input,
@@ -119,13 +118,6 @@ class PlanningSession:
         # a process that doesn't wait for its replacements can't remove a soft taint either
         return 0.0 if self.context.soft_taint_controller.remove_only else self.policy.planner.patience
 
-    def _urgent(self) -> Bools:
-        """(nodes,) that don't wait."""
-        seen = self.observation
-        share = seen.usage.node_cpu_millicores / seen.snapshot.nodes.cpu_capacity_millicores
-        out: Bools = np.nan_to_num(share) * 100 >= self.policy.planner.urgent
-        return out
-
     def _start_over(self, soft_tainted: Bools, cordoned: Bools, limit: TimeLimit) -> PlacementModel:
         seen = self.observation
         closed = mask(seen, self.context.soft_taint_controller.uncertain)
@@ -138,6 +130,8 @@ class PlanningSession:
                 closed=closed,
                 out_of_time=limit,
                 young_seconds=self.policy.safety.cooldowns.new_node,
+                removed=seen.projection.closed,
+                displaced=seen.projection.displaced,
             )
         else:
             self._placement.start_over(soft_tainted=soft_tainted, cordoned=cordoned, closed=closed, out_of_time=limit)

@@ -1,5 +1,6 @@
 """Nodes and pods, page by page, as the snapshot's columns."""
 
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace as replaced
@@ -79,6 +80,8 @@ def node_columns(nodes: Sequence[Node], images: NodeImages) -> Nodes:
         memory_allocatable_bytes=figures(allocatable, "memory"),
         pods_allocatable=figures(allocatable, "pods"),
         ready=np.array([is_ready(node.status.conditions) for node in nodes], dtype=np.bool_),
+        unready_since=np.array([unready_since(node.status.conditions) for node in nodes], dtype=np.float64),
+        conditions=tuple(_true(node.status.conditions) for node in nodes),
         unschedulable=np.array([node.spec.unschedulable for node in nodes], dtype=np.bool_),
         created=np.array([epoch_seconds(node.metadata.creation_timestamp) for node in nodes], dtype=np.float64),
         unreadable=unreadable,
@@ -214,6 +217,8 @@ class PodColumns:
             "template": np.array(template, dtype=np.int32),
             "phase": np.array([phases.get(status.phase, UNKNOWN) for status in statuses], dtype=np.int8),
             "ready": np.array([is_ready(status.conditions) for status in statuses], dtype=np.bool_),
+            "unready_since": np.array([unready_since(status.conditions) for status in statuses], dtype=np.float64),
+            "ends": np.array([ends(pod) for pod in pods], dtype=np.float64),
             "terminating": np.array([meta.deletion_timestamp is not None for meta in metas], dtype=np.bool_),
             "created": epoch_column([meta.creation_timestamp for meta in metas]),
             "started": epoch_column([status.start_time for status in statuses]),
@@ -281,6 +286,8 @@ def pod_columns(
         template=template,
         phase=rows["phase"],
         ready=rows["ready"],
+        unready_since=rows["unready_since"],
+        ends=rows["ends"],
         terminating=rows["terminating"],
         created=rows["created"],
         started=rows["started"],
@@ -379,3 +386,27 @@ def is_ready(conditions: Sequence[Condition] | None) -> bool:
             if condition.type == "Ready":
                 return condition.status == "True"
     return False
+
+
+def unready_since(conditions: Sequence[Condition] | None) -> float:
+    """When the condition Ready changed last, where it is not True; seconds since the epoch, NaN where it is or isn't
+    known."""
+    for condition in conditions or ():
+        if condition.type == "Ready":
+            return math.nan if condition.status == "True" else epoch_seconds(condition.last_transition_time)
+    return math.nan
+
+
+def ends(pod: Pod) -> float:
+    """When the pod ends at the latest, seconds since the epoch; NaN without a time. The API server dates a deletion at
+    the end of the grace period."""
+    if pod.metadata.deletion_timestamp is not None:
+        return epoch_seconds(pod.metadata.deletion_timestamp)
+    seconds = pod.spec.active_deadline_seconds
+    return math.nan if seconds is None else epoch_seconds(pod.status.start_time) + seconds
+
+
+def _true(conditions: Sequence[Condition] | None) -> tuple[str, ...]:
+    """Types of the conditions that are True, but Ready, in order."""
+    found = (each.type for each in conditions or () if each.status == "True" and each.type != "Ready")
+    return tuple(sorted(map(sys.intern, found)))

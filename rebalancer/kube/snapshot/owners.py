@@ -4,6 +4,7 @@ Up: ReplicaSet to its Deployment (or another controller), Job to its CronJob. De
 the top even where an operator's object controls them: they hold the desired replicas.
 """
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 from rebalancer.kube.snapshot.columns import controller_of
 from rebalancer.kube.snapshot.quarantine import obstacle_of
 from rebalancer.kube.snapshot.records import Condition, Object, OwnerReference, Wire
+from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.model.cluster.objects import Int32, Int64
 from rebalancer.model.cluster.obstacles import Obstacle, one_line
 from rebalancer.model.cluster.owners import OWNER_LEVELS, Owner
@@ -69,6 +71,7 @@ class WorkloadSpec(Wire, frozen=True):
     replicas: Int32 | None = None
     update_strategy: UpdateStrategy | None = None
     pod_failure_policy: FailurePolicy | None = None
+    active_deadline_seconds: Int64 | None = None
 
 
 class WorkloadStatus(Wire, frozen=True):
@@ -81,6 +84,7 @@ class WorkloadStatus(Wire, frozen=True):
     desired_number_scheduled: Int32 = 0
     updated_number_scheduled: Int32 = 0
     number_ready: Int32 = 0
+    start_time: str | None = None
     conditions: list[Condition] | None = None
 
 
@@ -268,6 +272,7 @@ def _listed(kind: str, workload: Workload, parent: int) -> Owner:
         rolling_out=rolling,
         next_revision=_next_revision(kind, workload),
         finished=kind == "Job" and _finished(workload),
+        ends=_ends(workload) if kind == "Job" else math.nan,
         spares_disruptions=kind == "Job" and _spares_disruptions(workload),
     )
 
@@ -303,6 +308,11 @@ def _next_revision(kind: str, workload: Workload) -> str:
 
 def _finished(job: Workload) -> bool:
     return any(each.type in ("Complete", "Failed") and each.status == "True" for each in job.status.conditions or ())
+
+
+def _ends(job: Workload) -> float:
+    seconds = job.spec.active_deadline_seconds if job.spec is not None else None
+    return math.nan if seconds is None else epoch_seconds(job.status.start_time) + float(seconds)
 
 
 def _spares_disruptions(job: Workload) -> bool:

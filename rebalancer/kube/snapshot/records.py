@@ -162,6 +162,7 @@ class PodSpec(Wire, frozen=True):
     overhead: dict[str, str] | None = None
     scheduling_gates: list[Empty] | None = None
     termination_grace_period_seconds: Int64 | None = None
+    active_deadline_seconds: Int64 | None = None
     priority: Int32 = 0
     priority_class_name: str = ""
     scheduler_name: str = "default-scheduler"
@@ -174,6 +175,7 @@ class Condition(Wire, frozen=True):
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class Waiting(Wire, frozen=True):
@@ -277,24 +279,6 @@ class NodeStatus(Wire, frozen=True):
     addresses: list[NodeAddress] | None = None
     images: list[msgspec.Raw] | None = None
     """A `ContainerImage` each, decoded once for all nodes that have it."""
-
-
-class TimedCondition(Condition, frozen=True):
-    """Of a single pod: lists leave the times out, which no decision needs."""
-
-    last_transition_time: str | None = None
-
-
-class SinglePodStatus(Wire, frozen=True):
-    conditions: list[TimedCondition] | None = None
-
-
-class SinglePod(Object, frozen=True):
-    """A pod as re-read."""
-
-    metadata: PodMeta
-    spec: PodSpec = PodSpec()
-    status: SinglePodStatus = SinglePodStatus()
 
 
 class Node(Object, frozen=True):

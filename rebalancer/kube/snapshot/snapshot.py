@@ -36,7 +36,6 @@ from rebalancer.kube.snapshot.records import (
     OwnerReference,
     Pod,
     PriorityClass,
-    SinglePod,
 )
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.kube.snapshot.volumes import BoundClaims, CsiNode, PersistentVolume, volume_limits
@@ -111,7 +110,7 @@ class PodStateRecord:
         return math.isfinite(self.ready_since)
 
 
-def _ready_since(pod: SinglePod) -> float:
+def _ready_since(pod: Pod) -> float:
     """Seconds since the epoch; NaN while it is not Ready, 0 where that time is not known."""
     for each in pod.status.conditions or ():
         if each.type == "Ready" and each.status == "True":
@@ -211,7 +210,7 @@ class KubeCluster:
             path = PODS.path(namespace=namespace, name=name)
             raw = self._client.read(path, msgspec.Raw, verb="get", resource="pods")
             if raw is not None:
-                pod = read_object(bytes(raw), SinglePod)
+                pod = read_object(bytes(raw), Pod)
                 states[namespace, name] = PodStateRecord(
                     uid=pod.metadata.uid,
                     terminating=pod.metadata.deletion_timestamp is not None,

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.kube.snapshot.columns import bare, controller_of, is_ready, pod_columns
+from rebalancer.kube.snapshot.columns import bare, controller_of, ends, is_ready, pod_columns, unready_since
 from rebalancer.kube.snapshot.pod_templates import PodTemplateColumns, PodTemplates
 from rebalancer.kube.snapshot.records import OwnerReference, Pod
 from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, scheduling_of, status_of
@@ -233,6 +233,8 @@ class PodRows:
             "template": template,
             "phase": PHASE_NUMBERS.get(status.phase, UNKNOWN),
             "ready": is_ready(status.conditions),
+            "unready_since": unready_since(status.conditions),
+            "ends": ends(pod),
             "terminating": meta.deletion_timestamp is not None,
             "gated": gated,
             "unschedulable": unschedulable,

@@ -254,7 +254,7 @@ class KubernetesApi:
         if kind.plural == "nodes":
             obj = {**obj, "spec": dict(obj.get("spec") or {})}
             check_taints(obj)
-            set_cordon(obj, on=bool(obj["spec"].get("unschedulable")))
+            set_cordon(obj, on=bool(obj["spec"].get("unschedulable")), now=self._store.clock.now())
         if _is_dry_run(request, {}):
             return obj
         updated = self._store.update(kind.plural, obj)

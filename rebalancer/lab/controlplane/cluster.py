@@ -254,7 +254,7 @@ class Cluster:
 
     def cordon(self, name: str, *, on: bool = True) -> None:
         """Set `spec.unschedulable`, and the taint that the node controller sets with it."""
-        self._change("nodes", "", name, lambda new: set_cordon(new, on=on))
+        self._change("nodes", "", name, lambda new: set_cordon(new, on=on, now=self.clock.now()))
 
     def taint(self, name: str, key: str, *, value: str = "", effect: str = "NoSchedule") -> None:
         """Give a node a taint, as an autoscaler or an administrator would. Raises ApiError 404, 422."""

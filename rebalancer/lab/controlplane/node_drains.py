@@ -35,7 +35,7 @@ class NodeDrains:
         """Cordon and taint the node, and drain it from now on. Raises ApiError 404. The caller holds the lock."""
 
         def apply(new: Obj) -> None:
-            set_cordon(new, on=True)
+            set_cordon(new, on=True, now=self._store.clock.now())
             set_taints(new, [*new["spec"]["taints"], {"key": TO_BE_DELETED, "effect": "NoSchedule"}])
 
         self._store.change("nodes", self._store.get("nodes", "", name), apply)

@@ -1,5 +1,6 @@
 """A node's taints: validation, the taint of a cordon, and changes."""
 
+from rebalancer.lab.clock import timestamp
 from rebalancer.lab.objects.errors import ApiError
 from rebalancer.lab.objects.kinds import Obj
 
@@ -21,13 +22,15 @@ def check_taints(node: Obj) -> None:
         seen.add((taint["key"], taint["effect"]))
 
 
-def set_cordon(node: Obj, *, on: bool) -> None:
-    """Set `spec.unschedulable` and its taint. Changes `node`."""
-    taints = [each for each in node["spec"].get("taints") or () if each["key"] != UNSCHEDULABLE]
+def set_cordon(node: Obj, *, on: bool, now: float) -> None:
+    """Set `spec.unschedulable` and its taint, as the control plane dates it. Changes `node`."""
+    before = node["spec"].get("taints") or ()
+    taints = [each for each in before if each["key"] != UNSCHEDULABLE]
     node["spec"].pop("unschedulable", None)
     if on:
         node["spec"]["unschedulable"] = True
-        taints.append({"key": UNSCHEDULABLE, "effect": "NoSchedule"})
+        there = [each for each in before if each["key"] == UNSCHEDULABLE]
+        taints += there or [{"key": UNSCHEDULABLE, "effect": "NoSchedule", "timeAdded": timestamp(now)}]
     set_taints(node, taints)
 
 

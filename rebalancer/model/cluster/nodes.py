@@ -86,6 +86,11 @@ class Nodes(Columns):
     memory_allocatable_bytes: Annotated[Floats, Empty(0.0)]
     pods_allocatable: Annotated[Floats, Empty(0.0)]
     ready: Annotated[Bools, Empty(False)]
+    unready_since: Annotated[Floats, Empty(np.nan)]
+    """Seconds since the epoch when the condition Ready changed last, of a node that isn't Ready; NaN for others, and
+    where it isn't known."""
+    conditions: Annotated[tuple[tuple[str, ...], ...], Empty(())]
+    """Types of the conditions that are True, Ready left out, in order."""
     unschedulable: Annotated[Bools, Empty(False)]
     created: Annotated[Floats, Empty(0.0)]
     """Seconds since the epoch."""

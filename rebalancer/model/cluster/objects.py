@@ -3,6 +3,8 @@
 Only fields that a decision reads are here. Field meanings: the Kubernetes API reference, v1.36.
 """
 
+from datetime import datetime
+from math import nan
 from typing import Annotated
 
 import msgspec
@@ -22,6 +24,14 @@ class Taint(Noun, frozen=True):
     effect: str = ""
     time_added: str = ""
     """RFC 3339; set by the taint's author, often absent."""
+
+    @property
+    def added(self) -> float:
+        """The same in seconds since the epoch; NaN where it is absent or no time."""
+        try:
+            return datetime.fromisoformat(self.time_added).timestamp()
+        except (ValueError, OverflowError):
+            return nan
 
 
 class Toleration(Noun, frozen=True):

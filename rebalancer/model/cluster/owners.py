@@ -1,5 +1,6 @@
 """Owners of pods, and the services that they belong to."""
 
+import math
 from dataclasses import dataclass
 
 REVISION_LABEL = "controller-revision-hash"
@@ -36,6 +37,8 @@ class Owner:
     """An OnDelete StatefulSet: the revision that every pod made from now on has. Its older pods stay as they are."""
     finished: bool = False
     """A Job that has completed or failed: it makes no more pods."""
+    ends: float = math.nan
+    """When a Job ends at the latest by its activeDeadlineSeconds, seconds since the epoch; NaN without."""
     spares_disruptions: bool = False
     """A Job whose podFailurePolicy ignores DisruptionTarget: an eviction doesn't count as a failure."""
 

@@ -50,6 +50,12 @@ class Pods(Columns):
     created: Annotated[Floats, Empty(0.0)]
     started: Annotated[Floats, Empty(np.nan)]
     """Seconds since the epoch, NaN while not started."""
+    unready_since: Annotated[Floats, Empty(np.nan)]
+    """Seconds since the epoch when the condition Ready turned False: of a finished pod when it finished. NaN for a
+    Ready pod, and where it isn't known."""
+    ends: Annotated[Floats, Empty(np.nan)]
+    """Seconds since the epoch when it ends at the latest, by its grace period or its activeDeadlineSeconds; NaN
+    without."""
     priority: Annotated[NDArray[np.int64], Empty(0)]
     cpu_request_millicores: Annotated[Floats, Empty(0.0)]
     memory_request_bytes: Annotated[Floats, Empty(0.0)]

@@ -2,12 +2,22 @@
 
 import numpy as np
 
+from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.notation.arrays import Ints
 
 AT_ONCE = ("ReplicaSet", "ReplicationController")
 """Owners whose pods are all alike: the replacement is as the newest of them."""
+
+
+IN_PLACE = ("DaemonSet", "Node", "Pod")
+"""Kinds of owners whose pods are not made anew on another node."""
+
+
+def is_recreated(owner: Owner) -> bool:
+    """Whether a pod of the owner that goes has a replacement."""
+    return owner.kind not in IN_PLACE and not owner.finished
 
 
 def newest_siblings(snapshot: ClusterSnapshot) -> Ints:

@@ -1,5 +1,14 @@
 """The soft taint on nodes that kube-scheduler should avoid: it knows requests, not CPU usage."""
 
+import numpy as np
+
+from rebalancer.model.cluster.nodes import Nodes
+from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.notation.arrays import Bools
+
+UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""The control plane's taint of a cordoned node; a pod that tolerates it passes NodeUnschedulable too."""
+
 SOFT_TAINT = "rebalancer.dev/steer"
 """Key of the taint; its effect is PreferNoSchedule, its value is the cause."""
 
@@ -17,3 +26,11 @@ MAINTENANCE = "maintenance"
 
 CORDONS = (DRAINING, MAINTENANCE)
 """Values of the taint on nodes that the rebalancer has cordoned: only these are ever uncordoned by it."""
+
+
+def ours_cordoned(nodes: Nodes) -> Bools:
+    """(nodes,) cordoned by us."""
+    ours = np.zeros(len(nodes), dtype=np.bool_)
+    for node in np.flatnonzero(nodes.unschedulable).tolist():
+        ours[node] = any(each.key == SOFT_TAINT and each.value in CORDONS for each in nodes.taints[node])
+    return ours

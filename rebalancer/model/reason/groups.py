@@ -33,7 +33,8 @@ class MissReason(Code):
     NOT_EVALUATED = "notEvaluated", "cycles ran, but none evaluated it while it was hot"
     """Its alert never came, or the strategy's interval is longer than the episode."""
     NOT_READY = "notReady", "the node was not Ready"
-    NODE_LEAVING = "nodeLeaving", "an autoscaler was removing the node"
+    NODE_LEAVING = "nodeLeaving", "the node was being removed, drained or shut down"
+    COOLS_BY_ITSELF = "coolsByItself", "a pod that made it hot was about to end"
 
 
 class BlockedReason(Code):

@@ -86,7 +86,9 @@ class Reason(RowCode):
     )
     ROLLOUT_IN_PROGRESS = _guard("RolloutInProgress", "its owner is rolling out", "the end of the rollout")
     OWNER_NOT_HEALTHY = _guard(
-        "OwnerNotHealthy", "its owner has fewer ready pods than desired", "as many Ready pods as are desired"
+        "OwnerNotHealthy",
+        "its owner has fewer ready pods that stay than desired",
+        "as many Ready pods as are desired, on nodes that stay",
     )
     AUTOSCALING = _cooldown(
         "Autoscaling",
@@ -208,6 +210,11 @@ class Reason(RowCode):
         "the circuit breaker is open: replacements are late, or evictions there do not help",
         "Ready replacements, or safety.inFlight.maxLate after their deadline; "
         "where evictions did not help, time: an hour after the newest assessment",
+    )
+    DISTURBANCE = _cooldown(
+        "Disturbance",
+        "many nodes or services near it turned unready within minutes",
+        "their Ready conditions; time: 10 minutes after the last of them turned unready; {safety.disturbance.share}",
     )
     REPLACEMENT_LATE = _cooldown(
         "ReplacementLate",
@@ -348,10 +355,17 @@ class Reason(RowCode):
     NODE_LEAVING = Row(
         MissReason.NODE_LEAVING,
         "NodeLeaving",
-        "an autoscaler is removing the node",
-        "the node's end, or the removal of the autoscaler's taint",
+        "the node is being removed, drained or shut down",
+        "the node's end, or the removal of what says so: a taint, a condition or a cordon",
+        "safety.leavingNodes",
     )
     NODE_KEPT = _other("NodeKept", "low, but not to be drained", "what its message names")
+    COOLS_BY_ITSELF = Row(
+        MissReason.COOLS_BY_ITSELF,
+        "CoolsByItself",
+        "hot only until a pod on it ends within minutes",
+        "time: the pod's known end",
+    )
     STABILIZATION_WINDOW = Row(
         MissReason.STABILIZATION_WINDOW,
         "StabilizationWindow",

@@ -1,4 +1,4 @@
-"""Taints and cordons of nodes as the scheduler sees them in a plan, and what taints say of a node."""
+"""Taints and cordons of nodes as the scheduler sees them in a plan."""
 
 from collections.abc import Sequence
 
@@ -7,17 +7,8 @@ import numpy as np
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from rebalancer.model.cluster.steering import CORDONS, SOFT_TAINT
+from rebalancer.model.cluster.steering import SOFT_TAINT, UNSCHEDULABLE, ours_cordoned
 from rebalancer.model.notation.arrays import Bools
-
-UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""The control plane's taint of a cordoned node; a pod that tolerates it passes NodeUnschedulable too."""
-
-REMOVING_TAINTS = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
-"""Taint keys of nodes that an autoscaler is removing. Sources: cluster-autoscaler utils/taints, karpenter v1."""
-LEAVING_TAINTS = (*REMOVING_TAINTS, "DeletionCandidateOfClusterAutoscaler")
-"""Taint keys of nodes that an autoscaler is removing, or may remove. A candidate may stay one for ever: in a node group
-at its minimum size, or while scale-ups delay removals."""
 
 MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
 """Taint of nodes with the condition MemoryPressure, which the node lifecycle controller keeps in step."""
@@ -29,7 +20,7 @@ def seen_taints(
     """(nodes,) with our taint on exactly the nodes of `soft_tainted`; None = as in the snapshot."""
     seen = tuple(tuple(taints) for taints in snapshot.nodes.taints)
     if cordoned is not None:
-        before = ours_cordoned(snapshot)
+        before = ours_cordoned(snapshot.nodes)
         seen = tuple(
             _with_cordon(taints, cordon) if cordon != was else taints
             for taints, cordon, was in zip(seen, cordoned.tolist(), before.tolist(), strict=True)
@@ -52,17 +43,8 @@ def seen_cordons(snapshot: ClusterSnapshot, cordoned: Bools | None) -> Bools:
     """(nodes,) unschedulable, with `cordoned` instead of our cordons in the snapshot."""
     if cordoned is None:
         return snapshot.nodes.unschedulable
-    seen: Bools = (snapshot.nodes.unschedulable & ~ours_cordoned(snapshot)) | cordoned
+    seen: Bools = (snapshot.nodes.unschedulable & ~ours_cordoned(snapshot.nodes)) | cordoned
     return seen
-
-
-def ours_cordoned(snapshot: ClusterSnapshot) -> Bools:
-    """(nodes,) cordoned by us."""
-    nodes = snapshot.nodes
-    ours = np.zeros(len(nodes), dtype=np.bool_)
-    for node in np.flatnonzero(nodes.unschedulable).tolist():
-        ours[node] = any(each.key == SOFT_TAINT and each.value in CORDONS for each in nodes.taints[node])
-    return ours
 
 
 def hard_taints(taints: Sequence[tuple[Taint, ...]]) -> tuple[tuple[Taint, ...], ...]:
@@ -70,23 +52,9 @@ def hard_taints(taints: Sequence[tuple[Taint, ...]]) -> tuple[tuple[Taint, ...],
     return tuple(tuple(each for each in of_node if each.effect != "PreferNoSchedule") for of_node in taints)
 
 
-def leaving(nodes: Nodes) -> Bools:
-    """(nodes,) nodes that an autoscaler is removing, or may remove: no target nodes."""
-    return _marked(nodes, LEAVING_TAINTS)
-
-
-def removing(nodes: Nodes) -> Bools:
-    """(nodes,) nodes that an autoscaler is removing: a hot one needs no relief."""
-    return _marked(nodes, REMOVING_TAINTS)
-
-
 def under_memory_pressure(nodes: Nodes) -> Bools:
     """(nodes,) nodes where the kubelet reports memory pressure, and may evict pods. Only BestEffort pods are kept away
     by its taint: all others tolerate it."""
-    return _marked(nodes, (MEMORY_PRESSURE,))
-
-
-def _marked(nodes: Nodes, keys: Sequence[str]) -> Bools:
     # most nodes have no taint
-    marked = (bool(taints) and any(taint.key in keys for taint in taints) for taints in nodes.taints)
+    marked = (bool(taints) and any(taint.key == MEMORY_PRESSURE for taint in taints) for taints in nodes.taints)
     return np.fromiter(marked, bool, len(nodes))

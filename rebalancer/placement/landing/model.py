@@ -6,7 +6,7 @@ not modelled is refused.
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -14,11 +14,12 @@ import numpy as np
 
 from rebalancer.model.cluster.scheduler import DEFAULT_SCHEDULER, SchedulerConfig
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
-from rebalancer.model.notation.arrays import Bools, Ints, Rows
+from rebalancer.model.cluster.steering import ours_cordoned
+from rebalancer.model.notation.arrays import Bools, Floats, Ints, Rows
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Kind
-from rebalancer.placement.cluster.taints import REMOVING_TAINTS, leaving, ours_cordoned, under_memory_pressure
+from rebalancer.placement.cluster.taints import under_memory_pressure
 from rebalancer.placement.draws.draws import Draws, seeded
 from rebalancer.placement.draws.outlook import Outlook
 from rebalancer.placement.landing.landing import Landing, Placed, landing_of
@@ -56,9 +57,13 @@ class PlacementModel:
         closed: Bools | None = None,
         out_of_time: Callable[[], bool] = never,
         young_seconds: float = YOUNG_SECONDS,
+        removed: Mapping[int, str] | None = None,
+        displaced: Bools | None = None,
     ) -> None:
         """`soft_tainted`, `cordoned` (nodes,): as in `Board`. `closed` (nodes,) are no targets. Pending pods are placed
-        until `out_of_time` returns True. Nodes younger than `young_seconds` are no targets."""
+        until `out_of_time` returns True. Nodes younger than `young_seconds` are no targets. `removed`:
+        index of each node that is or may be removed -> why it is no target; `displaced` (pods,) will have to land anew,
+        as their nodes are about to go."""
         self._snapshot = snapshot
         self._board = Board(snapshot)
         self._engine = Engine(self._board, config)
@@ -72,10 +77,12 @@ class PlacementModel:
         self._following = Following(self._board, self._engine.terms)
         self._replacements = Replacements(snapshot, self._board.kinds)
         nodes = snapshot.nodes
-        self._leaving: Bools = leaving(nodes)
+        self._removed: Mapping[int, str] = removed or {}
+        self._displaced: Ints = NO_PODS if displaced is None else np.flatnonzero(displaced).astype(np.int32)
         self._young: Bools = snapshot.taken - nodes.created < young_seconds
         self._pressed = under_memory_pressure(nodes)
-        self._unfit: Bools = self._leaving | self._young | self._pressed | ~nodes.ready
+        self._unfit: Bools = self._young | self._pressed | ~nodes.ready
+        self._unfit[list(self._removed)] = True
         self._states: dict[tuple[int, object], int] = {}
         """State of the model and a change -> number of the state after it."""
         self._landings: dict[tuple[int, frozenset[int], int], Landing | Refusal] = {}
@@ -102,9 +109,9 @@ class PlacementModel:
         # pending pods are placed under these; later taints leave them there
         self._changed(None if soft_tainted is None else soft_tainted.tobytes())
         self._steered: frozenset[int] = frozenset(() if soft_tainted is None else np.flatnonzero(soft_tainted).tolist())
-        self._pending = PendingPods(self._snapshot, self._board, self._engine)
+        self._pending = PendingPods(self._snapshot, self._board, self._engine, displaced=self._displaced)
         self._late = self._pending.place(out_of_time)
-        self.cordoned = ours_cordoned(self._snapshot) if cordoned is None else cordoned
+        self.cordoned = ours_cordoned(self._snapshot.nodes) if cordoned is None else cordoned
         """(nodes,) cordoned before the plan."""
         self.closed: Bools = self._unfit | self._board.unschedulable
         """(nodes,) no targets: leaving, cordoned, young, under memory pressure, not Ready, or closed by the caller."""
@@ -126,9 +133,8 @@ class PlacementModel:
         nodes = self._snapshot.nodes
         if not nodes.ready[node]:
             return "not Ready"
-        if self._leaving[node]:
-            is_removed = any(taint.key in REMOVING_TAINTS for taint in nodes.taints[node])
-            return "an autoscaler is removing it" if is_removed else "cluster-autoscaler may remove it"
+        if node in self._removed:
+            return self._removed[node]
         if self._pressed[node]:
             return "under memory pressure"
         if self._young[node]:
@@ -196,9 +202,10 @@ class PlacementModel:
         waiting = self._snapshot.pod(found)
         scheduler = waiting.template.scheduler_name
         whose = "" if scheduler == DEFAULT_SCHEDULER else f" (schedulerName {scheduler})"
-        return Refusal.of(
-            Reason.PENDING_TAKES_ROOM, f"{waiting}{whose} fits nowhere else; until it is bound or deleted"
-        )
+        until = "until it is bound or deleted"
+        if waiting.node >= 0:
+            until = f"its node {waiting.node_name} is about to go"
+        return Refusal.of(Reason.PENDING_TAKES_ROOM, f"{waiting}{whose} fits nowhere else; {until}")
 
     def pull_bytes(self, pod: Pod, nodes: Rows) -> float:
         """The most bytes that any of these nodes would have to pull; images that no node has reported count 0."""
@@ -241,6 +248,15 @@ class PlacementModel:
     def _put(self, kind: Kind, node: int) -> Placed:
         self._board.put(kind, np.array([node]), np.ones(1))
         return Placed(node, np.full(self._draws.count, node, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+    @property
+    def due(self) -> tuple[Rows, Rows, Floats]:
+        """Pod, target node and probability of the likely landings of displaced pods, (landings,) each."""
+        found = self._pending.landed
+        if not found:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+        pods = np.repeat([pod for pod, _, _ in found], [len(nodes) for _, nodes, _ in found])
+        return pods, np.concatenate([nodes for _, nodes, _ in found]), np.concatenate([each for _, _, each in found])
 
     @property
     def draws(self) -> Draws:

@@ -1,7 +1,8 @@
-"""Pending pods, which are scheduled before any replacement.
+"""Pending and displaced pods, which are scheduled before any replacement.
 
 First the pending pods in the order of the scheduler's queue (by priority, nominated pods first, then by age), then the
-successors of terminating pods whose owner creates them only afterwards. Where a pod lands is not known if another
+successors of terminating pods whose owner creates them only afterwards, then those of displaced pods: their nodes are
+about to go. Where a pod lands is not known if another
 scheduler places it, or if its scheduler found no node for it although one fits here: such a pod is placed nowhere. It
 waits for the room that a move leaves only where that room is the first that it fits.
 """
@@ -12,6 +13,7 @@ import numpy as np
 
 from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.notation.arrays import Floats, Ints, Rows
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import CPU, MEMORY, Kind
@@ -30,8 +32,11 @@ podFailurePolicy because its podReplacementPolicy can only be Failed."""
 class PendingPods:
     """Places pending pods and keeps those that are placed nowhere."""
 
-    def __init__(self, snapshot: ClusterSnapshot, board: Board, engine: Engine) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, board: Board, engine: Engine, *, displaced: Ints) -> None:
         self._snapshot, self._board, self._engine = snapshot, board, engine
+        self._displaced = displaced
+        self.landed: list[tuple[int, Rows, Floats]] = []
+        """(displaced pod, its likely target nodes, their probabilities)."""
         self._homeless: dict[tuple[object, ...], tuple[Kind, int]] = {}
         """Filter class -> its first pod that is placed nowhere, with its kind. Thousands of waiting Jobs are a few."""
         self._nowhere: dict[tuple[object, ...], int] = {}
@@ -39,27 +44,36 @@ class PendingPods:
 
     def place(self, out_of_time: Callable[[], bool]) -> Refusal | None:
         """Book them all; a refusal when the time was up before the last."""
-        waiting, successors = self._queue(), self._successors()
-        total = len(waiting) + len(successors)
-        for done, pod in enumerate(waiting + successors):
+        waiting, successors, displaced = self._queue(), self._successors(), self._in_order(self._displaced)
+        total = len(waiting) + len(successors) + len(displaced)
+        for done, pod in enumerate(waiting + successors + displaced):
             if out_of_time():
                 return Refusal.of(Reason.PLANNING_TIMEOUT, f"{done} of {total} pending pods placed")
             kind, nominated = self._board.kinds.of(pod), int(self._snapshot.pods.nominated[pod])
             if done >= len(waiting):
-                self._board.take_out(kind, int(self._snapshot.pods.node[pod]), terminating=True)
+                goes = bool(self._snapshot.pods.terminating[pod])
+                self._board.take_out(kind, int(self._snapshot.pods.node[pod]), terminating=goes)
             elif nominated >= 0:
                 self._board.put(kind, np.array([nominated]), np.ones(1))
                 continue
-            if self._snapshot.pods.unschedulable[pod] or not self._land(kind):
+            found = None if self._snapshot.pods.unschedulable[pod] else self._land(kind)
+            if found is None:
                 self._homeless.setdefault(self._engine.rules(kind).filter_class, (kind, pod))
+            elif done >= len(waiting) + len(successors):
+                self.landed.append((pod, *found))
         return None
 
     def _queue(self) -> list[int]:
         pods = self._snapshot.pods
-        waiting = np.flatnonzero((pods.node < 0) & (pods.phase == PENDING) & ~pods.terminating & ~pods.gated)
-        names, spaces = pods.names, self._snapshot.namespaces
+        return self._in_order(
+            np.flatnonzero((pods.node < 0) & (pods.phase == PENDING) & ~pods.terminating & ~pods.gated)
+        )
+
+    def _in_order(self, chosen: Ints | Rows) -> list[int]:
+        """Pods in the order of the scheduler's queue."""
+        pods, names, spaces = self._snapshot.pods, self._snapshot.pods.names, self._snapshot.namespaces
         return sorted(
-            waiting.tolist(),
+            chosen.tolist(),
             key=lambda at: (
                 -pods.priority[at],
                 pods.nominated[at] < 0,
@@ -94,21 +108,23 @@ class PendingPods:
         unfinished = own & ~pods.terminating & (self._snapshot.active | (pods.phase == PENDING))
         return desired - int(np.count_nonzero(unfinished))
 
-    def _land(self, kind: Kind) -> bool:
+    def _land(self, kind: Kind) -> tuple[Rows, Floats] | None:
+        """The likely target nodes and their probabilities; None where it fits nowhere, or that isn't known."""
         engine, board = self._engine, self._board
         if engine.knows(kind) is not None:
-            return False
+            return None
         same = engine.rules(kind).filter_class
         known = self._nowhere.get(same)
         if known is not None and (known == board.version or engine.rules(kind).only_gets_worse):
-            return False
+            return None
         count = engine.feasible_count(kind)
         if not count:
             self._nowhere[same] = board.version
-            return False
+            return None
         rows, shares = winners(engine.scores(kind), engine.sample_size(kind, count), enough=ENOUGH)
-        board.put(kind, rows, shares / shares.sum())
-        return True
+        shares = shares / shares.sum()
+        board.put(kind, rows, shares)
+        return rows, shares
 
     def taking(self, kind: Kind, node: int) -> int | None:
         """A pending pod that fits nowhere now, and on `node` once one pod of `kind` has left it."""

@@ -13,10 +13,10 @@ from rebalancer.model.cluster.match import tolerates, untolerated_taint
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.objects import NodeAffinity, NodeSelector, PodTemplate, Taint, Toleration
 from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
+from rebalancer.model.cluster.steering import UNSCHEDULABLE
 from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.nodes import NodeTable
-from rebalancer.placement.cluster.taints import UNSCHEDULABLE
 from rebalancer.placement.plugins.resources import MAX_SCORE
 
 Check = tuple[str, Bools, str]

@@ -14,7 +14,6 @@ from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.notation.figures import counted, size
-from rebalancer.placement.cluster.taints import LEAVING_TAINTS
 from rebalancer.placement.scheduler.engine import Engine
 from rebalancer.planner.advice.profiles import (
     CROWD_PROFILE,
@@ -28,6 +27,7 @@ from rebalancer.planner.advice.profiles import (
 )
 from rebalancer.planner.explain.skew import MAX_P_VALUE, NEVER_SKEWED, PlacementSkew, placement_skew_of, tail
 from rebalancer.policy.schema.strategies import Strategy
+from rebalancer.projection.leaving import AUTOSCALERS, CANDIDATE
 
 SPREAD_THEM = "give its pods topologySpreadConstraints"
 BY_PLUGIN = {
@@ -315,7 +315,7 @@ def _waiting(snapshot: ClusterSnapshot) -> list[Advice]:
 def _autoscalers(snapshot: ClusterSnapshot, pools: Sequence[str]) -> list[Advice]:
     marked: dict[tuple[str, str], int] = {}
     for pool, taints in zip(pools, snapshot.nodes.taints, strict=True):
-        for key in sorted({taint.key for taint in taints} & set(LEAVING_TAINTS)):
+        for key in sorted({taint.key for taint in taints} & {CANDIDATE, *AUTOSCALERS}):
             marked[pool, key] = marked.get((pool, key), 0) + 1
     return [
         Advice(

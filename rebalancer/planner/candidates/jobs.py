@@ -20,6 +20,7 @@ from rebalancer.model.notation.arrays import Bools, Floats, Ints
 from rebalancer.model.notation.figures import percent
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.planner.landings.targets import TargetHeadroom
+from rebalancer.projection.projection import HORIZON_SECONDS
 
 OVERSHOOT_STEP = 0.25
 RELIEF_STEPS = 10
@@ -211,9 +212,11 @@ def relief_steps(share: Floats, overshoot: Floats, part: float) -> tuple[Bools, 
     return less, np.where(less, -np.ceil(share * RELIEF_STEPS), np.floor(over / OVERSHOOT_STEP))
 
 
-def tie_key(pod: Pod, cost: float) -> tuple[float, int, int, float, str, str]:
-    """Smaller is better, between pods of equal relief. `cost` is that of the service level."""
-    return cost, pod.priority, QOS_RANK.get(pod.template.qos, 2), -pod.created, pod.namespace, pod.name
+def tie_key(pod: Pod, cost: float) -> tuple[float, bool, int, int, float, str, str]:
+    """Smaller is better, between pods of equal relief. `cost` is that of the service level. A pod that may take longer
+    than the horizon to end comes after those of its level."""
+    slow = pod.template.grace_seconds > HORIZON_SECONDS
+    return cost, slow, pod.priority, QOS_RANK.get(pod.template.qos, 2), -pod.created, pod.namespace, pod.name
 
 
 def largest_first(pods: list[Pod], snapshot: ClusterSnapshot) -> list[Pod]:

@@ -10,8 +10,10 @@ from rebalancer.model.decisions.plan import Loads, is_predicted
 from rebalancer.model.measured.usage import Usage
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.planner.explain.pods import ExplainContext, hot_enough
+from rebalancer.planner.explain.context import ExplainContext
+from rebalancer.planner.explain.pods import hot_enough
 from rebalancer.planner.explain.skew import PlacementSkew, placement_skew_of
+from rebalancer.planner.explain.soon import due_on_node, soon_of_node
 
 MAX_PLACEMENT_SKEWS = 10
 """Services of a node that are shown."""
@@ -74,6 +76,8 @@ class NodeExplanation:
     evaluations: tuple[StrategyEvaluation, ...]
     stopped: Refusal | None
     """Why the cycle was stopped."""
+    soon: tuple[str, ...]
+    """What differs in the next minutes, in sentences."""
     pods: tuple[PodLine, ...]
     """Most CPU first."""
     attractions: tuple[PlacementSkew, ...]
@@ -101,6 +105,10 @@ def explain_node(scene: ExplainContext, node: int, *, strategies: Sequence[str])
             for name, findings in zip(strategies, scene.found, strict=True)
         ),
         stopped=report.stopped,
+        soon=(
+            *soon_of_node(scene.admission.projection, node),
+            *(due_on_node(scene.placement, scene.cpu, node) if scene.cpu is not None else ()),
+        ),
         pods=tuple(_pod_lines(scene, node)),
         attractions=tuple(_attractions(scene, node)),
         unknown=scene.config.unknown,

@@ -3,52 +3,27 @@
 Computed from the result of one dry cycle.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.moves.budgets import BudgetRoom
-from rebalancer.forecast.memory.leaks import MemoryLeak
 from rebalancer.forecast.series.pod_cpu import SOURCES, CpuSource, PodCpu
 from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
-from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.decisions.eviction import Eviction, TargetNode
-from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, PodRefusal
-from rebalancer.model.measured.usage import Usage
+from rebalancer.model.decisions.plan import Finding, Goal, PodRefusal
 from rebalancer.model.notation.figures import counted, millicores
 from rebalancer.model.reason import BlockedReason, Code, Reason, Refusal
 from rebalancer.placement.draws.sampling import winners
-from rebalancer.placement.landing.model import NO_PODS, PlacementModel
+from rebalancer.placement.landing.model import NO_PODS
 from rebalancer.placement.landing.pending import ENOUGH
 from rebalancer.placement.scheduler.engine import Verdict
+from rebalancer.planner.explain.context import ExplainContext
+from rebalancer.planner.explain.soon import soon_of_pod
 from rebalancer.planner.plan.moves import needed_by, new_eviction
-from rebalancer.strategies.interface.view import Findings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainContext:
-    """A cluster and the result of a dry cycle."""
-
-    snapshot: ClusterSnapshot
-    usage: Usage
-    pools: Sequence[str]
-    """(nodes,) names of the nodes' pools, empty for none."""
-    found: Sequence[Findings]
-    admission: EvictionAdmission
-    """With no move counted."""
-    report: CycleReport
-    config: SchedulerConfig
-    placement: PlacementModel
-    """The scheduler's view; explanations start it over."""
-    now: float
-    cpu: PodCpu | None = None
-    """What the pods use on other nodes; None where it isn't known."""
-    leaks: Sequence[MemoryLeak] = ()
-
 
 SOURCE_TEXTS = {
     CpuSource.UNKNOWN: "not measured: what it requests counts",
@@ -131,6 +106,8 @@ class PodExplanation:
     """Conditions of an eviction, in the order of their evaluation; empty for a pod that is on no node."""
     eviction: Eviction | None
     """Its planned eviction; None where a run wouldn't evict it."""
+    soon: tuple[str, ...]
+    """What differs in the next minutes, in sentences."""
     planned: int
     """Evictions of the plan. Nodes, scores and target nodes are those without them."""
     unknown: tuple[str, ...]
@@ -189,6 +166,7 @@ def explain_pod(scene: ExplainContext, pod: Pod) -> PodExplanation:
         no_target_node=refusal,
         checks=_checks(scene, pod, targets, refusal) if pod.node >= 0 else (),
         eviction=_planned(scene, pod),
+        soon=tuple(soon_of_pod(scene.admission.projection, pod)),
         planned=len(scene.report.evictions),
         unknown=scene.config.unknown,
     )
@@ -231,7 +209,8 @@ def _checks(
     if stays is None:
         stays = _needed(scene, pod, targets, finding)
     checks.append(Check.of(GUARDS, stays, fine="not protected, windows open"))
-    checks.append(Check.of(BUDGET, BudgetRoom(scene.snapshot).refuses(pod), fine="no budget, or it allows one"))
+    budget = BudgetRoom(scene.admission.projection).refuses(pod)
+    checks.append(Check.of(BUDGET, budget, fine="no budget, or it allows one"))
     if pod.service is not None:
         due = scene.admission.due(_move(scene, pod, targets, finding))
         wait = "" if isinstance(due, Refusal) or due <= scene.now else f", in {due - scene.now:.0f}s"

@@ -77,15 +77,17 @@ class Landings:
     ) -> None:
         self.model = model
         self.headrooms = [
-            None if each.loads is None else TargetHeadroom(each.loads, model.closed, coming=_coming(each.loads, base))
+            None
+            if each.loads is None
+            else TargetHeadroom(each.loads, model.closed, coming=_coming(each.loads, base), due=model.due)
             for each in found
         ]
         """For each strategy's findings; None where it balances nothing."""
         self._all = [headroom for headroom in self.headrooms if headroom is not None]
-        self._base = None if base is None else TargetHeadroom(base, model.closed)
+        self._base = None if base is None else TargetHeadroom(base, model.closed, due=model.due)
         if self._base is not None:
             self._all.append(self._base)
-        self._reserve = None if reserve is None else TargetHeadroom(reserve, model.closed)
+        self._reserve = None if reserve is None else TargetHeadroom(reserve, model.closed, due=model.due)
         if self._reserve is not None:
             self._all.append(self._reserve)
         self.even = EvenGroups(found, model.draws.count)

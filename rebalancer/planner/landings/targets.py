@@ -22,9 +22,17 @@ class TargetHeadroom:
     """Loads with this plan's moves counted. A resource without a threshold (NaN) isn't evaluated on that node. A node
     without any threshold is no target for the strategy of these loads, and open to all others."""
 
-    def __init__(self, loads: Loads, closed: Bools, *, coming: Floats | None = None) -> None:
+    def __init__(
+        self,
+        loads: Loads,
+        closed: Bools,
+        *,
+        coming: Floats | None = None,
+        due: tuple[Rows, Rows, Floats] | None = None,
+    ) -> None:
         """`closed` (nodes,) are no targets, whatever their load. `coming` (pods, resources) is the added load of a
-        landing; None = `loads.pod`."""
+        landing; None = `loads.pod`. `due`: (pod, node, probability) of landings that are none of the plan's: they take
+        headroom, and are no load to be relieved."""
         self.loads = loads
         self.coming = loads.pod if coming is None else coming
         self.balances = bool(np.isfinite(loads.high).any())
@@ -42,7 +50,14 @@ class TargetHeadroom:
         self._open: Bools = known & cool & ~closed
         self._eligible: Bools = self._open & _in_any(self._marked)
         self.low: Bools = self._eligible & _in_all((loads.node < loads.low) | self._unmarked)
-        self._limit: Floats = loads.target * (1 + ROUNDING)
+        self._goal: Floats = loads.target * (1 + ROUNDING)
+        self._limit = self._goal
+        """What a landing may fill a node to."""
+        if due is not None and len(due[0]):
+            pods, nodes, shares = due
+            taken = np.zeros(loads.node.shape)
+            np.add.at(taken, nodes, shares[:, None] * self._load[pods])
+            self._limit = self._goal - taken
 
     def shares_left(self, pod_load: Floats) -> Floats:
         """(nodes,) the smallest share of a node, of all resources, that is left with `pod_load` (resources,) added,
@@ -53,7 +68,7 @@ class TargetHeadroom:
     def overshoot(self, pod_load: Floats) -> Floats:
         """(nodes, resources) load over the target with `pod_load` (resources,) added, as a share of the node, where no
         draw has a landing; -inf without a target."""
-        over = (self._sure + pod_load - self.loads.target) / self.loads.room
+        over = (self._sure + pod_load - self._limit) / self.loads.room
         return np.where(np.isfinite(over), over, -np.inf)
 
     def most(self, node: int, draws: Draws) -> Floats:
@@ -94,7 +109,7 @@ class TargetHeadroom:
 
     def reached(self, node: int) -> bool:
         """Whether the node is at or under its target in every resource with a threshold."""
-        return not bool((self._sure[node] > self._limit[node]).any())
+        return not bool((self._sure[node] > self._goal[node]).any())
 
     def over_high(self, node: int) -> Floats:
         """(resources,) load over `high`; negative or zero where it is not, NaN without a threshold."""

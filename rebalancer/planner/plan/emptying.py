@@ -15,10 +15,10 @@ from collections.abc import Callable
 import numpy as np
 
 from rebalancer.model.cluster.snapshot import Pod
+from rebalancer.model.cluster.steering import ours_cordoned
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.cluster.taints import ours_cordoned
 from rebalancer.planner.candidates.jobs import Job, largest_first
 from rebalancer.planner.plan.moves import MoveMaker
 from rebalancer.planner.plan.screening import protected
@@ -42,7 +42,7 @@ class NodeDrainer:
     ) -> None:
         self._state, self._snapshot, self._landings = state, state.snapshot, state.landings
         self._moves, self._simulation, self._out_of_time = moves, simulation, out_of_time
-        self._ours = ours_cordoned(state.snapshot)
+        self._ours = ours_cordoned(state.snapshot.nodes)
         self._cordoned: Bools = self._landings.model.cordoned.copy()
         self._started: Counter[int] = Counter()
         """Index of findings -> how many of their nodes are being emptied."""

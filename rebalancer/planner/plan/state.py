@@ -45,7 +45,7 @@ class PlanState:
     ) -> None:
         """Counts the moves of `progress`; they are counted in `admission` already."""
         self.input, self.snapshot = plan_input, plan_input.snapshot
-        self.admission, self.landings, self.budgets = admission, landings, BudgetRoom(self.snapshot)
+        self.admission, self.landings, self.budgets = admission, landings, BudgetRoom(admission.projection)
         self.moved: Bools = np.zeros(len(self.snapshot.pods), dtype=np.bool_)
         """(pods,)"""
         self.placed: dict[int, Placed] = {}

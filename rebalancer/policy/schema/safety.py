@@ -4,7 +4,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rebalancer.policy.schema.types import Duration, FieldError, NonEmpty, Percent, Section, Selector
+from rebalancer.policy.schema.types import (
+    Duration,
+    FieldError,
+    Globs,
+    Names,
+    NonEmpty,
+    Percent,
+    Section,
+    Selector,
+)
 
 
 class BackoffPolicy(Section):
@@ -78,6 +87,28 @@ class CircuitBreaker(Section):
     """Stop because of ineffective evictions."""
 
 
+class LeavingNodes(Section):
+    """Which nodes are about to go, besides those with the taints and conditions that are built in.
+
+    Their pods don't count as replicas that stay, and their replacements count where they will land.
+    """
+
+    taints: Globs = ()
+    """Patterns of taint keys."""
+    conditions: Names = ()
+    """Types of node conditions, when True."""
+    cordon: Duration = 3600.0
+    """For how long after a cordon by others a node counts as leaving; 0s = not at all."""
+
+
+class Disturbance(Section):
+    """Stops evictions after many nodes or services of a zone, a pool or the cluster have turned unready."""
+
+    share: Percent = 25.0
+    """Percentage of nodes, at least 3, or of services, at least 5, that turned unready within 10 minutes. Nodes over
+    `planner.urgent` are relieved in any case."""
+
+
 class CrossCluster(Section):
     """Services that run in several clusters."""
 
@@ -109,6 +140,10 @@ class Safety(Section):
     """When a replacement counts as late."""
     circuit_breaker: CircuitBreaker = CircuitBreaker()
     """When evictions stop."""
+    leaving_nodes: LeavingNodes = LeavingNodes()
+    """Which nodes are about to go."""
+    disturbance: Disturbance = Disturbance()
+    """When many nodes or services turn unready."""
     cross_cluster: CrossCluster = CrossCluster()
     """Services in several clusters."""
     service_identity: ServiceIdentity = ServiceIdentity()

@@ -13,13 +13,12 @@ from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pods import PENDING, RUNNING, Pods, PodStatus, requested
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget
-from rebalancer.model.cluster.steering import SOFT_TAINT
+from rebalancer.model.cluster.steering import SOFT_TAINT, UNSCHEDULABLE
 from rebalancer.model.recordings.recording import Recording, is_passing
 from rebalancer.replay.simulation.loads import Loads, Wide
 from rebalancer.replay.simulation.state import ClusterState
 
 SOFT = "PreferNoSchedule"
-UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 NOT_READY = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 REFUSED_AFTER_SECONDS = 2.0
 """A pod without a node counts as unschedulable from then on."""

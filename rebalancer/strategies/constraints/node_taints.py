@@ -15,8 +15,8 @@ from rebalancer.model.cluster.objects import Taint, Toleration
 from rebalancer.model.cluster.steering import SOFT_TAINT
 from rebalancer.model.decisions.plan import LandingRule
 from rebalancer.model.notation.arrays import Rows
-from rebalancer.placement.cluster.taints import LEAVING_TAINTS
 from rebalancer.policy.schema.strategies.constraints import NodeTaintsArgs
+from rebalancer.projection.leaving import is_of_leaving
 from rebalancer.strategies.interface.selection import by_node, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView
 
@@ -58,7 +58,7 @@ def _counts(taint: Taint, args: NodeTaintsArgs) -> bool:
         return False
     if args.included_taints:
         return any(name in args.included_taints for name in names)
-    return not (taint.key.startswith(STATE_PREFIX) or taint.key in LEAVING_TAINTS)
+    return not (taint.key.startswith(STATE_PREFIX) or is_of_leaving(taint.key))
 
 
 def _free_of(taints: Sequence[tuple[Taint, ...]], tolerations: Sequence[Toleration]) -> NDArray[np.bool_]:

@@ -41,7 +41,7 @@ def find(view: StrategyView) -> Findings:
     assert isinstance(args, DuplicatesArgs)
     snapshot = view.snapshot
     observed_pods = pods_in_scope(view, args)
-    places = Places(snapshot)
+    places = Places(snapshot, view.projection.is_closed)
     found: list[tuple[int, Finding]] = []
     for copies in _crowded(snapshot, observed_pods, PINNED_KINDS.union(args.exclude_owner_kinds), places):
         found += _over(view, copies, observed_pods)

@@ -69,7 +69,11 @@ def find(view: StrategyView) -> Findings:
     snapshot = view.snapshot
     board = Board(snapshot)
     pods = _ByKind(view, args, board)
-    overfull = [each for group in _groups(board, args.constraints) for each in _overfull(view, group, pods)]
+    overfull = [
+        each
+        for group in _groups(board, args.constraints, view.projection.is_closed)
+        for each in _overfull(view, group, pods)
+    ]
     found: list[Finding] = []
     skipped: dict[int, Refusal] = {}
     for each in sorted(overfull, key=lambda each: each.order):
@@ -122,9 +126,10 @@ def _joined(rows: Rows, starts: list[int], kinds: list[int]) -> Rows:
     return slices[0] if len(slices) == 1 else np.concatenate([*slices, rows[:0]])
 
 
-def _groups(board: Board, modes: tuple[str, ...]) -> Iterator[_Group]:
-    """The distinct constraints of all pods: same namespace, selector, key, figures and nodes that count."""
-    places, masks = Places(board.snapshot), EligibleNodes(board)
+def _groups(board: Board, modes: tuple[str, ...], closed: Bools) -> Iterator[_Group]:
+    """The distinct constraints of all pods: same namespace, selector, key, figures and nodes that count. `closed`
+    (nodes,) as in `Projection`."""
+    places, masks = Places(board.snapshot, closed), EligibleNodes(board)
     table: dict[object, _Group] = {}
     content: dict[int, bytes] = {}
     numbered: dict[tuple[str, int], tuple[Rows, Ints]] = {}

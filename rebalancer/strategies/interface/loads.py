@@ -32,7 +32,8 @@ class CpuLoads:
     """Effective CPU in millicores of the machine in question."""
 
     node: Floats
-    """(nodes,) without terminating pods and without surpluses: what a node is found hot by. NaN where unknown."""
+    """(nodes,) without pods that end within minutes and without surpluses: what a node is found hot by. NaN where
+    unknown."""
     occupied: Floats
     """(nodes,) with both: what a landing adds to. A terminating pod may run until the end of its grace period."""
     pods: PodCpu
@@ -51,12 +52,13 @@ def effective_cpu(
     *,
     in_flight: Iterable[Eviction] = (),
     in_background: Collection[str] = (),
+    ending: Bools | None = None,
     generation: Generation | None = None,
 ) -> CpuLoads:
     """Measured CPU, corrected for pods that left or arrived within the rate window. `in_flight` as in
-    `missing_replicas`.
+    `missing_replicas`; `ending` (pods,) as in `Projection`, None = the terminating ones.
 
-    Pods with an eviction in the background (uids) count as if they were terminating: their node needs no second relief.
+    Pods with an eviction in the background (uids) count as if they were ending: their node needs no second relief.
     """
     pods, count = snapshot.pods, len(snapshot.nodes)
     # a pod that still runs carries its share itself
@@ -67,7 +69,7 @@ def effective_cpu(
     cpu = pod_cpu(snapshot, usage, now=now, missing=missing, generation=generation)
     shown = np.nan_to_num(usage.pod_cpu_millicores, nan=0.0)
     correction = _sum(pods.node, np.where(cpu.arrived, np.nan_to_num(cpu.here) - shown, 0.0), snapshot.active, count)
-    going = pods.terminating.copy()
+    going = (pods.terminating if ending is None else ending).copy()
     if in_background:
         going |= np.fromiter((uid in in_background for uid in pods.uids), np.bool_, len(pods))
     correction -= _left(snapshot, usage, recent, now)

@@ -17,7 +17,6 @@ from rebalancer.model.notation import figures
 from rebalancer.model.notation.arrays import Bools, Rows
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.nodes import NodeTable
-from rebalancer.placement.cluster.taints import leaving
 from rebalancer.placement.plugins.node_rules import StaticFilter
 from rebalancer.policy.schema.strategies.base import PodArgs
 from rebalancer.strategies.interface.loads import gone
@@ -246,10 +245,11 @@ def counted(snapshot: ClusterSnapshot, chosen: Bools) -> NDArray[np.int64]:
 class Places:
     """Nodes that admit pods of a template, full or not."""
 
-    def __init__(self, snapshot: ClusterSnapshot) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, closed: Bools) -> None:
+        """`closed` (nodes,) as in `Projection`."""
         nodes = snapshot.nodes
         self.rules = StaticFilter(nodes, NodeTable(nodes), nodes.taints)
-        self._open = nodes.ready & ~nodes.unschedulable & ~leaving(nodes)
+        self._open = nodes.ready & ~nodes.unschedulable & ~closed
         self._masks: dict[tuple[int, int], Bools] = {}
 
     def of(self, template: PodTemplate) -> Bools:

@@ -18,6 +18,7 @@ from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.policy import Pool
 from rebalancer.policy.schema.strategies import Strategy
 from rebalancer.policy.schema.usage import UsageSource
+from rebalancer.projection.projection import Projection
 from rebalancer.strategies.interface.loads import CpuLoads
 
 
@@ -33,6 +34,8 @@ class StrategyView:
     base: Loads
     """Real CPU of all nodes with the thresholds of their pools: what every target node is checked against."""
     strategy: Strategy
+    projection: Projection
+    """Of the next minutes."""
     source: UsageSource
     recent: Sequence[Eviction]
     now: float

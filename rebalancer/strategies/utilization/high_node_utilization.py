@@ -24,7 +24,6 @@ from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.model.notation.figures import clock_time, percent
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.cluster.taints import LEAVING_TAINTS, leaving
 from rebalancer.policy.schema.strategies.utilization import HighNodeUtilizationArgs
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.interface.loads import requested, requested_resources, with_week
@@ -97,7 +96,7 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     waiting = {node: each for node, each in waiting.items() if view.now < each.until} if whole else {}
     kept |= dict.fromkeys(stuck, f"no pod could leave it for {format_duration(patience)}, so it is uncordoned")
     rank = _ranks(nodes.names, shares.fullness)
-    found = np.flatnonzero(emptied & looked & nodes.ready & (movable > 0) & ~leaving(nodes)).tolist()
+    found = np.flatnonzero(emptied & looked & nodes.ready & (movable > 0) & ~view.projection.is_closed).tolist()
     found = [node for node in found if node not in waiting]
     found.sort(key=lambda node: (node not in begun, rank[node]))
     candidates = [pods[going[pods]] for pods in map(snapshot.pods_on, found)]
@@ -295,8 +294,8 @@ def _kept(view: StrategyView, node: int, *, whole: bool) -> str:
     nodes = view.snapshot.nodes
     if annotation := _annotation(view, node):
         return annotation
-    if taint := next((taint.key for taint in nodes.taints[node] if taint.key in LEAVING_TAINTS), ""):
-        return f"{taint}: an autoscaler removes it"
+    if why := view.projection.closed.get(node):
+        return why
     if node in view.cordons and view.cordons[node][0] != DRAINING:
         return f"cordoned by rebalancer for {view.cordons[node][0]}"
     # a whole node is drained behind our own cordon; foreign cordons are never touched
@@ -322,8 +321,8 @@ def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     has = room[:, 0] > 0
     room = np.where(room > 0, room, 1.0)
     asked, (used, in_use) = node[:, 0] / room[:, 0], _usage_of(view, args.resource, room[:, 0], pod[:, 0])
-    full = looked & nodes.ready & ~nodes.unschedulable & ~leaving(nodes) & (node[:, 0] * 100 >= args.full * room[:, 0])
-    full &= has
+    full = looked & nodes.ready & ~nodes.unschedulable & ~view.projection.is_closed
+    full &= has & (node[:, 0] * 100 >= args.full * room[:, 0])
     idle = full & (used <= args.idle / 100)
     gap = pod[:, 0] - in_use
     waits = fills(snapshot) & ~pods.terminating & (pods.phase == RUNNING)

@@ -20,7 +20,6 @@ from rebalancer.model.measured.usage import Contention
 from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.model.notation.figures import millicores, percent
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.cluster.taints import removing
 from rebalancer.policy.schema.strategies.utilization import InterferenceArgs
 from rebalancer.strategies.interface.selection import by_name, chosen_pods, nodes_in_scope, settling, some_pods
 from rebalancer.strategies.interface.view import Findings, StrategyView
@@ -69,8 +68,11 @@ def find(view: StrategyView) -> Findings:
     skipped |= {node: why for node, why in view.usage.problems.items() if observed_nodes[node]}
     not_ready = np.flatnonzero(observed_nodes & ~snapshot.nodes.ready)
     skipped |= {int(node): Refusal.of(Reason.NODE_NOT_READY) for node in not_ready}
-    going = np.flatnonzero(observed_nodes & removing(snapshot.nodes))
-    skipped |= {int(node): Refusal.of(Reason.NODE_LEAVING) for node in going}
+    skipped |= {
+        node: Refusal.of(Reason.NODE_LEAVING, why)
+        for node, why in view.projection.removed.items()
+        if observed_nodes[node]
+    }
     waits = settling(view)
     chosen = waiting.noisy & chosen_pods(snapshot, args)
     busy = view.cpu.node / snapshot.nodes.cpu_capacity_millicores

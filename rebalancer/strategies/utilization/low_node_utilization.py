@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from rebalancer.model.decisions.alerts import ThresholdOverride
 from rebalancer.model.decisions.plan import AT_ITS_PEAK, Finding, Loads, ResourceExcess, is_predicted
 from rebalancer.model.notation.arrays import Floats
-from rebalancer.model.notation.figures import clock_time, percent
+from rebalancer.model.notation.figures import clock_time, millicores, percent
 from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.cluster.taints import removing
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.interface.loads import cpu_loads, requested, requested_resources
 from rebalancer.strategies.interface.resources import only_what_is_hot, short_of_memory, with_resources
@@ -36,6 +35,8 @@ def find(view: StrategyView) -> Findings:
     loads = _cpu_loads(view, short) if view.strategy.by_cpu else _request_loads(view)
     skipped = _unjudged(view)
     over = loads.node > loads.high  # NaN compares false
+    if view.strategy.by_cpu:
+        skipped = _cooling(view, loads) | skipped
     momentary = np.zeros(over.shape, dtype=np.bool_)
     found: list[tuple[float, Finding]] = []
     for node in np.flatnonzero(over.any(axis=1)):
@@ -206,11 +207,28 @@ def _unjudged(view: StrategyView) -> dict[int, Refusal]:
     by_cpu = view.strategy.by_cpu
     for node in np.flatnonzero(~view.snapshot.nodes.ready & (view.node_pools.of_node >= 0)):
         out[int(node)] = Refusal.of(Reason.NODE_NOT_READY)
-    for node in np.flatnonzero(removing(view.snapshot.nodes) & (view.node_pools.of_node >= 0)):
-        out.setdefault(int(node), Refusal.of(Reason.NODE_LEAVING))
+    for leaving, why in view.projection.removed.items():
+        if view.node_pools.of_node[leaving] >= 0:
+            out.setdefault(leaving, Refusal.of(Reason.NODE_LEAVING, why))
     if not by_cpu:
         return out
     return {**out, **view.usage.problems, **settling(view)}
+
+
+def _cooling(view: StrategyView, loads: Loads) -> dict[int, Refusal]:
+    """Nodes that are hot by their real CPU only until pods on them end within minutes."""
+    ending, out = view.projection.ending, {}
+    hot = view.cpu.occupied * view.cpu.pods.speed > loads.high[:, 0]
+    for node in np.flatnonzero(hot & ~(loads.node[:, 0] > loads.high[:, 0])).tolist():
+        pods = view.snapshot.pods_on(node)
+        if len(pods := pods[ending[pods]]):
+            largest = int(pods[np.argmax(np.nan_to_num(view.cpu.pod[pods]))])
+            end = float(view.projection.ends[largest])
+            pod = view.snapshot.pod(largest)
+            until = f" by {clock_time(end)}" if np.isfinite(end) else ""
+            detail = f"{pod} ends{until}, with {millicores(float(view.cpu.pod[largest]))}"
+            out[node] = Refusal.of(Reason.COOLS_BY_ITSELF, detail, next_at=end if until else None)
+    return out
 
 
 def _momentary(view: StrategyView, loads: Loads, node: int, *, at_once: bool) -> dict[int, Refusal]:

@@ -16,7 +16,6 @@ from rebalancer.model.decisions.plan import Evenness, Finding, LandingRule
 from rebalancer.model.measured.history import SLOTS
 from rebalancer.model.measured.peaks import ServiceDayProfiles
 from rebalancer.model.notation.arrays import Bools, Floats, Ints, Rows
-from rebalancer.placement.cluster.taints import leaving
 from rebalancer.policy.schema.strategies.utilization import ServiceSpreadArgs
 from rebalancer.strategies.interface.selection import (
     by_names,
@@ -52,7 +51,7 @@ def find(view: StrategyView) -> Findings:
             findings=(), notes=("services' usual days aren't known yet, so no services are spread by them",)
         )
     nodes = snapshot.nodes
-    takes = nodes.ready & ~nodes.unschedulable & ~leaving(nodes)
+    takes = nodes.ready & ~nodes.unschedulable & ~view.projection.is_closed
     in_scope = nodes_in_scope(view)
     found: list[tuple[float, Finding]] = []
     for number in np.unique(group[group >= 0]).tolist():

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import Evenness, Finding, Goal, LandingRule, Loads
-from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner import PlanInput, Planner, PlanProgress
 from rebalancer.planner.candidates.jobs import Job
 from rebalancer.planner.landings.landings import Landings
@@ -18,7 +17,7 @@ from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.planner.plan.state import PlanState
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
-from tests.builders import ANode, APod, a_door, a_policy, cluster, planner_for, pool_names, usage_of, view_of
+from tests.builders import ANode, APod, a_door, a_model, a_policy, cluster, planner_for, pool_names, usage_of, view_of
 from tests.planner.builders.plans import ANY_REPLICAS
 
 STRATEGY = "Tidy"
@@ -94,7 +93,7 @@ class Scene:
             pools=pool_names(self.snapshot, self.policy),
             base=self.base,
         )
-        model = PlacementModel(self.snapshot)
+        model = a_model(self.snapshot)
         landings = Landings(snapshot=self.snapshot, model=model, found=plan_input.found, base=self.base, steering=None)
         return PlanState(plan_input, a_door(self.snapshot, self.policy), landings, progress or PlanProgress())
 

@@ -20,7 +20,7 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.limits import resolve
 from rebalancer.strategies import Findings
-from tests.builders import ANode, APod, a_door, a_policy, cluster, found_in, pool_names, usage_of, view_of
+from tests.builders import ANode, APod, a_door, a_model, a_policy, cluster, found_in, pool_names, usage_of, view_of
 from tests.planner.builders.plans import ANY_REPLICAS
 
 PATIENCE = 120.0
@@ -111,7 +111,7 @@ class Searched:
         none = np.zeros(len(self.snapshot.nodes), dtype=np.bool_)
         self.budget.start_over()
         if self._model is None:
-            self._model = PlacementModel(
+            self._model = a_model(
                 self.snapshot, soft_tainted=none, closed=self.closed, young_seconds=self.young_seconds
             )
         else:

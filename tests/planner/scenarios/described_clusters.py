@@ -253,7 +253,15 @@ def is_protected(world: World, pod: APod) -> bool:
     wanted = len(there) if owner.desired is None else owner.desired
     if wanted < {"default": 2, "open": 1, "opt-in": 1, "strict": 3}[world.guards]:
         return True
-    return owner.rolling_out or sum(p.ready and not p.terminating for p in there) < wanted
+    serving = [p for p in there if p.ready and not p.terminating]
+    if not leaves(world.node[pod.node]):
+        serving = [p for p in serving if not (p.node and leaves(world.node[p.node]))]
+    return owner.rolling_out or len(serving) < wanted
+
+
+def leaves(node: ANode) -> bool:
+    """Whether the pods of a node are about to go. None was cordoned by us, or lost a short time ago."""
+    return node.unschedulable or any(taint.key == "ToBeDeletedByClusterAutoscaler" for taint in node.taints)
 
 
 def budgets_of(world: World, pod: APod) -> list[DisruptionBudget]:

@@ -32,6 +32,7 @@ def names_of(finding: Finding, snapshot: ClusterSnapshot) -> list[str]:
 def observation_of(view: StrategyView, *, now: float = NOW) -> Observation:
     """What a cycle has observed, where nothing has happened yet."""
     seen = {"snapshot": view.snapshot, "usage": view.usage, "node_pools": view.node_pools, "cpu": view.cpu}
+    seen |= {"projection": view.projection}
     return Observation(**seen, loads=view.base, recent=(), ledger_state=LedgerState(), now=now)
 
 

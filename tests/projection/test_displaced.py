@@ -1,0 +1,78 @@
+"""Pods on leaving nodes will land before the replacements of a plan: they take room and headroom."""
+
+from typing import Any
+
+import numpy as np
+
+from rebalancer.model.cluster.objects import Taint
+from tests.builders import (
+    Outcome,
+    a_node,
+    a_pod,
+    a_policy,
+    carry_out,
+    cluster,
+    planner_for,
+    replicas,
+    usage_of,
+    view_of,
+)
+
+LEAVING: dict[str, Any] = {"taints": (Taint("ToBeDeletedByClusterAutoscaler", "", "NoSchedule"),)}
+
+
+def planned(*, leaving: bool, used: float) -> Outcome:
+    """A hot node, three nodes at 25 %, and three that leave or stay, each with four pods that use `used` each."""
+    fields = LEAVING if leaving else {}
+    nodes = [
+        a_node("hot"),
+        *(a_node(f"cool-{n}") for n in range(3)),
+        *(a_node(f"away-{n}", **fields) for n in range(3)),
+    ]
+    pods = [
+        *(a_pod(f"web-{n}", "hot", owner=f"web-{n}", used=2_800.0) for n in range(5)),
+        *(a_pod(f"other-{n}", f"cool-{n}", owner=f"web-{n}", used=4_000.0) for n in range(3)),
+        *(pod for n in range(3) for pod in replicas(f"app-{n}", {f"away-{n}": 4}, used=used)),
+    ]
+    policy = a_policy(guards={"minReplicas": 1})
+    snapshot = cluster(nodes, pods)
+    usage = usage_of(snapshot, nodes, pods)
+    base = view_of(snapshot, usage, policy).base
+    return carry_out(planner_for(snapshot, usage, policy, base=base), snapshot)
+
+
+def test_displaced_pods_take_the_headroom_that_they_will_need() -> None:
+    # 12 pods of 1,500m on three nodes of 16,000m: 37 points more on each
+    assert len(planned(leaving=False, used=1_500.0).moves) == 2
+    outcome = planned(leaving=True, used=1_500.0)
+    assert outcome.moves == []
+    assert set(outcome.refusals.values()) <= {"NoNodeWithHeadroom", "TargetNodeWithoutHeadroom"}
+
+
+def test_small_ones_leave_enough() -> None:
+    assert len(planned(leaving=True, used=100.0).moves) == 2
+
+
+def test_what_is_displaced_is_no_reason_to_relieve_a_node() -> None:
+    outcome = planned(leaving=True, used=1_500.0)
+    headroom = outcome.planner.state.landings.headrooms[0]
+    assert headroom is not None
+    cool = outcome.planner.state.snapshot.node_index["cool-0"]
+    assert headroom.excess(cool)[0] < 0
+    assert headroom.overshoot(np.array([0.0]))[cool, 0] > headroom.excess(cool)[0] / 16_000.0
+
+
+def test_a_displaced_pod_that_fits_nowhere_else_gets_the_room_that_a_move_frees() -> None:
+    """It would take the place of the pod that leaves: the node would be as hot as before."""
+    nodes = [a_node("hot", cpu=4_000, used=3_600.0), a_node("cool", cpu=4_000, used=0.0), a_node("away", **LEAVING)]
+    pods = [
+        *(a_pod(f"web-{n}", "hot", owner="web", used=800.0, cpu=1_900.0) for n in range(2)),
+        a_pod("big", "away", owner="big", used=1_800.0, cpu=2_000.0),
+        a_pod("fills", "cool", owner="fills", used=100.0, cpu=2_100.0),
+    ]
+    policy = a_policy(guards={"minReplicas": 1})
+    snapshot = cluster(nodes, pods)
+    outcome = carry_out(planner_for(snapshot, usage_of(snapshot, nodes, pods), policy), snapshot)
+    assert outcome.refusals["web-0"] == "PendingTakesRoom"
+    (refusal,) = (each for each in outcome.planner.outcome.refusals() if each.name == "web-0")
+    assert refusal.message.endswith("shop/big fits nowhere else; its node away is about to go")
