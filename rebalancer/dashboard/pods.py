@@ -10,6 +10,7 @@ from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import CycleReport, PodRefusal
 from rebalancer.model.errors import UnsafeDataError
+from rebalancer.planner.explain.soon import soon_of_node
 from rebalancer.policy.pools import NodePools
 from rebalancer.web.pages.views import NodeLine, PodNow, ServiceNow
 
@@ -66,6 +67,14 @@ class PodViews:
         }
         indices = [index for top in sorted(tops) for index in snapshot.pods_of(top).tolist() if snapshot.active[index]]
         return tuple(sorted(self._described(snapshot, indices), key=lambda each: (each.node, each.full_name)))
+
+    def soon(self, node: str) -> tuple[str, ...]:
+        """What differs on the node in the next minutes, in sentences."""
+        snapshot = self._snapshot()
+        if snapshot is None or node not in snapshot.node_index:
+            return ()
+        admission, _ = self._constraints(snapshot)
+        return tuple(soon_of_node(admission.projection, snapshot.node_index[node]))
 
     # -- search -------------------------------------------------------------------------------------------------------
 

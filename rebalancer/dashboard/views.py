@@ -241,6 +241,7 @@ class LiveViews:
             episodes=tuple(reversed(episodes)),
             gone=line is None,
             pods=self._pods.of_node(name),
+            soon=self._pods.soon(name),
         )
 
     def _curve(self, line: NodeLine, node_view: NodeView, behind: float) -> views.Curve:

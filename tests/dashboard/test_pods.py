@@ -108,3 +108,16 @@ def test_every_effective_value_of_the_policy_and_where_it_is_from(it: Shown) -> 
     high = fields["pools[0].thresholds.high"]
     assert (high.value, high.section) == ("90", "pools")
     assert data.decode().splitlines()[(high.line or 0) - 1].strip() == "high: 90.0"
+
+
+def test_the_page_of_a_node_that_is_about_to_go_says_so(it: Shown) -> None:
+    page = it.views.node("warm-1")
+    assert page is not None
+    assert page.soon == ()
+    it.lab.cluster.taint("warm-1", "ToBeDeletedByClusterAutoscaler")
+    it.cycle("warm-1", dry_run=True)
+    page = it.views.node("warm-1")
+    assert page is not None
+    assert page.soon == (
+        f"it is about to go (taint ToBeDeletedByClusterAutoscaler), and {len(page.pods)} pods with it",
+    )

@@ -243,6 +243,8 @@ class NodePage:
     """No longer in the cluster: only its records are shown."""
     pods: tuple[PodNow, ...] = ()
     """Most CPU first."""
+    soon: tuple[str, ...] = ()
+    """What differs in the next minutes, in sentences."""
 
     @property
     def stays(self) -> Mapping[str, int]:
