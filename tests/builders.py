@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
+from rebalancer.cycle.plan.planning import lands_by_itself
 from rebalancer.model.cluster.objects import LabelSelector
 from rebalancer.model.cluster.owners import Service
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget, Pod
@@ -150,7 +151,7 @@ def planner_for(
         base=options.pop("base", None),
         reserve=options.pop("reserve") if "reserve" in options else a_reserve(snapshot, usage, policy),
     )
-    placement, admission = placement_from(snapshot, options), a_door(snapshot, policy, standing)
+    placement, admission = placement_from(snapshot, options, found=plan_input.found), a_door(snapshot, policy, standing)
     return Planner(plan_input, placement=placement, admission=admission, **options)
 
 
@@ -167,10 +168,16 @@ def projection_of(snapshot: ClusterSnapshot, policy: RebalancerPolicy | None = N
     return Projection.of(snapshot, policy.safety, now=now, pools=pool_names(snapshot, policy))
 
 
-def a_model(snapshot: ClusterSnapshot, policy: RebalancerPolicy | None = None, **options: Any) -> PlacementModel:
-    """The scheduler's view of a cluster, with what is about to go."""
+def a_model(
+    snapshot: ClusterSnapshot,
+    policy: RebalancerPolicy | None = None,
+    *,
+    found: Sequence[Findings] = (),
+    **options: Any,
+) -> PlacementModel:
+    """The scheduler's view of a cluster, with what is about to go; `found` is planned."""
     projection = projection_of(snapshot, policy)
-    return PlacementModel(snapshot, removed=projection.closed, displaced=projection.displaced, **options)
+    return PlacementModel(snapshot, removed=projection.closed, displaced=lands_by_itself(projection, found), **options)
 
 
 def a_reserve(snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy) -> Loads | None:
@@ -179,7 +186,9 @@ def a_reserve(snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy)
     return memory_reserve(snapshot, usage, expected, least=policy.guards.min_memory_available / 100, now=NOW)
 
 
-def placement_from(snapshot: ClusterSnapshot, options: dict[str, Any]) -> PlacementModel:
+def placement_from(
+    snapshot: ClusterSnapshot, options: dict[str, Any], *, found: Sequence[Findings] = ()
+) -> PlacementModel:
     """The model that a planner's options ask for; options that are the model's alone are taken out."""
     if "placement" in options:
         model: PlacementModel = options.pop("placement")
@@ -187,7 +196,7 @@ def placement_from(snapshot: ClusterSnapshot, options: dict[str, Any]) -> Placem
     own = {
         name: options.pop(name) for name in ("config", "soft_tainted", "cordoned", "young_seconds") if name in options
     }
-    return a_model(snapshot, out_of_time=options["time"].spent if "time" in options else never, **own)
+    return a_model(snapshot, found=found, out_of_time=options["time"].spent if "time" in options else never, **own)
 
 
 def pool_names(snapshot: ClusterSnapshot, policy: RebalancerPolicy) -> list[str]:

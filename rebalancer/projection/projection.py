@@ -1,4 +1,4 @@
-"""The projection: which pods of the snapshot will be there and Ready within the horizon, and which have to land anew.
+"""The projection: which pods of the snapshot will be there and Ready within the horizon, and which have to land again.
 
 One for each cycle. Guards, budgets, headroom, placement and `explain` read it.
 """

@@ -14,6 +14,7 @@ from rebalancer.placement.landing.landing import Landing, Placed
 from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner import Planner
 from rebalancer.planner.landings.landings import Landings, Replacement
+from rebalancer.strategies import Findings
 from tests.builders import a_model, planner_for, usage_of
 from tests.placement.scenarios import CrowdedWorld, crowded_world
 
@@ -24,13 +25,13 @@ EVERY = 5
 class Forgetful:
     """A landing model that starts anew for each question, from the snapshot and all that happened since."""
 
-    def __init__(self, world: CrowdedWorld) -> None:
-        self._world = world
+    def __init__(self, world: CrowdedWorld, found: Sequence[Findings]) -> None:
+        self._world, self._found = world, found
         self._happened: list[Callable[[PlacementModel], object]] = []
         self.closed = self._anew().closed
 
     def _anew(self) -> PlacementModel:
-        model = a_model(self._world.snapshot, self._world.policy, config=self._world.config)
+        model = a_model(self._world.snapshot, found=self._found, config=self._world.config)
         for each in self._happened:
             each(model)
         return model
@@ -106,7 +107,7 @@ def both_plans(world: CrowdedWorld, *, soft_tainted: bool) -> tuple[Any, Any]:
     quick = planner_for(world.snapshot, usage, world.policy, **options())
     slow = planner_for(world.snapshot, usage, world.policy, **options())
     slow.state.landings.__class__ = SlowLandings
-    forgetful: Any = Forgetful(world)
+    forgetful: Any = Forgetful(world, quick.state.input.found)
     slow.state.landings.model = slow.placement = forgetful
     return decisions(quick, world), decisions(slow, world)
 

@@ -12,7 +12,7 @@ AT_ONCE = ("ReplicaSet", "ReplicationController")
 
 
 IN_PLACE = ("DaemonSet", "Node", "Pod")
-"""Kinds of owners whose pods are not made anew on another node."""
+"""Kinds of owners whose pods are not replaced on another node."""
 
 
 def is_recreated(owner: Owner) -> bool:

@@ -61,9 +61,9 @@ class PlacementModel:
         displaced: Bools | None = None,
     ) -> None:
         """`soft_tainted`, `cordoned` (nodes,): as in `Board`. `closed` (nodes,) are no targets. Pending pods are placed
-        until `out_of_time` returns True. Nodes younger than `young_seconds` are no targets. `removed`:
-        index of each node that is or may be removed -> why it is no target; `displaced` (pods,) will have to land anew,
-        as their nodes are about to go."""
+        until `out_of_time` returns True. Nodes younger than `young_seconds` are no targets. `removed`: index of each
+        node that is or may be removed -> why it is no target. `displaced` (pods,) will have to land again: their nodes
+        are about to go."""
         self._snapshot = snapshot
         self._board = Board(snapshot)
         self._engine = Engine(self._board, config)

@@ -1,10 +1,12 @@
-"""Pending and displaced pods, which are scheduled before any replacement.
+"""Pending and displaced pods, which are scheduled whatever a plan does.
 
 First the pending pods in the order of the scheduler's queue (by priority, nominated pods first, then by age), then the
-successors of terminating pods whose owner creates them only afterwards, then those of displaced pods: their nodes are
-about to go. Where a pod lands is not known if another
-scheduler places it, or if its scheduler found no node for it although one fits here: such a pod is placed nowhere. It
-waits for the room that a move leaves only where that room is the first that it fits.
+successors of terminating pods whose owner creates them only afterwards. Displaced pods, whose nodes are about to go,
+come after the replacements of a plan, so they hold no place: where they would land is kept apart.
+
+Where a pod lands is not known if another scheduler places it, or if its scheduler found no node for it although one
+fits here: such a pod is placed nowhere. It waits for the room that a move leaves only where that room is the first that
+it fits.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,22 +48,31 @@ class PendingPods:
         """Book them all; a refusal when the time was up before the last."""
         waiting, successors, displaced = self._queue(), self._successors(), self._in_order(self._displaced)
         total = len(waiting) + len(successors) + len(displaced)
-        for done, pod in enumerate(waiting + successors + displaced):
+        for done, pod in enumerate(waiting + successors):
             if out_of_time():
                 return Refusal.of(Reason.PLANNING_TIMEOUT, f"{done} of {total} pending pods placed")
             kind, nominated = self._board.kinds.of(pod), int(self._snapshot.pods.nominated[pod])
             if done >= len(waiting):
-                goes = bool(self._snapshot.pods.terminating[pod])
-                self._board.take_out(kind, int(self._snapshot.pods.node[pod]), terminating=goes)
+                self._board.take_out(kind, int(self._snapshot.pods.node[pod]), terminating=True)
             elif nominated >= 0:
                 self._board.put(kind, np.array([nominated]), np.ones(1))
                 continue
-            found = None if self._snapshot.pods.unschedulable[pod] else self._land(kind)
-            if found is None:
-                self._homeless.setdefault(self._engine.rules(kind).filter_class, (kind, pod))
-            elif done >= len(waiting) + len(successors):
-                self.landed.append((pod, *found))
+            if self._snapshot.pods.unschedulable[pod] or self._land(kind) is None:
+                self._keep_homeless(kind, pod)
+        with self._board.tentatively():
+            for done, pod in enumerate(displaced, len(waiting) + len(successors)):
+                if out_of_time():
+                    return Refusal.of(Reason.PLANNING_TIMEOUT, f"{done} of {total} pending and displaced pods placed")
+                kind = self._board.kinds.of(pod)
+                self._board.take_out(kind, int(self._snapshot.pods.node[pod]), terminating=False)
+                if (found := self._land(kind)) is None:
+                    self._keep_homeless(kind, pod)
+                else:
+                    self.landed.append((pod, *found))
         return None
+
+    def _keep_homeless(self, kind: Kind, pod: int) -> None:
+        self._homeless.setdefault(self._engine.rules(kind).filter_class, (kind, pod))
 
     def _queue(self) -> list[int]:
         pods = self._snapshot.pods

@@ -93,7 +93,7 @@ class Scene:
             pools=pool_names(self.snapshot, self.policy),
             base=self.base,
         )
-        model = a_model(self.snapshot)
+        model = a_model(self.snapshot, found=plan_input.found)
         landings = Landings(snapshot=self.snapshot, model=model, found=plan_input.found, base=self.base, steering=None)
         return PlanState(plan_input, a_door(self.snapshot, self.policy), landings, progress or PlanProgress())
 

@@ -112,7 +112,7 @@ class Searched:
         self.budget.start_over()
         if self._model is None:
             self._model = a_model(
-                self.snapshot, soft_tainted=none, closed=self.closed, young_seconds=self.young_seconds
+                self.snapshot, found=self.found, soft_tainted=none, closed=self.closed, young_seconds=self.young_seconds
             )
         else:
             self._model.start_over(soft_tainted=none, closed=self.closed)
