@@ -227,7 +227,10 @@ def test_an_object_that_cannot_be_read_ends_no_watch() -> None:
         (obstacle,) = follower.reflector.known.obstacles()
         assert str(obstacle) == "Namespace odd: Expected `str`, got `int` - at `$.metadata.labels[...]`"
         server.scripts["namespaces"] += [[line("DELETED", odd, 10)]]
-        follower.reflector._stream and follower.reflector._stream.cut()
+        # asked for is not yet open
+        until(lambda: server.opened("namespaces") == 1 and follower.reflector._stream is not None)
+        assert follower.reflector._stream is not None
+        follower.reflector._stream.cut()
         until(lambda: not follower.reflector.known.obstacles())
 
 

@@ -143,7 +143,7 @@ class Kubelet:
             self.store.change("pods", pod, lambda new: set_ready(new, now, ready=True))
             self._note("ready", pod, now)
         elif step == _FINISH and not is_finished(pod):
-            self.store.change("pods", pod, _succeed)
+            self.store.change("pods", pod, lambda new: _succeed(new, now))
             self._note("finished", pod, now)
 
     def end_containers(self, pod: Obj, how: Breaks, now: float) -> None:
@@ -200,11 +200,11 @@ class Kubelet:
         )
 
 
-def _succeed(pod: Obj) -> None:
+def _succeed(pod: Obj, now: float) -> None:
     pod["status"]["phase"] = "Succeeded"
     for each in pod["status"].get("conditions") or ():
         if each["type"] in ("Ready", "ContainersReady"):
-            each["status"] = "False"
+            each.update(status="False", lastTransitionTime=timestamp(now))
     for container in pod["status"].get("containerStatuses") or ():
         container["ready"] = False
         container["state"] = {"terminated": {"exitCode": 0, "reason": "Completed"}}

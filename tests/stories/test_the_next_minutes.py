@@ -1,0 +1,129 @@
+"""Nodes that leave, a zone that is lost, and a Job that ends: cycles decide for what comes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rebalancer.lab import Lab, workload
+from tests.stories.readers import Log, service_of
+from tests.stories.scenarios.stage import START, Stage, a_machine, a_scenario, a_stage, burner, codes, service
+
+SPOT = "aws-node-termination-handler/spot-itn"
+TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
+SLOW_START = 180.0
+
+
+def unready_seconds(lab: Lab, name: str, *, at_start: int) -> float:
+    """For how long a service that began with so many Ready pods had none."""
+    ready, since, seconds = at_start, None, 0.0
+    gone: set[str] = set()
+    for each in Log.of(lab):
+        if service_of(each) != name or each.uid in gone:
+            continue
+        if each.event == "ready":
+            ready += 1
+        elif each.event in ("terminating", "broken", "failed"):
+            ready -= 1
+            gone.add(each.uid)
+        if ready == 0 and since is None:
+            since = each.at
+        elif ready > 0 and since is not None:
+            seconds, since = seconds + each.at - since, None
+    return seconds + (lab.clock.now() - since if since is not None else 0.0)
+
+
+def evicted(stage: Stage, name: str) -> list[float]:
+    """When pods of the service were evicted by us."""
+    ours = {move.uid for report in stage.reports for move in report.evictions}
+    return [each.at - START for each in stage.log.evicted if each.uid in ours and service_of(each) == name]
+
+
+@pytest.fixture
+def spot(tmp_path: Path) -> Iterator[Stage]:
+    """A hot node whose one movable pod has its sibling on a node that is about to be reclaimed."""
+    workloads = [
+        burner("burner", "hot", 10.0, cpu_request="8"),
+        service("web", {"hot": 1, "away": 1}, cpu=3.0, start_seconds=SLOW_START),
+    ]
+    with a_stage(a_scenario(["hot", "away", "cool", "spare"], *workloads), tmp_path) as stage:
+        stage.lab.clock.sleep(120.0)
+        yield stage
+
+
+def test_the_last_pod_that_stays_waits_for_the_replacement_of_its_sibling(spot: Stage) -> None:
+    spot.lab.cluster.taint("away", SPOT)
+    spot.turn(30.0)
+    assert codes(spot.reports[-1], "web") == {"OwnerNotHealthy"}
+    spot.lab.clock.sleep(35.0)
+    spot.lab.cluster.drain_node("away")
+    spot.turns(8, 60.0)
+    assert unready_seconds(spot.lab, "web", at_start=2) == 0.0
+    # the refusal has ended with its cause
+    (moved,) = evicted(spot, "web")
+    assert moved >= 120.0 + 65.0 + SLOW_START
+
+
+def test_headroom_that_displaced_pods_will_need_is_left_to_them(tmp_path: Path) -> None:
+    """Three of nine nodes leave with 45 cores, nine for each of the five nodes that are cool: 56% and no more than
+    one core of ours."""
+    apps = [service(f"app-{n}", {f"away-{n}": 3}, cpu=5.0, cpu_request="4") for n in range(3)]
+    hot = [burner("burner", "hot", 8.0, cpu_request="13"), service("web", {"hot": 3, "cool-0": 1}, cpu=2.0)]
+    nodes = ["hot", *(f"cool-{n}" for n in range(5)), *(f"away-{n}" for n in range(3))]
+    with a_stage(a_scenario(nodes, *hot, *apps), tmp_path) as stage:
+        stage.lab.clock.sleep(120.0)
+        for n in range(3):
+            stage.lab.cluster.taint(f"away-{n}", TO_BE_DELETED)
+        stage.turn(30.0)
+        assert codes(stage.reports[-1], "web") <= {"NoNodeWithHeadroom", "TargetNodeWithoutHeadroom"}
+        for n in range(3):
+            stage.lab.cluster.drain_node(f"away-{n}")
+        stage.turns(6, 60.0)
+        shares = stage.lab.truth.node_cpu_share()
+        targets = {move.target_node for report in stage.reports for move in report.evictions}
+    assert {name for name in targets if shares[name] > 0.75} == set(), shares
+
+
+ZONES = {"a": 3, "b": 3, "c": 3}
+
+
+def test_evictions_stop_while_a_zone_is_lost_and_go_on_afterwards(tmp_path: Path) -> None:
+    nodes = [a_machine(f"{zone}{n}", zone=zone) for zone, count in ZONES.items() for n in range(count)]
+    around = {each.name: 1 for each in nodes}
+    workloads = [
+        burner("burner", "a0", 9.0, cpu_request="8"),
+        *(service(f"web-{n}", around, cpu=0.9) for n in range(4)),
+    ]
+    with a_stage(a_scenario(nodes, *workloads), tmp_path) as stage:
+        stage.lab.clock.sleep(120.0)
+        stage.lab.cluster.set_zone("c", up=False)
+        stage.turns(4, 30.0)
+        assert {code for each in stage.reports for code in codes(each, "web")} <= {"Disturbance", "OwnerNotHealthy"}
+        assert "Disturbance" in codes(stage.reports[-1], "web")
+        assert not stage.log.evicted
+        stage.lab.cluster.set_zone("c", up=True)
+        stage.turns(3, 60.0)
+    assert stage.log.evicted
+
+
+def test_a_node_that_is_hot_while_a_cron_job_runs_is_left_alone(tmp_path: Path) -> None:
+    batch = workload(
+        "batch",
+        namespace="shop",
+        kind="CronJob",
+        schedule="*/10 * * * *",
+        run_seconds=300.0,
+        cpu=6.0,
+        cpu_request="4",
+        node_selector={"kubernetes.io/hostname": "n1"},
+    )
+    with a_stage(a_scenario(["n1", "n2", "n3"], service("web", {"n1": 4, "n2": 1}, cpu=2.0), batch), tmp_path) as stage:
+        # three runs, which nobody could know the length of
+        stage.lab.clock.sleep(1_900.0)
+        stage.turns(20, 60.0)
+        timeline = stage.lab.truth.timeline(start=START + 1_900.0, end=stage.lab.clock.now())
+        hot = sum(shares["n1"] > 0.75 for _, shares in timeline)
+        skipped = {str(each.code) for report in stage.reports for each in report.refusals if not each.name}
+    assert hot >= 8
+    assert not stage.log.evicted
+    assert "CoolsByItself" in skipped
