@@ -252,9 +252,14 @@ NODE = (
     ),
     power(
         "Claims to be Ready, or not, or about to leave",
-        "It takes no replacements, and is not evaluated.",
+        "It takes no replacements, and is not evaluated. Services with a pod on it are left alone, and its pods take "
+        "headroom elsewhere. Where a quarter of the nodes does so at once, evictions stop for ten minutes.",
         "tests/placement/test_landing.py::test_nodes_that_leave_are_new_or_not_ready_are_closed",
         "tests/strategies/test_low_node_utilization.py::test_a_node_that_is_not_ready_or_about_to_go_is_skipped",
+        "tests/projection/test_replicas.py::test_the_pod_on_the_leaving_node_may_go_ahead_of_the_drain",
+        "tests/projection/test_leaving.py::test_the_pods_of_a_lost_node_are_about_to_go_for_10_minutes",
+        "tests/projection/test_disturbance.py::test_what_was_lost_ten_minutes_ago_is_a_state",
+        bound="services with a pod on it; ten minutes",
     ),
 )
 
