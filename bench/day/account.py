@@ -2,12 +2,15 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from bench.day.unserved import Name, Span, exposed_spans, spans_without_ready
 from rebalancer.lab import Lab
+from rebalancer.lab.loads.history import Stay
 from rebalancer.lab.objects.store import Change
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.limits import resolve
@@ -18,9 +21,6 @@ OURS = "rebalancer"
 """User-Agents of the product begin with it."""
 
 _SCALED = ("deployments", "statefulsets")
-
-Name = tuple[str, str]
-"""(namespace, name) of a service, which is also its budget's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,10 @@ class Day:
     """Evictions by us of one service."""
     pods: int
     """That ran at all."""
+    unserved: Mapping[Name, tuple[Span, ...]] = field(default_factory=dict)
+    """Service of two replicas or more -> when it had no Ready pod."""
+    exposed: Mapping[Name, tuple[Span, ...]] = field(default_factory=dict)
+    """Service -> when an eviction by us was in flight or recent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,14 @@ def account(lab: Lab, budgets: Budgets, policy: RebalancerPolicy, *, start: floa
                 moved[entry.namespace, service_of(entry.name)].append(entry.at)
             else:
                 refused += 1
+    stays: dict[Name, list[Stay]] = defaultdict(list)
+    for stay in figures.columns.stays:
+        stays[stay.namespace, service_of(stay.pod)].append(stay)
+    unserved = {
+        name: spans_without_ready(stays[name], desired, start=start, end=end)
+        for name, desired in budgets.replicas.items()
+        if name in stays
+    }
     low, broken = 0.0, []
     for name, course in budgets.courses.items():
         low += _low_seconds(course, end)
@@ -114,6 +126,8 @@ def account(lab: Lab, budgets: Budgets, policy: RebalancerPolicy, *, start: floa
         over_limit=tuple(sorted(name for name, at in moved.items() if _over_limit(at, budgets.replicas[name], policy))),
         most_of_a_service=max((len(at) for at in moved.values()), default=0),
         pods=len(figures.columns.stays),
+        unserved={name: spans for name, spans in unserved.items() if spans},
+        exposed={name: exposed_spans(at, stays[name], end=end) for name, at in moved.items()},
     )
 
 

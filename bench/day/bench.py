@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from bench.day.cluster import Size
 from bench.day.run import Course, live
+from bench.day.unserved import seconds_by_us
 
 HOT_AIM, IDLE_AIM = 0.15, 0.05
 
@@ -87,6 +88,11 @@ def figures(output: Output, alone: Course, ours: Course) -> None:
     say("budgets under their floor with an eviction in flight", broken, "budgets", "0", broken == 0)
     say("minutes of budgets under their floor without", before.low_budget_minutes, "min")
     say("minutes of budgets under their floor with", after.low_budget_minutes, "min")
+    for day, which in ((before, "without"), (after, "with")):
+        spans = [span for each in day.unserved.values() for span in each]
+        say(f"seconds without a Ready pod {which}", sum(until - since for since, until in spans), "s")
+    seconds = sum(seconds_by_us(after.unserved, after.exposed, before.unserved).values())
+    say("seconds without a Ready pod caused by us", seconds, "s", "0", seconds == 0)
     over = len(after.over_limit)
     say("services moved more often than their limit", over, "services", "0", over == 0)
     say("most evictions of a service", after.most_of_a_service, "pods")
@@ -127,6 +133,8 @@ def explain(alone: Course, ours: Course) -> None:
             hour = (each.at - first) / 3600
             print(f"  {hour:5.2f} h: {each.coolable} of {each.hot} hot, {codes_text} {each.stopped}", file=sys.stderr)
     print(f"  broken budgets {ours.day.broken_budgets}, over limits {ours.day.over_limit}", file=sys.stderr)
+    by_us = seconds_by_us(ours.day.unserved, ours.day.exposed, alone.day.unserved)
+    print(f"  seconds without a Ready pod caused by us {by_us}", file=sys.stderr)
 
 
 if __name__ == "__main__":

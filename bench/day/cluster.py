@@ -20,6 +20,7 @@ from rebalancer.lab.scenarios.steps import (
     RestoreZone,
     RollOut,
     Step,
+    Taint,
 )
 
 HOUR = 3600.0
@@ -29,6 +30,10 @@ POOL = "general"
 GUARDED = "shop/guarded-*"
 """Pods whose eviction a webhook refuses."""
 OTHER_SCHEDULER = "volcano"
+SPOT_NOTICE = "aws-node-termination-handler/spot-itn"
+NOTICE_SECONDS = 120.0
+PERIOD_SECONDS = 300.0
+"""From one cycle to the next."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +53,8 @@ class Size:
     """The same, with a HorizontalPodAutoscaler."""
     sets: int = 4
     """StatefulSets."""
+    pairs: int = 24
+    """Services of two replicas that use more than they request and start slowly."""
     cron_jobs: int = 6
     pending: int = 12
     """Pods of another scheduler, which never places them."""
@@ -59,6 +66,10 @@ class Size:
     """CPU that all services use on average over the day, as a share of the nodes' capacity."""
     replaced: float = 0.1
     """Share of the nodes that are replaced in a day."""
+    storms: int = 2
+    """Times a day that spot nodes are reclaimed."""
+    reclaimed: int = 6
+    """Nodes of each storm."""
 
 
 SMALL = Size(
@@ -70,6 +81,7 @@ SMALL = Size(
     shared=1,
     scaled=1,
     sets=1,
+    pairs=0,
     cron_jobs=2,
     pending=2,
     rollouts=1,
@@ -78,6 +90,8 @@ SMALL = Size(
     outage_hours=0.2,
     load=0.5,
     replaced=0.2,
+    storms=1,
+    reclaimed=2,
 )
 """For tests."""
 
@@ -148,6 +162,10 @@ def _services(random: np.random.Generator, size: Size) -> list[WorkloadSpec]:
     for number in range(size.sets):
         fields = common(kind="StatefulSet", replicas=3, cpu=curve(0.8), cpu_request="1", pdb=PdbSpec(max_unavailable=1))
         found.append(workload(f"store-{number}", **fields))
+    for number in range(size.pairs):
+        cpu, slow = curve(float(random.uniform(1.2, 2.0))), {"start_seconds": 180.0}
+        fields = {**common(replicas=2, cpu=cpu, cpu_request="600m"), **slow}
+        found.append(workload(f"pair-{number}", **fields))
     return _scaled(found, size.load * size.nodes * CORES)
 
 
@@ -210,11 +228,13 @@ def _batch(random: np.random.Generator, size: Size) -> list[WorkloadSpec]:
 
 
 def _steps(random: np.random.Generator, size: Size, nodes: list[NodeSpec], services: list[WorkloadSpec]) -> list[Step]:
+    replacements = _replacements(random, size, nodes)
     return [
-        *_replacements(random, size, nodes),
+        *replacements,
         *_outage(size),
         *_changes(random, size, services),
         *_strangers(random, size),
+        *_storms(random, size, nodes, replacements),
     ]
 
 
@@ -231,6 +251,27 @@ def _replacements(random: np.random.Generator, size: Size, nodes: list[NodeSpec]
             found.append(RemoveNode(at_seconds=when + 60.0, node=nodes[at].name))
         else:
             found.append(DrainNode(at_seconds=when + 300.0, node=nodes[at].name, within_seconds=1800.0))
+    return found
+
+
+def _storms(random: np.random.Generator, size: Size, nodes: list[NodeSpec], replacements: list[Step]) -> list[Step]:
+    """Spot nodes that all get their notice at once and vanish two minutes later, when others join. A cycle begins in
+    the middle of the notice: at other times it would know of no notice."""
+    gone = {each.node for each in replacements if isinstance(each, DrainNode | RemoveNode)}
+    left = [each for each in nodes if each.name not in gone]
+    storms = max(1, round(size.storms * size.hours / 24.0))
+    chosen = random.choice(len(left), size=(storms, size.reclaimed), replace=False)
+    number = size.nodes + len(gone)
+    found: list[Step] = []
+    for storm in chosen.tolist():
+        cycle = round(float(random.uniform(0.1, 0.9)) * size.hours * HOUR / PERIOD_SECONDS) * PERIOD_SECONDS
+        when = cycle - NOTICE_SECONDS / 2
+        for at in storm:
+            old, new = left[at], replace(left[at], name=f"node-{number:03d}")
+            found.append(Taint(at_seconds=when, node=old.name, key=SPOT_NOTICE))
+            found.append(RemoveNode(at_seconds=when + NOTICE_SECONDS, node=old.name))
+            found.append(AddNode(at_seconds=when + NOTICE_SECONDS, node=new))
+            number += 1
     return found
 
 

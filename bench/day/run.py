@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from bench.day.account import Budgets, Day, account
-from bench.day.cluster import GUARDED, HOUR, Size, make
+from bench.day.cluster import GUARDED, HOUR, PERIOD_SECONDS, Size, make
 from bench.day.state import coolable_nodes, hot_nodes
 from bench.plan.cluster import Thresholds
 from bench.plan.ports import FREE_OF_DISK
@@ -37,7 +37,6 @@ from rebalancer.policy import RebalancerPolicy
 
 MIDNIGHT = 1_790_035_200.0
 """The day begins here, 2026-09-22 00:00 UTC."""
-PERIOD_SECONDS = 300.0
 POLICY = Path(__file__).parents[2] / "policies" / "balanced.yaml"
 LAB_QUERIES = {
     "nodeCPU": {

@@ -7,14 +7,16 @@ import pytest
 
 from bench.day.account import Budgets, Day, account, service_of
 from bench.day.bench import Output, codes, figures, options
-from bench.day.cluster import SMALL, make
+from bench.day.cluster import PERIOD_SECONDS, SMALL, SPOT_NOTICE, Size, make
 from bench.day.run import MIDNIGHT, Course, live, policy_of
 from bench.day.state import cluster_of, coolable_nodes, hot_nodes
+from bench.day.unserved import exposed_spans, seconds_by_us, without
 from bench.plan.cluster import Thresholds
 from rebalancer.lab import Lab, PdbSpec, Scenario, node, workload
 from rebalancer.lab.controlplane.owned import terminate
 from rebalancer.lab.log import Entry
 from rebalancer.lab.objects.disruption import update_statuses
+from rebalancer.lab.scenarios.steps import AddNode, DrainNode, RemoveNode, Taint
 
 SEED = 2
 """Of an hour in which something is hot and something is moved."""
@@ -61,11 +63,28 @@ def test_the_scenario_has_all_that_a_living_cluster_has() -> None:
         "roll-out",
         "resize",
         "add-workload",
+        "taint",
     }
     assert {each.kind for each in found.workloads} >= {"Deployment", "StatefulSet", "DaemonSet", "CronJob"}
     assert any(each.hpa for each in found.workloads)
     assert any(each.cpu.total for each in found.workloads)
     assert make(1, SMALL) == found != make(2, SMALL)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_storm_takes_six_nodes_at_once_in_the_middle_of_whose_notice_a_cycle_begins(seed: int) -> None:
+    steps = make(seed, Size()).steps
+    notices = [each for each in steps if isinstance(each, Taint)]
+    assert {each.key for each in notices} == {SPOT_NOTICE}
+    times = sorted(each.at_seconds for each in notices)
+    assert [times[:6], times[6:]] == [[times[0]] * 6, [times[-1]] * 6]
+    assert {(at + 60.0) % PERIOD_SECONDS for at in times} == {0.0}
+    gone = {each.node: each.at_seconds for each in steps if isinstance(each, RemoveNode)}
+    assert all(gone[each.node] == each.at_seconds + 120.0 for each in notices)
+    # a node goes once, and another comes for it
+    leaving = [each.node for each in steps if isinstance(each, RemoveNode | DrainNode)]
+    joining = [each.node.name for each in steps if isinstance(each, AddNode)]
+    assert len(set(leaving)) == len(leaving) == len(set(joining)) == len(joining)
 
 
 def test_options_have_defaults() -> None:
@@ -102,6 +121,57 @@ def test_one_eviction_within_budget_and_limit_is_neither() -> None:
     day = day_with_evictions(1)
     assert day.broken_budgets == day.over_limit == ()
     assert day.evictions == 1
+
+
+def a_day_of_two(*, evicts: int, vanishes: bool, replicas: int = 2) -> Day:
+    """`web` has a pod on `hot` and, with two replicas, one on `cool`, which may vanish; pods take 90 seconds to be
+    Ready, one of ours leaves `hot` a minute before."""
+    nodes = (node("hot", overhead_cores=0.0), node("cool", overhead_cores=0.0), node("spare", overhead_cores=0.0))
+    place = {"hot": 1, "cool": replicas - 1} if replicas > 1 else {"hot": 1}
+    web = workload("web", namespace="shop", place=place, cpu=1.0, cpu_request="500m", start_seconds=90.0)
+    scenario = Scenario(nodes=nodes, workloads=(web,))
+    with Lab.start(scenario, stepped=True, start_time=MIDNIGHT) as lab:
+        budgets, policy = Budgets(lab), policy_of(lab.prometheus_url)
+        lab.clock.sleep(60.0)
+        _evict_by_force(lab, evicts)
+        lab.clock.sleep(60.0)
+        if vanishes:
+            lab.cluster.remove_node("cool")
+        lab.clock.sleep(880.0)
+        return account(lab, budgets, policy, start=MIDNIGHT, end=lab.clock.now(), high=0.75)
+
+
+def by_us(ours: Day, alone: Day) -> dict[tuple[str, str], float]:
+    return seconds_by_us(ours.unserved, ours.exposed, alone.unserved)
+
+
+def test_an_eviction_whose_sibling_vanishes_is_ours_until_its_replacement_is_ready() -> None:
+    ours, alone = (a_day_of_two(evicts=count, vanishes=True) for count in (1, 0))
+    assert ours.unserved == {("shop", "web"): ((MIDNIGHT + 120.0, MIDNIGHT + 150.0),)}
+    assert alone.unserved == {}
+    assert by_us(ours, alone) == {("shop", "web"): 30.0}
+
+
+def test_what_was_the_same_without_us_is_not_ours() -> None:
+    ours = a_day_of_two(evicts=1, vanishes=True)
+    assert by_us(ours, ours) == {}
+    assert by_us(replace(ours, exposed={}), a_day_of_two(evicts=0, vanishes=True)) == {}
+
+
+def test_neither_an_eviction_with_a_sibling_nor_a_service_of_one_is_without_a_ready_pod() -> None:
+    assert a_day_of_two(evicts=1, vanishes=False).unserved == {}
+    assert a_day_of_two(evicts=1, vanishes=False, replicas=1).unserved == {}
+
+
+def test_an_eviction_counts_for_ten_minutes_or_until_its_replacement_is_ready() -> None:
+    assert exposed_spans([100.0, 400.0], [], end=2_000.0) == ((100.0, 2_000.0),)
+    assert a_day_of_two(evicts=1, vanishes=False).exposed == {("shop", "web"): ((MIDNIGHT + 60.0, MIDNIGHT + 660.0),)}
+
+
+def test_spans_without_others_are_what_is_left_of_them() -> None:
+    assert without([(0.0, 10.0), (5.0, 20.0)], [(2.0, 3.0), (19.0, 30.0)]) == ((0.0, 2.0), (3.0, 19.0))
+    assert without([(0.0, 10.0)], []) == ((0.0, 10.0),)
+    assert without([(0.0, 10.0)], [(-5.0, 20.0)]) == ()
 
 
 def _evict_by_force(lab: Lab, count: int) -> None:
