@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.lab import Lab, workload
 from tests.stories.readers import Log, service_of
-from tests.stories.scenarios.stage import START, Stage, a_machine, a_scenario, a_stage, burner, codes, service
+from tests.stories.scenarios.stage import HIGH, START, Stage, a_machine, a_scenario, a_stage, burner, codes, service
 
 SPOT = "aws-node-termination-handler/spot-itn"
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
@@ -64,30 +64,54 @@ def test_the_last_pod_that_stays_waits_for_the_replacement_of_its_sibling(spot: 
     assert moved >= 120.0 + 65.0 + SLOW_START
 
 
+TARGET = 0.65
+PLACES = {"away-0": 4, "away-1": 3, "away-2": 3}
+
+
+def landed(stage: Stage, name: str) -> set[str]:
+    """Nodes on which what came in place of our evicted pods of a service is."""
+    first = min((each.at for each in stage.log.evicted), default=stage.lab.clock.now())
+    new = {each.uid for each in stage.log if each.event == "created" and each.at >= first}
+    pods = stage.lab.cluster.pods(workload=name)
+    return {pod["spec"]["nodeName"] for pod in pods if pod["metadata"]["uid"] in new}
+
+
 def test_headroom_that_displaced_pods_will_need_is_left_to_them(tmp_path: Path) -> None:
-    """Three of nine nodes leave with 45 cores, nine for each of the five nodes that are cool: 56% and no more than
-    one core of ours."""
-    apps = [service(f"app-{n}", {f"away-{n}": 3}, cpu=5.0, cpu_request="4") for n in range(3)]
-    hot = [burner("burner", "hot", 8.0, cpu_request="13"), service("web", {"hot": 3, "cool-0": 1}, cpu=2.0)]
-    nodes = ["hot", *(f"cool-{n}" for n in range(5)), *(f"away-{n}" for n in range(3))]
-    with a_stage(a_scenario(nodes, *hot, *apps), tmp_path) as stage:
+    """Three of nine nodes leave with ten pods of three cores, two for each of the five nodes that are cool: these are
+    at 25% now and at 62% then, and a pod of ours would take them to 75%."""
+    cool = [f"cool-{n}" for n in range(5)]
+    workloads = [
+        burner("burner", "hot", 8.0, cpu_request="13"),
+        *(burner(f"base-{name}", name, 4.0, cpu_request="4") for name in cool),
+        service("web", {"hot": 3}, cpu=2.0),
+        service("app", PLACES, cpu=3.0, cpu_request="3"),
+    ]
+    with a_stage(a_scenario(["hot", *cool, *PLACES], *workloads), tmp_path) as stage:
         stage.lab.clock.sleep(120.0)
-        for n in range(3):
-            stage.lab.cluster.taint(f"away-{n}", TO_BE_DELETED)
-        stage.turn(30.0)
-        assert codes(stage.reports[-1], "web") <= {"NoNodeWithHeadroom", "TargetNodeWithoutHeadroom"}
-        for n in range(3):
-            stage.lab.cluster.drain_node(f"away-{n}")
+        for name in PLACES:
+            stage.lab.cluster.taint(name, TO_BE_DELETED)
+        stage.turns(2, 30.0)
+        for name in PLACES:
+            stage.lab.cluster.drain_node(name)
         stage.turns(6, 60.0)
         shares = stage.lab.truth.node_cpu_share()
-        targets = {move.target_node for report in stage.reports for move in report.evictions}
-    assert {name for name in targets if shares[name] > 0.75} == set(), shares
+        assert {name for name in landed(stage, "web") if shares[name] > TARGET} == set(), shares
+        assert codes(stage.reports[:2], "web") == {"NoNodeWithHeadroom"}
+        # the refusal ends when there is room
+        stage.lab.cluster.add_node(a_machine("new"))
+        stage.turns(8, 60.0)
+        shares = stage.lab.truth.node_cpu_share()
+        assert landed(stage, "web") == {"new"}
+    assert shares["new"] <= TARGET, shares
+    assert shares["hot"] <= HIGH / 100, shares
 
 
 ZONES = {"a": 3, "b": 3, "c": 3}
 
 
-def test_evictions_stop_while_a_zone_is_lost_and_go_on_afterwards(tmp_path: Path) -> None:
+@pytest.fixture
+def zones(tmp_path: Path) -> Iterator[Stage]:
+    """Zone c is lost while a node of zone a is hot."""
     nodes = [a_machine(f"{zone}{n}", zone=zone) for zone, count in ZONES.items() for n in range(count)]
     around = {each.name: 1 for each in nodes}
     workloads = [
@@ -97,13 +121,24 @@ def test_evictions_stop_while_a_zone_is_lost_and_go_on_afterwards(tmp_path: Path
     with a_stage(a_scenario(nodes, *workloads), tmp_path) as stage:
         stage.lab.clock.sleep(120.0)
         stage.lab.cluster.set_zone("c", up=False)
-        stage.turns(4, 30.0)
-        assert {code for each in stage.reports for code in codes(each, "web")} <= {"Disturbance", "OwnerNotHealthy"}
-        assert "Disturbance" in codes(stage.reports[-1], "web")
-        assert not stage.log.evicted
-        stage.lab.cluster.set_zone("c", up=True)
-        stage.turns(3, 60.0)
-    assert stage.log.evicted
+        yield stage
+
+
+def test_evictions_stop_while_a_zone_is_lost_and_go_on_afterwards(zones: Stage) -> None:
+    zones.turns(4, 30.0)
+    assert {code for each in zones.reports for code in codes(each, "web")} <= {"Disturbance", "OwnerNotHealthy"}
+    assert "Disturbance" in codes(zones.reports[-1], "web")
+    assert not zones.log.evicted
+    zones.lab.cluster.set_zone("c", up=True)
+    zones.turns(3, 60.0)
+    assert zones.log.evicted
+
+
+def test_evictions_go_on_ten_minutes_after_a_zone_was_lost_for_good(zones: Stage) -> None:
+    lost = zones.lab.clock.now()
+    zones.turns(15, 60.0)
+    assert "Disturbance" in codes(zones.reports[0], "web")
+    assert min(each.at - lost for each in zones.log.evicted) >= 600.0
 
 
 def test_a_node_that_is_hot_while_a_cron_job_runs_is_left_alone(tmp_path: Path) -> None:
