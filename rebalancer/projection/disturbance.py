@@ -1,25 +1,25 @@
-"""Large disturbances: many nodes or services of a zone, a pool or the cluster turned unready within minutes.
+"""Disturbances: many nodes or services of a zone, a pool or the cluster turned unready within minutes.
 
-What is to move by itself soon, and where it lands, is too uncertain then to move anything more. node-lifecycle stops
-its own evictions in such a zone, too. A disturbance ends when its nodes and pods are Ready again, and in any case
-SECONDS after the last of them turned unready: what stays so is a state.
+Which pods will move, and where they will land, is too uncertain then to evict more. The node lifecycle controller
+stops its own evictions in such a zone, too. A disturbance ends when its nodes and pods are Ready again, and in any case
+SECONDS after the last of them turned unready. The services of one namespace alone are none: its owner could stop
+evictions for all others.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from rebalancer.model.notation.arrays import Bools
+from rebalancer.model.notation.arrays import Bools, Ints
 from rebalancer.model.notation.figures import counted, percent
 from rebalancer.model.reason import Reason, Refusal
 
 SECONDS = 600.0
 ZONE = "topology.kubernetes.io/zone"
 LEAST_NODES = 3
-"""As node-lifecycle's: two nodes of a small zone are no outage."""
+"""As the node lifecycle controller's: two nodes of a small zone are no outage."""
 LEAST_SERVICES = 5
 STARTED_SECONDS = 60.0
 """A pod that turned unready sooner after its start was never Ready: it is starting."""
@@ -39,7 +39,7 @@ class Disturbance:
     @property
     def refusal(self) -> Refusal:
         """Why nothing is evicted there."""
-        return Refusal.of(Reason.DISTURBANCE, f"{self.scope}: {self.detail}", next_at=self.until)
+        return Refusal.of(Reason.DISTURBANCE, self.detail, next_at=self.until)
 
 
 def disturbances(
@@ -53,25 +53,39 @@ def disturbances(
     turned &= pods.unready_since > pods.started + STARTED_SECONDS
     if np.count_nonzero(lost) < LEAST_NODES and np.count_nonzero(turned) < LEAST_SERVICES:
         return ()
-    top = np.append(snapshot.top_owner, -1)[pods.owner]
     found = []
     for scope, within in _scopes(snapshot, pools):
         inside = running & np.append(within, False)[pods.node]
-        detail = _share_of("node", np.flatnonzero(lost & within), int(np.count_nonzero(within)), share, LEAST_NODES)
-        detail = detail or _share_of(
-            "service", np.unique(top[turned & inside]), len(np.unique(top[inside])), share, LEAST_SERVICES
-        )
+        nodes_lost, services_turned = np.flatnonzero(lost & within), _services(snapshot, turned & inside)
+        services = _services(snapshot, inside)
+        detail = ""
+        if _is_share(len(nodes_lost), int(np.count_nonzero(within)), share, LEAST_NODES):
+            detail = f"{len(nodes_lost)} of {counted(int(np.count_nonzero(within)), 'node')}"
+        elif _is_share(*_without_one_namespace(services_turned, services), share, LEAST_SERVICES):
+            detail = f"{len(services_turned)} of {counted(len(services), 'service')}"
         if detail:
+            detail += f" in {scope}, {percent(share)} stop evictions"
             times = [*nodes.unready_since[lost & within].tolist(), *pods.unready_since[turned & inside].tolist()]
             found.append(Disturbance(scope, within, detail, max(times) + SECONDS))
     return tuple(found)
 
 
-def _share_of(noun: str, turned: NDArray[np.integer], of: int, share: float, least: int) -> str:
-    """What has turned unready; empty where it is less than the share."""
-    if len(turned) < least or len(turned) < share * of:
-        return ""
-    return f"{len(turned)} of {counted(of, noun)} turned unready within minutes, {percent(share)} stop evictions"
+def _is_share(turned: int, of: int, share: float, least: int) -> bool:
+    return turned >= least and turned >= share * of
+
+
+def _services(snapshot: ClusterSnapshot, rows: Bools) -> Ints:
+    """(services,) namespace of each service of these pods (pods,), which all have owners."""
+    _, first = np.unique(snapshot.top_owner[snapshot.pods.owner[rows]], return_index=True)
+    return snapshot.pods.namespace[rows][first]
+
+
+def _without_one_namespace(turned: Ints, services: Ints) -> tuple[int, int]:
+    """(turned, all) without the namespace that has most of those that turned. Both are given by their namespaces."""
+    if not len(turned):
+        return 0, len(services)
+    most = np.bincount(turned).argmax()
+    return int(np.count_nonzero(turned != most)), int(np.count_nonzero(services != most))
 
 
 def _scopes(snapshot: ClusterSnapshot, pools: Sequence[str]) -> Iterator[tuple[str, Bools]]:

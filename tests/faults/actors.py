@@ -112,6 +112,11 @@ POD_CREATOR = (
 
 NAMESPACE_ADMIN = (
     power(
+        "All its services turn unready, again and again",
+        "Its own pods stay.",
+        "tests/projection/test_disturbance.py::test_the_services_of_one_namespace_stop_nothing",
+    ),
+    power(
         "Thousands of PodDisruptionBudgets",
         "Its own pods stay. Plans of others are the same, and take little longer.",
         f"{_HERE}::test_thousands_of_budgets_in_a_namespace_change_no_plan_of_others_and_take_little_time",

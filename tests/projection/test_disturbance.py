@@ -53,7 +53,7 @@ def test_a_lost_zone_of_three_disturbs_the_cluster() -> None:
     found = of_node(seen(cluster(nodes, [])), "b0")
     assert found is not None
     assert (found.code, found.next_at) == (Reason.DISTURBANCE, NOW + 550.0)
-    assert found.message.endswith("the cluster: 3 of 9 nodes turned unready within minutes, 25% stop evictions")
+    assert found.message.endswith("within minutes: 3 of 9 nodes in the cluster, 25% stop evictions")
 
 
 def test_a_small_zone_disturbs_itself_alone() -> None:
@@ -78,22 +78,41 @@ def test_the_policy_has_the_share() -> None:
     assert scopes(nodes, share="30%") == ["the cluster", "zone a", "pool general"]
 
 
-def services(count: int, ill: int, **fields: Any) -> list[APod]:
-    """So many services of two pods; of the first `ill` one turned unready."""
+def services(count: int, ill: int, *, namespace: str = "", **fields: Any) -> list[APod]:
+    """So many services of two pods; of the first `ill` one turned unready. Each in a namespace of its own, unless they
+    are all of one."""
     changed = {"ready": False, "unready_since": NOW - 60.0, **fields}
     return [
-        a_pod(f"s{n}-{at}", f"a{(n + at) % 3}", owner=f"s{n}", **(changed if n < ill and at == 0 else {}))
+        a_pod(
+            f"s{n}-{at}",
+            f"a{(n + at) % 3}",
+            owner=f"s{n}",
+            namespace=namespace or f"space-{n}",
+            **(changed if n < ill and at == 0 else {}),
+        )
         for n in range(count)
         for at in range(2)
     ]
 
 
 def test_services_that_turn_unready_disturb() -> None:
+    """Of them one is left out: any namespace may be the tenant's that has most of them."""
     nodes = nodes_of({"a": 3})
-    assert scopes(nodes, services(20, 5)) == ["the cluster", "zone a", "pool general"]
-    assert scopes(nodes, services(21, 5)) == []
-    assert scopes(nodes, services(8, 4)) == [], "too few to be one"
-    assert scopes(nodes, services(8, 5)) != []
+    assert scopes(nodes, services(21, 6)) == ["the cluster", "zone a", "pool general"]
+    assert scopes(nodes, services(22, 6)) == []
+    assert scopes(nodes, services(8, 5)) == [], "too few to be one"
+    assert scopes(nodes, services(8, 6)) != []
+    found = of_node(seen(cluster(nodes, services(21, 6))), "a0")
+    assert found is not None
+    assert found.message.endswith("within minutes: 6 of 21 services in the cluster, 25% stop evictions")
+
+
+def test_the_services_of_one_namespace_stop_nothing() -> None:
+    """Its owner could make them unready again and again."""
+    nodes, theirs = nodes_of({"a": 3}), services(100, 100, namespace="tenant")
+    assert scopes(nodes, [*theirs, *services(10, 0)]) == []
+    assert scopes(nodes, [*theirs, *services(20, 4)]) == []
+    assert scopes(nodes, [*theirs, *services(20, 5)]) != []
 
 
 @pytest.mark.parametrize(

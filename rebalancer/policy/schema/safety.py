@@ -105,8 +105,8 @@ class Disturbance(Section):
     """Stops evictions after many nodes or services of a zone, a pool or the cluster have turned unready."""
 
     share: Percent = 25.0
-    """Percentage of nodes, at least 3, or of services, at least 5, that turned unready within 10 minutes. Nodes over
-    `planner.urgent` are relieved in any case."""
+    """Percentage of nodes, at least 3, or of services, at least 5, that turned unready within 10 minutes. Of services
+    the namespace with most of them is left out. Nodes over `planner.urgent` are relieved in any case."""
 
 
 class CrossCluster(Section):
