@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
-from rebalancer.cycle.plan.planning import lands_by_itself
 from rebalancer.model.cluster.objects import LabelSelector
 from rebalancer.model.cluster.owners import Service
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget, Pod
@@ -177,7 +176,8 @@ def a_model(
 ) -> PlacementModel:
     """The scheduler's view of a cluster, with what is about to go; `found` is planned."""
     projection = projection_of(snapshot, policy)
-    return PlacementModel(snapshot, removed=projection.closed, displaced=lands_by_itself(projection, found), **options)
+    displaced = projection.displaced_beside(finding.candidates for each in found for finding in each.findings)
+    return PlacementModel(snapshot, removed=projection.closed, displaced=displaced, **options)
 
 
 def a_reserve(snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy) -> Loads | None:

@@ -3,7 +3,7 @@
 One for each cycle. Guards, budgets, headroom, placement and `explain` read it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +20,9 @@ from rebalancer.projection.leaving import failing_nodes, removal_candidates, rem
 
 HORIZON_SECONDS = 600.0
 """Start-up, a grace period and a rate window: how long a move takes until it shows."""
+
+OVERDUE_SECONDS = 120.0
+"""A pod that is still there so long after its end stays: its node may not answer, or a finalizer may hold it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +65,8 @@ class Projection:
             leaving=failing_nodes(snapshot.nodes, safety.leaving_nodes, now=now) | removed,
             closed=may_go | {node: f"about to go: {why}" for node, why in removed.items()},
             ends=end,
-            ending=snapshot.active & ((end <= now + HORIZON_SECONDS) | (pods.terminating & np.isnan(end))),
+            ending=snapshot.active
+            & (((end <= now + HORIZON_SECONDS) & (end > now - OVERDUE_SECONDS)) | (pods.terminating & np.isnan(end))),
             disturbances=disturbances(snapshot, pools, share=safety.disturbance.share / 100, now=now),
             urgent=urgent,
         )
@@ -112,7 +116,14 @@ class Projection:
         members = self.snapshot.pods_of(owner)
         nodes = self.snapshot.pods.node[members[self.displaced[members] & self.snapshot.pods.ready[members]]]
         node = int(nodes.min())
-        return f"{missing} of them on leaving nodes, such as {self.snapshot.nodes.names[node]} ({self.leaving[node]})"
+        return f"{missing} on leaving nodes, such as {self.snapshot.nodes.names[node]} ({self.leaving[node]})"
+
+    def displaced_beside(self, candidates: Iterable[Ints]) -> Bools:
+        """(pods,) the displaced pods that aren't among these: a plan places its candidates itself."""
+        out = self.displaced.copy()
+        for pods in candidates:
+            out[pods] = False
+        return out
 
     def disturbed(self, node: int) -> Refusal | None:
         """Why nothing is evicted from the node, or None."""

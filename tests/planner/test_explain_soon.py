@@ -18,7 +18,7 @@ def test_a_pod_on_a_leaving_node_and_its_siblings() -> None:
     nodes = [a_node("here"), a_node("away", **LEAVING)]
     scene = scene_of(nodes, replicas("web", {"here": 1, "away": 1}, used=500.0))
     assert of_pod(scene, "web-0").soon == (
-        "1 of 2 pods of shop/web stay Ready: 1 of them on leaving nodes, such as away (taint karpenter.sh/disrupted)",
+        "1 of 2 pods of shop/web stay Ready: 1 on leaving nodes, such as away (taint karpenter.sh/disrupted)",
     )
     assert of_pod(scene, "web-1").soon == ("its node is about to go (taint karpenter.sh/disrupted)",)
     assert of_node(scene, "away").soon == ("it is about to go (taint karpenter.sh/disrupted), and 1 pod with it",)
@@ -37,4 +37,4 @@ def test_a_pod_that_ends() -> None:
 def test_a_disturbance_is_said_of_its_nodes() -> None:
     lost = [a_node(f"lost-{n}", ready=False, unready_since=NOW - 60.0) for n in range(3)]
     (said,) = of_node(scene_of([a_node("n1"), *lost], []), "n1").soon
-    assert said.endswith("the cluster: 3 of 4 nodes turned unready within minutes, 25% stop evictions")
+    assert said.endswith("within minutes: 3 of 4 nodes in the cluster, 25% stop evictions")

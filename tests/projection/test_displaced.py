@@ -3,10 +3,16 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rebalancer.model.cluster.objects import Taint
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.reason import Refusal
+from rebalancer.placement.landing.model import PlacementModel
+from rebalancer.placement.landing.pending import SAMPLE
 from tests.builders import (
     Outcome,
+    a_model,
     a_node,
     a_pod,
     a_policy,
@@ -76,3 +82,27 @@ def test_a_displaced_pod_that_fits_nowhere_else_gets_the_room_that_a_move_frees(
     assert outcome.refusals["web-0"] == "PendingTakesRoom"
     (refusal,) = (each for each in outcome.planner.outcome.refusals() if each.name == "web-0")
     assert refusal.message.endswith("shop/big fits nowhere else; its node away is about to go")
+
+
+def many_displaced() -> tuple[PlacementModel, ClusterSnapshot]:
+    """3,000 of one node, and ten others that take them all."""
+    nodes = [a_node("away", pods=9_000, **LEAVING), *(a_node(f"n{at}", pods=9_000) for at in range(10))]
+    snapshot = cluster(nodes, replicas("app", {"away": 3_000}, cpu=10.0, memory=1.0))
+    return a_model(snapshot), snapshot
+
+
+def test_of_thousands_a_sample_stands_for_all() -> None:
+    model, _ = many_displaced()
+    assert len(np.unique(model.due.pods)) == SAMPLE
+    expected = np.bincount(model.due.nodes, weights=model.due.expected)[1:]
+    assert expected.sum() == pytest.approx(3_000.0)
+    assert expected.max() - expected.min() < 30.0
+
+
+def test_where_the_time_ends_what_was_landed_stands_for_all_and_no_plan_ends() -> None:
+    _, snapshot = many_displaced()
+    asked = iter(range(10_000))
+    model = a_model(snapshot, out_of_time=lambda: 40 <= next(asked) < 9_000)
+    assert len(np.unique(model.due.pods)) == 40
+    assert model.due.expected.sum() == pytest.approx(3_000.0)
+    assert not isinstance(model.landings(snapshot.pod(0)), Refusal)

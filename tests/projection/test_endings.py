@@ -46,8 +46,9 @@ def test_a_node_that_is_hot_until_a_job_ends_is_left_alone(ends: float) -> None:
     assert skipped.message.endswith("with 6000m")
 
 
-@pytest.mark.parametrize("ends", [NOW + 601.0, math.nan])
+@pytest.mark.parametrize("ends", [NOW + 601.0, NOW - 121.0, math.nan])
 def test_one_that_runs_on_is_a_reason(ends: float) -> None:
+    """Also one that should have ended long ago."""
     outcome, found = hot_by(batch("job-1", ends=ends))
     assert len(outcome.moves) == 2
     assert found.skipped == {}
@@ -100,6 +101,12 @@ def test_a_terminating_pod_counts_until_its_grace_period_ends() -> None:
     soon, late = (hot_by(pod) for pod in leaving)
     assert (len(soon[0].moves), soon[1].skipped[0].code) == (0, Reason.COOLS_BY_ITSELF)
     assert len(late[0].moves) == 2
+
+
+def test_a_terminating_pod_that_does_not_go_counts_again() -> None:
+    outcome, found = hot_by(a_pod("stuck", "hot", owner="x", used=6_000.0, terminating=True, ends=NOW - 3_600.0))
+    assert len(outcome.moves) == 2
+    assert found.skipped == {}
 
 
 def test_of_equal_pods_the_one_with_the_short_grace_period_goes() -> None:

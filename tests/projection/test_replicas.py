@@ -49,7 +49,7 @@ def refusal(nodes: Sequence[ANode], on: dict[str, int], pod: int = 0, **fields: 
 def test_the_last_replica_that_will_stay_is_not_evicted(leaving: dict[str, Any]) -> None:
     found = refusal([a_node("hot"), a_node("away", **leaving)], {"hot": 1, "away": 1})
     assert found.startswith("OwnerNotHealthy: its owner has fewer ready pods that stay than desired: ")
-    assert "1 of 2 ready pods of shop/web will stay; 1 of them on leaving nodes, such as away (" in found
+    assert "1 of 2 ready pods of shop/web will stay; 1 on leaving nodes, such as away (" in found
 
 
 def test_where_all_stay_it_may_go() -> None:

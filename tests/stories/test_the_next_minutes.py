@@ -153,7 +153,7 @@ def test_a_node_that_is_hot_while_a_cron_job_runs_is_left_alone(tmp_path: Path) 
         node_selector={"kubernetes.io/hostname": "n1"},
     )
     with a_stage(a_scenario(["n1", "n2", "n3"], service("web", {"n1": 4, "n2": 1}, cpu=2.0), batch), tmp_path) as stage:
-        # three runs, which nobody could know the length of
+        # three runs: then their length is known
         stage.lab.clock.sleep(1_900.0)
         stage.turns(20, 60.0)
         timeline = stage.lab.truth.timeline(start=START + 1_900.0, end=stage.lab.clock.now())

@@ -24,9 +24,13 @@ class BudgetRoom:
         self._matching: dict[tuple[str, int], tuple[int, ...]] = {}
         self._needed = [0] * len(snapshot.budgets)
         """Disruptions that the drains of leaving nodes will take."""
-        for pod in np.flatnonzero(projection.displaced & snapshot.pods.ready).tolist() if snapshot.budgets else ():
-            for index in self._of(snapshot.pod(pod)):
-                self._needed[index] += 1
+        if snapshot.budgets and (rows := np.flatnonzero(projection.displaced & snapshot.pods.ready)).size:
+            # a budget selects all pods of a template in a namespace, or none
+            alike = np.column_stack([snapshot.pods.namespace[rows], snapshot.pods.template[rows]])
+            _, first, count = np.unique(alike, axis=0, return_index=True, return_counts=True)
+            for pod, number in zip(rows[first].tolist(), count.tolist(), strict=True):
+                for index in self._of(snapshot.pod(pod)):
+                    self._needed[index] += number
 
     def _of(self, pod: Pod) -> tuple[int, ...]:
         key = (pod.namespace, int(self._snapshot.pods.template[pod.index]))

@@ -1,7 +1,7 @@
 """Planners of one cycle: one placement model, one time limit, one source of constraints."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -14,7 +14,6 @@ from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner import Choice, PlanInput, Planner, PlanningTime, PlanProgress
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.projection.projection import Projection
 from rebalancer.strategies import Findings
 
 
@@ -47,15 +46,6 @@ class TimeLimit:
             yield
         finally:
             self._end += time.monotonic() - began
-
-
-def lands_by_itself(projection: Projection, found: Iterable[Findings]) -> Bools:
-    """(pods,) displaced pods whose landing no plan decides: the candidates among them are planned."""
-    out = projection.displaced.copy()
-    for each in found:
-        for finding in each.findings:
-            out[finding.candidates] = False
-    return out
 
 
 def new_admission(
@@ -141,7 +131,9 @@ class PlanningSession:
                 out_of_time=limit,
                 young_seconds=self.policy.safety.cooldowns.new_node,
                 removed=seen.projection.closed,
-                displaced=lands_by_itself(seen.projection, self.found),
+                displaced=seen.projection.displaced_beside(
+                    finding.candidates for each in self.found for finding in each.findings
+                ),
             )
         else:
             self._placement.start_over(soft_tainted=soft_tainted, cordoned=cordoned, closed=closed, out_of_time=limit)

@@ -15,7 +15,7 @@ import numpy as np
 from rebalancer.model.cluster.scheduler import DEFAULT_SCHEDULER, SchedulerConfig
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.cluster.steering import ours_cordoned
-from rebalancer.model.notation.arrays import Bools, Floats, Ints, Rows
+from rebalancer.model.notation.arrays import Bools, Ints, Rows
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Kind
@@ -24,7 +24,7 @@ from rebalancer.placement.draws.draws import Draws, seeded
 from rebalancer.placement.draws.outlook import Outlook
 from rebalancer.placement.landing.landing import Landing, Placed, landing_of
 from rebalancer.placement.landing.outlooks import Outlooks
-from rebalancer.placement.landing.pending import PendingPods
+from rebalancer.placement.landing.pending import DisplacedLandings, PendingPods
 from rebalancer.placement.landing.replacements import Replacements
 from rebalancer.placement.plugins.followers import Followers, Following
 from rebalancer.placement.plugins.images import missing_bytes
@@ -78,7 +78,8 @@ class PlacementModel:
         self._replacements = Replacements(snapshot, self._board.kinds)
         nodes = snapshot.nodes
         self._removed: Mapping[int, str] = removed or {}
-        self._displaced: Ints = NO_PODS if displaced is None else np.flatnonzero(displaced).astype(np.int32)
+        self.due = DisplacedLandings()
+        """Of displaced pods, under the taints and cordons of the snapshot."""
         self._young: Bools = snapshot.taken - nodes.created < young_seconds
         self._pressed = under_memory_pressure(nodes)
         self._unfit: Bools = self._young | self._pressed | ~nodes.ready
@@ -89,6 +90,9 @@ class PlacementModel:
         """State, nodes with our soft taint, pod -> its landing. The plans of a search have much in common."""
         self._kept = min(KEPT, KEPT_NODES // max(len(nodes), 1))
         self._tentative = False
+        if displaced is not None and displaced.any():
+            self.start_over(out_of_time=out_of_time)
+            self.due = self._pending.land_displaced(np.flatnonzero(displaced).astype(np.int32), out_of_time)
         self.start_over(soft_tainted=soft_tainted, cordoned=cordoned, closed=closed, out_of_time=out_of_time)
 
     def start_over(
@@ -109,8 +113,10 @@ class PlacementModel:
         # pending pods are placed under these; later taints leave them there
         self._changed(None if soft_tainted is None else soft_tainted.tobytes())
         self._steered: frozenset[int] = frozenset(() if soft_tainted is None else np.flatnonzero(soft_tainted).tolist())
-        self._pending = PendingPods(self._snapshot, self._board, self._engine, displaced=self._displaced)
+        self._pending = PendingPods(self._snapshot, self._board, self._engine)
         self._late = self._pending.place(out_of_time)
+        for kind, pod in self.due.homeless:
+            self._pending.keep(kind, pod)
         self.cordoned = ours_cordoned(self._snapshot.nodes) if cordoned is None else cordoned
         """(nodes,) cordoned before the plan."""
         self.closed: Bools = self._unfit | self._board.unschedulable
@@ -248,15 +254,6 @@ class PlacementModel:
     def _put(self, kind: Kind, node: int) -> Placed:
         self._board.put(kind, np.array([node]), np.ones(1))
         return Placed(node, np.full(self._draws.count, node, dtype=np.int64), np.zeros(0, dtype=np.int64))
-
-    @property
-    def due(self) -> tuple[Rows, Rows, Floats]:
-        """Pod, target node and probability of the likely landings of displaced pods, (landings,) each."""
-        found = self._pending.landed
-        if not found:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
-        pods = np.repeat([pod for pod, _, _ in found], [len(nodes) for _, nodes, _ in found])
-        return pods, np.concatenate([nodes for _, nodes, _ in found]), np.concatenate([each for _, _, each in found])
 
     @property
     def draws(self) -> Draws:

@@ -37,11 +37,11 @@ def soon_of_node(projection: Projection, node: int) -> list[str]:
 
 
 def due_on_node(placement: PlacementModel, cpu: PodCpu, node: int) -> list[str]:
-    """What displaced pods are expected on the node. Undoes what was counted in the model."""
-    placement.start_over()
-    pods, nodes, shares = placement.due
-    here = nodes == node
+    """The displaced pods that are expected on the node."""
+    due = placement.due
+    here = due.nodes == node
     if not here.any():
         return []
-    used = float(np.nan_to_num(cpu.elsewhere[pods[here]]) @ shares[here])
-    return [f"{shares[here].sum():.1f} displaced pods are expected on it, with {millicores(used)} in all"]
+    number = due.expected[here]
+    used = float(np.nan_to_num(cpu.elsewhere[due.pods[here]]) @ number)
+    return [f"{number.sum():.1f} displaced pods are expected on it, with {millicores(used)} in all"]

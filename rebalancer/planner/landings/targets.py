@@ -13,6 +13,7 @@ from rebalancer.model.decisions.plan import Loads
 from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.placement.draws.draws import Draws
 from rebalancer.placement.landing.landing import Placed
+from rebalancer.placement.landing.pending import DisplacedLandings
 
 ROUNDING = 1e-9
 """Relative slack for sums of floats: a node filled to exactly its target is not over it."""
@@ -28,11 +29,11 @@ class TargetHeadroom:
         closed: Bools,
         *,
         coming: Floats | None = None,
-        due: tuple[Rows, Rows, Floats] | None = None,
+        due: DisplacedLandings | None = None,
     ) -> None:
         """`closed` (nodes,) are no targets, whatever their load. `coming` (pods, resources) is the added load of a
-        landing; None = `loads.pod`. `due`: (pod, node, probability) of landings that are none of the plan's: they take
-        headroom, and are no load to be relieved."""
+        landing; None = `loads.pod`. `due`: landings that are none of the plan's; they take headroom, and are no load
+        to be relieved."""
         self.loads = loads
         self.coming = loads.pod if coming is None else coming
         self.balances = bool(np.isfinite(loads.high).any())
@@ -53,10 +54,9 @@ class TargetHeadroom:
         self._goal: Floats = loads.target * (1 + ROUNDING)
         self._limit = self._goal
         """What a landing may fill a node to."""
-        if due is not None and len(due[0]):
-            pods, nodes, shares = due
+        if due is not None and len(due.pods):
             taken = np.zeros(loads.node.shape)
-            np.add.at(taken, nodes, shares[:, None] * self._load[pods])
+            np.add.at(taken, due.nodes, due.expected[:, None] * self._load[due.pods])
             self._limit = self._goal - taken
 
     def shares_left(self, pod_load: Floats) -> Floats:

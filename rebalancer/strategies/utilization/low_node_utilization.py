@@ -218,16 +218,15 @@ def _unjudged(view: StrategyView) -> dict[int, Refusal]:
 def _cooling(view: StrategyView, loads: Loads) -> dict[int, Refusal]:
     """Nodes that are hot by their real CPU only until pods on them end within minutes."""
     ending, out = view.projection.ending, {}
-    hot = view.cpu.occupied * view.cpu.pods.speed > loads.high[:, 0]
-    for node in np.flatnonzero(hot & ~(loads.node[:, 0] > loads.high[:, 0])).tolist():
+    used = np.where(ending, np.nan_to_num(view.cpu.pod), 0.0)
+    until_then = loads.node[:, 0] + view.snapshot.per_node(used) * view.cpu.pods.speed
+    for node in np.flatnonzero((until_then > loads.high[:, 0]) & ~(loads.node[:, 0] > loads.high[:, 0])).tolist():
         pods = view.snapshot.pods_on(node)
-        if len(pods := pods[ending[pods]]):
-            largest = int(pods[np.argmax(np.nan_to_num(view.cpu.pod[pods]))])
-            end = float(view.projection.ends[largest])
-            pod = view.snapshot.pod(largest)
-            until = f" by {clock_time(end)}" if np.isfinite(end) else ""
-            detail = f"{pod} ends{until}, with {millicores(float(view.cpu.pod[largest]))}"
-            out[node] = Refusal.of(Reason.COOLS_BY_ITSELF, detail, next_at=end if until else None)
+        largest = int(pods[np.argmax(used[pods])])
+        end = float(view.projection.ends[largest])
+        until = f" by {clock_time(end)}" if np.isfinite(end) else ""
+        detail = f"{view.snapshot.pod(largest)} ends{until}, with {millicores(float(used[largest]))}"
+        out[node] = Refusal.of(Reason.COOLS_BY_ITSELF, detail, next_at=end if until else None)
     return out
 
 
