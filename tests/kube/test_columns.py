@@ -82,10 +82,21 @@ def test_waiting_pods_show_their_gates_and_nominations() -> None:
             ]
         )
     )
-    assert snapshot.pods.gated.tolist() == [False, True, False, False, False, False, False]
+    assert snapshot.pods.gated.tolist() == [False, True, False, False, False, False, True]
     assert snapshot.pods.nominated.tolist() == [-1, -1, -1, 1, -1, -1, -1]
     assert snapshot.pods.gated.dtype == np.bool_
     assert snapshot.pods.nominated.dtype == np.int32
+
+
+def test_a_pod_bound_to_a_node_that_is_not_listed_waits_for_none() -> None:
+    """Seen with nodes that are gone, and with pods that name a node that never was."""
+    pods = [a_pod(name, node=node, status={"phase": "Pending"}) for name, node in (("there", "n1"), ("nowhere", "n9"))]
+    rows = PodRows()
+    rows.add(msgspec.convert(pods, list[Pod]))
+    watched = rows.taken().columns(nodes={"n1": 0, "n2": 1}, namespaces={"shop": 0}, owners={})
+    for seen in (read(Cluster(pods=pods)).pods, watched):
+        gated = dict(zip(seen.names, seen.gated.tolist(), strict=True))
+        assert gated == {"there": False, "nowhere": True}
 
 
 @pytest.mark.parametrize(

@@ -244,12 +244,15 @@ class PodColumns:
     def _waiting(self, pods: Sequence[Pod], rows: Iterable[int]) -> dict[str, NDArray[Any]]:
         """(pods,) of the columns of a pod that waits. `rows`: the pods on no listed node, the only ones that can be so.
 
-        A bound pod may still name the node that it was nominated to: no room is kept there any more.
+        A bound pod may still name the node that it was nominated to: no room is kept there any more. One that is bound
+        to a node that isn't listed waits for none.
         """
         gated, unschedulable = np.zeros((2, len(pods)), dtype=np.bool_)
         nominated = np.full(len(pods), -1, dtype=np.int32)
         for row in rows:
-            if not pods[row].spec.node_name:
+            if pods[row].spec.node_name:
+                gated[row] = True
+            else:
                 gated[row], unschedulable[row] = scheduling_of(pods[row])
                 nominated[row] = self._node_index.get(pods[row].status.nominated_node_name, -1)
         return {"gated": gated, "unschedulable": unschedulable, "nominated": nominated}

@@ -104,6 +104,8 @@ class PodsTaken:
             "nominated": node_of[rows["nominated"]],
             "owner": owner_of[rows["owner"]],
         }
+        # bound to a node that isn't listed
+        numbered["gated"] = rows["gated"] | ((rows["node"] >= 0) & (numbered["node"] < 0))
         # copied: with a view of one column the rows of all would stay in memory
         columns = numbered | {name: rows[name].copy() for name in _KEPT - numbered.keys()}
         return pod_columns(columns, names=self.names, uids=self.uids, figures=self.figures)

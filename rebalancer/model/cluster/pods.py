@@ -62,7 +62,8 @@ class Pods(Columns):
     cpu_scored_millicores: Annotated[Floats, Empty(0.0)]
     memory_scored_bytes: Annotated[Floats, Empty(0.0)]
     gated: Annotated[Bools, Empty(False)]
-    """Has scheduling gates, or a claim that must be bound first: no scheduler places it now."""
+    """No scheduler places it now: it has scheduling gates, a claim that must be bound first, or it is bound to a node
+    that isn't listed."""
     unschedulable: Annotated[Bools, Empty(False)]
     """The condition PodScheduled is False: its scheduler found no node for it. Set only while it is not bound."""
     nominated: Annotated[Ints, Empty(-1)]
