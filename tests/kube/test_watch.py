@@ -10,7 +10,7 @@ from rebalancer.kube.snapshot.snapshot import NAMESPACES
 from rebalancer.kube.watch import watch
 from rebalancer.kube.watch.stores import Records
 from rebalancer.kube.watch.watch import Backoff, Change, Reflector
-from rebalancer.model.errors import ConfigError
+from rebalancer.model.errors import ConfigError, UnsafeDataError
 from rebalancer.model.parts import FailedParts
 from tests.kube.builders import Json, meta
 from tests.kube.fakes.api import Asked, FakeApi, Reply, client_of, status
@@ -106,6 +106,21 @@ def test_a_list_is_followed_by_a_watch_from_its_version() -> None:
     asked = next(each for each in follower.api.asked if "watch" in each.query)
     assert asked.query["allowWatchBookmarks"] == "true"
     assert 300 <= int(asked.query["timeoutSeconds"]) <= 600
+
+
+def test_a_store_that_is_asked_for_before_the_first_list_is_an_error_that_says_so() -> None:
+    """A snapshot asks for one that another thread's has just begun to watch."""
+    server, go_on = spaces("a"), threading.Event()
+
+    def waits(_asked: Asked) -> None:
+        go_on.wait(10)
+
+    server.before_list = waits
+    with following(server) as follower:
+        with pytest.raises(UnsafeDataError, match="namespaces have not been read yet: the list is still being read"):
+            follower.reflector.known.all()
+        go_on.set()
+        until(lambda: follower.names() == {"a"})
 
 
 def test_an_event_that_comes_in_pieces_is_one_event() -> None:

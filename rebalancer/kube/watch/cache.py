@@ -283,8 +283,7 @@ class WatchedCluster:
         now, server = self._monotonic(), self._client.server
         for each in self._needed():
             if each.store is None:
-                why = each.trouble.removeprefix(f"{server}: ") or "the list is still being read"
-                raise UnsafeDataError(f"{server}: {each.name} have not been read yet: {why}")
+                raise each.not_read()
             if not (age := each.age(now)) <= self._max_age:
                 why = each.trouble.removeprefix(f"{server}: ") or "no event and no bookmark came"
                 old = f"is {age:.0f} s old, at most {self._max_age:g} s are allowed" if age < inf else "is not current"

@@ -159,9 +159,17 @@ class Reflector(Generic[R, S]):
 
     @property
     def known(self) -> S:
-        """The store, once there is one."""
-        assert self.store is not None
+        """The store. Raises UnsafeDataError before the first list is complete: another thread may just have begun to
+        watch the kind."""
+        if self.store is None:
+            raise self.not_read()
         return self.store
+
+    def not_read(self) -> UnsafeDataError:
+        """The error of a kind whose first list isn't complete."""
+        server = self._client.server
+        why = self.trouble.removeprefix(f"{server}: ") or "the list is still being read"
+        return UnsafeDataError(f"{server}: {self.name} have not been read yet: {why}")
 
     @property
     def alive(self) -> bool:
