@@ -26,7 +26,8 @@ from tests.planner.scenarios.described_clusters import (
 from tests.planner.scenarios.random_clusters import hot_clusters
 
 EXAMPLES = 80
-LEAST_SHARE_WITH_A_MOVE = 0.3
+LEAST_SHARE_WITH_A_MOVE = 0.2
+"""About 0.35 is usual."""
 SLACK = 1 + 1e-6
 MOST_CHANCE = 0.01
 MOST_ESTIMATED = MOST_CHANCE + 4 * (MOST_CHANCE / DRAWS) ** 0.5
@@ -36,14 +37,17 @@ BY_GUARDS = {
     Reason.BARE_POD, Reason.UNKNOWN_OWNER_KIND, Reason.JOB_POD, Reason.OURSELVES, Reason.OUR_PROMETHEUS,
     Reason.OUR_DATABASE, Reason.SYSTEM_CRITICAL, Reason.PRIORITY_THRESHOLD, Reason.HOST_PATH, Reason.LOCAL_STORAGE,
     Reason.LOCAL_VOLUME, Reason.PERSISTENT_VOLUME, Reason.TOO_YOUNG, Reason.MIN_REPLICAS, Reason.ROLLOUT_IN_PROGRESS,
-    Reason.OWNER_NOT_HEALTHY, Reason.ANNOTATION_VETO, Reason.OPTED_OUT, Reason.NOT_OPTED_IN, Reason.NAMESPACE_EXCLUDED,
-    Reason.LABEL_EXCLUDED,
+    Reason.OWNER_NOT_HEALTHY, Reason.ANNOTATION_VETO, Reason.OPTED_OUT, Reason.INVALID_OPT_OUT, Reason.NOT_OPTED_IN,
+    Reason.NAMESPACE_EXCLUDED, Reason.LABEL_EXCLUDED,
 }  # fmt: skip
 BY_BUDGETS = {Reason.BUDGET_EXHAUSTED, Reason.BUDGET_OUTDATED, Reason.SEVERAL_BUDGETS}
 
 
 def in_every_plan(check: Callable[[World, Story], None], *, draw_seed: int, examples: int = EXAMPLES) -> None:
-    """Run `check` over random clusters, always the same ones, and see to it that enough of them plan a move."""
+    """Run `check` over random clusters, and see to it that enough of them plan a move.
+
+    They are the same ones as long as the code is: Hypothesis draws among its constants, too.
+    """
     seen: Counter[bool] = Counter()
 
     @seed(draw_seed)
