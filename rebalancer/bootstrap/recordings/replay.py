@@ -18,6 +18,7 @@ from rebalancer.bootstrap.wiring.adapters import scheduler_of
 from rebalancer.bootstrap.wiring.database import create_database, records_of
 from rebalancer.cycle.context import CycleContext, NullProgress, SystemClock
 from rebalancer.cycle.soft_taints import SoftTaintController
+from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.decisions.ports import Ledger, Progress, Records
 from rebalancer.model.parts import FailedParts
@@ -89,7 +90,8 @@ def policy_run(
                 parts=FailedParts(now=clock.now, monotonic=clock.now),
             )
             keepers = keepers_of(cluster, clock) if policy.forecast.mode == "Act" else None
-            active = active_of(policy, context, records, keepers=keepers)
+            outcomes = OutcomeKeeper(records=records.outcomes())
+            active = active_of(policy, context, records, keepers=keepers, outcomes=outcomes, replayed=True)
             evaluation = active.evaluation
             assert evaluation is not None
             yield PolicyRun(

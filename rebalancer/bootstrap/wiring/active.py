@@ -36,18 +36,19 @@ def active_of(
     records: SqlRecords,
     *,
     keepers: Mapping[str, HistoryKeeper] | None,
+    outcomes: OutcomeKeeper,
     usage: UsageReader | None = None,
     standard: SloReader | None = None,
-    outcomes: OutcomeKeeper | None = None,
+    replayed: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Active:
     """The policy with its evaluation loop and, with `keepers` of the history, its forecast loop.
 
-    `usage`: the reader of assessments, which run beside the cycles; None = the cycles' own. `outcomes`: of earlier
-    forecasts; None in a replay, which logs no assessment, evaluates no hot-node SLO and records no forecast.
+    `usage`: the reader of assessments, which run beside the cycles; None = the cycles' own. A replay logs no assessment
+    and evaluates no hot-node SLO.
     """
     assert context.ledger is not None
-    forecasts, replayed = records.forecasts(), outcomes is None
+    forecasts = records.forecasts()
     evaluation = EvaluationLoop(
         policy=policy,
         cluster=context.cluster,
@@ -68,7 +69,7 @@ def active_of(
             keepers=keepers,
             clock=context.clock,
             ledger=context.ledger,
-            records=None if replayed else forecasts,
+            records=forecasts,
             outcomes=outcomes,
             own_pod=context.own_pod,
         )
