@@ -8,8 +8,10 @@ import pytest
 
 from rebalancer.forecast import forecast_nodes
 from rebalancer.forecast.series.percentiles import P95, quantile
+from rebalancer.forecast.series.resource import OF_CPU, ForecastResource
 from rebalancer.model.cluster.pods import PENDING
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS
+from rebalancer.model.notation.resource_names import MEMORY
 from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import a_node, a_pod
 from tests.forecast.builders import (
@@ -68,7 +70,7 @@ def test_the_course_follows_the_time_of_day_from_the_step_of_now_on() -> None:
     assert peaks.first_over(np.array([1450.0])).tolist() == [MIDNIGHT - DAY_SECONDS + 80 * STEP_SECONDS]
 
 
-def test_the_margin_is_in_the_course_and_in_what_a_pod_brings() -> None:
+def test_the_course_and_what_a_pod_brings_are_without_the_margin() -> None:
     # days of 80 m and one of 100 m with weights 1/4 and 3/4: 95 m; the largest practice error is a quarter of the mean
     # of the days, which is 82.5 m now
     past = history({"shop/web-0": flat(80, 80, 80, 80, 80, 80, 80, 100)})
@@ -76,16 +78,16 @@ def test_the_margin_is_in_the_course_and_in_what_a_pod_brings() -> None:
     node_forecasts = look(past, ONE_POD, **options)
     peaks = node_forecasts.peaks(ONE_POD, now=MIDNIGHT)
     assert node_forecasts.forecasts.nodes[0].margin == pytest.approx(20.625)
-    assert peaks.node_millicores == pytest.approx([115.625])
-    assert peaks.relief_millicores == pytest.approx([115.625])
-    assert peaks.pod_millicores == pytest.approx([115.625])
+    assert peaks.node_millicores == pytest.approx([95.0])
+    assert peaks.relief_millicores == pytest.approx([95.0])
+    assert peaks.pod_millicores == pytest.approx([95.0])
     # and in what goes with it
     past = history({f"shop/web-{index}": flat(80, 80, 80, 80, 80, 80, 80, 100) for index in range(2)})
     one, other = (a_pod(f"web-{index}", **ON_A) for index in range(2))
     node_forecasts = look(past, world([a_node("a")], [one, other]), **options)
     peaks = node_forecasts.peaks(world([a_node("a")], [one]), now=MIDNIGHT)
-    assert peaks.node_millicores == pytest.approx([115.625])
-    assert peaks.relief_millicores == pytest.approx([115.625])
+    assert peaks.node_millicores == pytest.approx([95.0])
+    assert peaks.relief_millicores == pytest.approx([95.0])
 
 
 def test_what_has_been_falling_for_days_is_not_expected_to_fall_elsewhere_too() -> None:
@@ -99,10 +101,10 @@ def test_what_has_been_falling_for_days_is_not_expected_to_fall_elsewhere_too() 
 
 def test_a_daily_peak_that_is_a_little_too_short_for_the_p95_is_not_taken_for_the_level() -> None:
     hour = flat(80, 80, 80, 80, 80, 80, 80, 100)
-    hour[:, 100:113] *= 4  # an hour and five minutes; the P95 is that of the rest, and so is the margin as above
+    hour[:, 100:113] *= 4  # an hour and five minutes; the P95 is that of the rest
     peaks = expect(history({"shop/web-0": hour}), ONE_POD, predictor="weightedP95", dayWeights={"weights": [3.0, 1.0]})
-    assert peaks.expected.min() == pytest.approx(115.625)
-    assert peaks.node_millicores == pytest.approx([4 * 115.625])
+    assert peaks.expected.min() == pytest.approx(95.0)
+    assert peaks.node_millicores == pytest.approx([4 * 95.0])
 
 
 def test_the_p95_of_the_course_is_the_forecast_and_a_short_daily_peak_stays_above_it() -> None:
@@ -111,10 +113,9 @@ def test_the_p95_of_the_course_is_the_forecast_and_a_short_daily_peak_stays_abov
     snapshot = world([a_node("a")], [a_pod("web-0", owner="web", **ON_A)])
     node_forecasts = look(history({"shop/web-0": wave(800) * noise}), snapshot)
     peaks = node_forecasts.peaks(snapshot, now=MIDNIGHT)
-    assert node_forecasts.forecasts.nodes[0].margin != 0
-    assert quantile(peaks.expected, P95)[0] == pytest.approx(
-        node_forecasts.forecasts.nodes[0].peak_millicores, rel=1e-4
-    )
+    (forecast,) = node_forecasts.forecasts.nodes
+    assert forecast.margin != 0
+    assert quantile(peaks.expected, P95)[0] == pytest.approx(forecast.peak_millicores - forecast.margin, rel=1e-4)
     node_forecasts = look(history({"shop/web-0": spiky(200, 900)}), snapshot)
     peaks = node_forecasts.peaks(snapshot, now=MIDNIGHT)
     assert quantile(peaks.expected, P95)[0] == pytest.approx(node_forecasts.forecasts.nodes[0].peak_millicores)
@@ -181,7 +182,7 @@ def test_a_forecast_that_knows_too_few_days_decides_nothing() -> None:
     assert np.isnan(young.expected).all()
     assert np.isnan([*young.node_millicores, *young.node_at, *young.relief_millicores]).all()
     assert np.isnan(young.first_over(np.array([1.0]))).all()
-    assert expect(past, ONE_POD, minDays=2).node_millicores[0] > 500
+    assert expect(past, ONE_POD, minDays=2).node_millicores == pytest.approx([500])
     idle = expect(history({"shop/web-0": flat(0)[:2]}), ONE_POD)
     assert np.isnan(idle.node_millicores).all()
 
@@ -305,28 +306,34 @@ def test_a_pod_that_came_raises_its_node_by_its_services_usual_replica() -> None
     assert by_pod(waiting, peaks.pod_millicores)["web-9"] == pytest.approx(500)
 
 
-def test_a_newcomer_gets_the_margin_of_its_node_but_not_that_of_an_idle_one() -> None:
-    options: dict[str, Any] = {"predictor": "weightedP95", "dayWeights": {"weights": [3.0, 1.0]}}
-    for level, last, ratio in ((80.0, 100.0, 115.625 / 95), (10.0, 1000.0, 2.0)):
-        series, pods = services("web")
-        pods.append(a_pod("db-0", **ON_A))
-        past = history(series | {"shop/db-0": flat(*[level] * 7, last)})
-        nodes = world(BOTH, pods)
-        node_forecasts = forecast_nodes(
-            past,
-            nodes,
-            policy=Forecast.model_validate(options),
-            pool_of=np.array([0, 1], dtype=np.int32),
-            pools=["restless", "calm"],
-            now=MIDNIGHT,
-        )
-        newer = world(BOTH, [*pods, a_pod("web-9", owner="web", node="a", age=60)])
-        peaks = node_forecasts.peaks(newer, now=MIDNIGHT)
-        assert peaks.node_millicores[0] == pytest.approx(
-            node_forecasts.forecasts.nodes[0].peak_millicores + 400 * ratio
-        )
-        assert by_pod(newer, peaks.relief_millicores)["web-9"] == pytest.approx(400 * ratio)
-        assert by_pod(newer, peaks.pod_millicores)["web-0"] == pytest.approx(400)
+@pytest.mark.parametrize(("level", "last", "ratio"), [(80.0, 100.0, 115.625 / 95), (10.0, 1000.0, 2.0)])
+@pytest.mark.parametrize("resource", [OF_CPU, ForecastResource(name=MEMORY)], ids=["cpu", "memory"])
+def test_plans_keep_the_margin_of_memory_and_not_more_than_twice_of_an_idle_node(
+    resource: ForecastResource, level: float, last: float, ratio: float
+) -> None:
+    series, pods = services("web")
+    pods.append(a_pod("db-0", **ON_A))
+    past = history(series | {"shop/db-0": flat(*[level] * 7, last)})
+    node_forecasts = forecast_nodes(
+        past,
+        world(BOTH, pods),
+        policy=Forecast.model_validate({"predictor": "weightedP95", "dayWeights": {"weights": [3.0, 1.0]}}),
+        pool_of=np.array([0, 1], dtype=np.int32),
+        pools=["restless", "calm"],
+        now=MIDNIGHT,
+        resource=resource,
+    )
+    forecast = node_forecasts.forecasts.nodes[0]
+    assert forecast.margin > 0
+    keeps = resource.name == MEMORY
+    newer = world(BOTH, [*pods, a_pod("web-9", owner="web", node="a", age=60)])
+    peaks = node_forecasts.peaks(newer, now=MIDNIGHT)
+    each = 400 * (min(forecast.peak_millicores / (forecast.peak_millicores - forecast.margin), 2.0) if keeps else 1.0)
+    assert not keeps or each == pytest.approx(400 * ratio, rel=0.1)
+    bare = forecast.peak_millicores - (0 if keeps else forecast.margin)
+    assert peaks.node_millicores[0] == pytest.approx(bare + each)
+    assert by_pod(newer, peaks.relief_millicores)["web-9"] == pytest.approx(each)
+    assert by_pod(newer, peaks.pod_millicores)["web-0"] == pytest.approx(400)
 
 
 def test_a_pod_of_which_nothing_is_known_counts_with_its_request_from_the_first_look_on() -> None:

@@ -76,7 +76,7 @@ def test_a_share_is_forecast_with_lines_of_the_policy_only() -> None:
     assert peaks.resources["disk-busy"].node_millicores[0] == pytest.approx(900.0, rel=0.05)
     (coming,) = run.coming
     assert (coming.resource, coming.node_name, coming.high) == ("disk-busy", "a", 0.8)
-    assert coming.why.startswith("disk-busy peak 89.")
+    assert coming.why.startswith("disk-busy peak 86.4%")
 
 
 def test_an_amount_is_forecast_once_a_cycle_has_read_its_capacity() -> None:

@@ -73,8 +73,8 @@ def test_a_node_that_is_due_but_not_expected_hot_any_more_is_left_alone(peak: fl
     assert seen([a_node("n", used=2_000.0)], {"n": peak}, due=["n"])[0].findings == ()
 
 
-def test_a_node_that_is_hot_now_is_relieved_of_both() -> None:
-    found, _ = seen([a_node("n", used=13_000.0)], {"n": 14_560.0})
+def test_a_node_that_is_hot_now_and_due_is_relieved_of_both() -> None:
+    found, _ = seen([a_node("n", used=13_000.0)], {"n": 14_560.0}, due=["n"])
     assert found.loads.high[0].tolist() == [12_000.0, 12_000.0]
     assert found.loads.target[0].tolist() == [10_400.0, 10_400.0]
     (finding,) = found.findings
@@ -86,8 +86,12 @@ def test_a_node_that_is_hot_now_is_relieved_of_both() -> None:
 
 @pytest.mark.parametrize(
     ("used", "peaks", "due", "judged"),
-    [(13_000.0, {"n": 11_000.0}, [], [True, False]), (11_000.0, {"n": 13_000.0}, ["n"], [False, True])],
-    ids=["only now", "for its peak alone"],
+    [
+        (13_000.0, {"n": 11_000.0}, [], [True, False]),
+        (13_000.0, {"n": 14_560.0}, [], [True, False]),
+        (11_000.0, {"n": 13_000.0}, ["n"], [False, True]),
+    ],
+    ids=["only now", "now, with a peak that isn't due", "for its peak alone"],
 )
 def test_a_node_is_relieved_of_that_alone_by_which_it_is_hot(
     used: float, peaks: dict[str, float], due: list[str], judged: list[bool]

@@ -147,8 +147,8 @@ def test_a_node_is_relieved_ahead_of_its_peak_of_memory() -> None:
     assert Scene({"hot": 15, "cold": 5}, {"hot": 18, "cold": 6}, **quiet).find().findings == ()
 
 
-def test_a_node_that_is_hot_by_memory_is_relieved_of_its_peak_too() -> None:
-    scene = Scene({"hot": 17.5, "cold": 5}, {"hot": 19, "cold": 6}, hot=2_000.0, marks=MARKS)
+def test_a_node_that_is_hot_by_memory_is_relieved_of_its_peak_too_when_it_is_due() -> None:
+    scene = Scene({"hot": 17.5, "cold": 5}, {"hot": 19, "cold": 6}, due=["hot"], hot=2_000.0, marks=MARKS)
     (finding,) = scene.find().findings
     assert finding.reason == (
         "real memory 87.5% is over high 85%, to be cooled to 75%; "

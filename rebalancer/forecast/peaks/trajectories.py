@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.forecast.peaks.predict import Ahead, Group
-from rebalancer.forecast.peaks.result import Forecasts
+from rebalancer.forecast.peaks.result import Forecasts, NodeForecast
 from rebalancer.forecast.series.percentiles import day_weights, quantile, slot_mean, weighted_mean
+from rebalancer.forecast.series.resource import ForecastResource
 from rebalancer.forecast.series.runs import sums_of_runs
 from rebalancer.model.measured.history import SLOTS, Grid
 from rebalancer.model.notation.arrays import Bools, Floats, Ints
@@ -155,7 +156,7 @@ def node_trajectories(ahead: Ahead, services: SeasonalProfiles, pods: PodLoads, 
         row={each.node: index for index, each in enumerate(found)},
         trajectory=trajectory,
         gain=np.divide(trajectory, usual, out=zero, where=usual > 0),
-        ratio=_ratios(ahead.forecasts),
+        ratio=_ratios(ahead.forecasts, members.resource),
         factor=factor,
         week=_weeks(ahead, min_days),
         allowance=np.array([*(each.allowance for each in found), 0.0]),
@@ -169,7 +170,7 @@ def _trajectories(ahead: Ahead, min_days: int) -> tuple[Grid, Grid]:
     for group in ahead.groups:
         found = [nodes[node] for node in group.nodes.tolist()]
         peak = np.array(
-            [each.peak_millicores - each.allowance if each.days_used >= min_days else np.nan for each in found]
+            [_planned(each, ahead.members.resource) if each.days_used >= min_days else np.nan for each in found]
         )[:, None]
         weighted = weighted_mean(group.expected.daily, group.weights)[:, None]
         profile = np.roll([each.profile for each in found], -ahead.composition.window.first_slot, axis=1)
@@ -238,12 +239,16 @@ def _rises(three: Floats) -> Bools:
     return out
 
 
-def _ratios(forecasts: Forecasts) -> Floats:
-    """(nodes + 1,) (peak / peak without margin) x event factor; the median where unknown."""
-    peak = np.array([each.peak_millicores - each.allowance for each in forecasts.nodes])
-    margin = np.array([each.margin - each.allowance for each in forecasts.nodes])
+def _planned(forecast: NodeForecast, resource: ForecastResource) -> float:
+    """The peak that plans go by, without the allowance for new services."""
+    return forecast.peak_millicores - (forecast.allowance if resource.keeps_margin else forecast.margin)
+
+
+def _ratios(forecasts: Forecasts, resource: ForecastResource) -> Floats:
+    """(nodes + 1,) (peak of `_planned` / peak without margin) x event factor; the median where unknown."""
+    peak = np.array([_planned(each, resource) for each in forecasts.nodes])
+    bare = np.array([each.peak_millicores - each.margin for each in forecasts.nodes])
     events = np.array([each.parts.event_factor for each in forecasts.nodes])
-    bare = peak - margin
     ratio = np.divide(peak, bare, out=np.full(len(peak), np.nan), where=bare > 0)
     ratio = np.clip(ratio, 1.0, MOST_RATIO) * events
     known = ratio[np.isfinite(ratio)]

@@ -50,6 +50,13 @@ class ForecastResource:
         return self.name == MEMORY
 
     @property
+    def keeps_margin(self) -> bool:
+        """Whether plans go by the peak with its margin. Others go by the median: by replay, plans that kept the margin
+        of CPU left more hot node-hours with three to nine times the evictions (`make bench ONLY=value`). A node that is
+        out of memory for a minute kills pods."""
+        return self.name == MEMORY
+
+    @property
     def loss_at(self) -> float:
         """Quantile of the pinball loss that backtests compare, 0..1."""
         return MEMORY_COVERAGE / 100.0 if self.name == MEMORY else USUAL_LOSS_AT

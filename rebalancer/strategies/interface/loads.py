@@ -202,18 +202,17 @@ def with_peaks(now: Loads, peaks: Peaks, high: Floats, target: Floats, to_reliev
     (nodes,) are in its unit, CPU in millicores of the reference machine: an alert's thresholds don't apply to the
     future.
 
-    The peak counts on every node that a replacement may land on. A hot node with a peak over `high` is relieved of
-    both. A cool node is found by its peak only when it is due by this resource, and is relieved of the peak alone.
+    The peak counts on every node that a replacement may land on. A node is relieved of it only when it is due by this
+    resource, as the peak may not come: a hot one of both, a cool one of the peak alone.
     """
     peak, room = peaks.node_millicores, now.room[:, 0]
-    over = peak > high
     due = np.zeros(len(peak), dtype=np.bool_)
     due[[node for node, resource in to_relieve if resource == now.resources[0]]] = True
-    unknown = ~np.isfinite(peak)
-    target[unknown | (now.hot & ~over)] = np.nan
-    high[unknown | ~(over & (due | now.hot))] = np.nan
+    unknown, ahead = ~np.isfinite(peak), due & (peak > high)
+    target[unknown | (now.hot & ~ahead)] = np.nan
+    high[~ahead] = np.nan
     measured_target = now.target[:, 0].copy()
-    measured_target[over & due & ~now.hot] = np.nan
+    measured_target[ahead & ~now.hot] = np.nan
     if peaks.allowance_millicores is not None:
         # little is known of new services: no pod lands on that, and none is evicted for it
         peak = np.where(np.isfinite(high), peak, peak + np.nan_to_num(peaks.allowance_millicores))
