@@ -25,6 +25,7 @@ BENCHES = {
     "report": "store.report",
     "scale": "daemon.scale",
     "strategies": "plan.strategies",
+    "value": "forecasts.value",
 }
 """Name -> module with its `main`. Only those that run are imported: some need servers of the tests."""
 
