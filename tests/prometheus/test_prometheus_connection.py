@@ -306,6 +306,29 @@ def test_an_error_with_http_status_200_is_an_error_whatever_data_it_has(
         assert len(fake.asked) == 1
 
 
+LENGTHS = "the query time range exceeds the limit (query length: 24h0m0s, limit: 3h0m0s)"
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, LENGTHS),
+        (400, {"status": "error", "errorType": "bad_data", "error": LENGTHS}),
+        (422, {"status": "error", "errorType": "execution", "error": f"expanding series: {LENGTHS}"}),
+        (200, {"status": "error", "errorType": "bad_data", "error": LENGTHS}),
+    ],
+    ids=["Thanos", "Mimir", "a querier", "a proxy"],
+)
+def test_a_range_that_a_frontend_refuses_is_too_much_and_no_mistake_in_promql(status: int, body: Any) -> None:
+    with (
+        fake_prometheus(lambda _: (status, body)) as fake,
+        closing(PrometheusClient(Prometheus(url=fake.url))) as client,
+    ):
+        with pytest.raises(TooMuchError, match=r"query length: 24h0m0s, limit: 3h0m0s"):
+            client.query_range(ASKED, start=0, end=86_400, step=300)
+        assert len(fake.asked) == 1
+
+
 def test_a_redirect_is_not_followed_but_reported() -> None:
     with fake_prometheus(lambda _: (302, b"")) as fake:
         fake.reply_headers["Location"] = "https://u:p@login.example/auth?state=secret"

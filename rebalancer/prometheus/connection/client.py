@@ -38,6 +38,9 @@ _LONGEST_GET = 1500
 _PASSING = frozenset({429, 502, 503, 504})
 _LIMITS = frozenset({"timeout", "canceled", "execution"})
 """Types of errors of a query that was understood, and ended by a limit (or by its result)."""
+_TOO_LONG = "query time range exceeds the limit"
+"""In the message of Thanos, Cortex and Mimir. Their status is 400, with `bad_data` if any type, as for an error in
+PromQL."""
 _CHUNK_BYTES = 1 << 18
 _SHOWN_CHARS = 300
 _MOST_BYTES = 1 << 28
@@ -50,7 +53,8 @@ class _Passing(PrometheusApiClientException):
 
 
 class TooMuchError(ConnectError):
-    """The query exceeds a limit of Prometheus (time, samples) or of this client (size): a smaller one may succeed."""
+    """The query exceeds a limit of Prometheus (time, samples, range) or of this client (size): a smaller one may
+    succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +149,7 @@ class PrometheusClient:
         detail = self._detail(reply)
         tail = f": {detail}" if detail else ""
         # a 400 in plain text comes from the HTTP server (a plain request to a TLS port), not from the query
-        if reply.status == 400 and self._error_type(reply):
+        if reply.status == 400 and self._error_type(reply) and _TOO_LONG not in detail:
             raise ConfigError(f"{field}: Prometheus at {self.url} refuses it{tail}")
         if reply.status in (401, 403):
             carried = (
@@ -162,7 +166,7 @@ class PrometheusClient:
         if reply.status == 404:
             raise self._connect_error("has no Prometheus API there (404): is a path missing in usage.prometheus.url?")
         # 422: the query was understood, and ended by a limit (or by its result)
-        too_much = reply.status == 422 or (reply.status == 503 and self._ended_the_query(reply))
+        too_much = reply.status == 422 or (reply.status == 503 and self._ended_the_query(reply)) or _TOO_LONG in detail
         raise self._connect_error(
             f"answered {reply.status} to {field}{tail}", TooMuchError if too_much else ConnectError
         )
@@ -174,9 +178,10 @@ class PrometheusClient:
             return outside
         detail = self._clean(outside.error)
         tail = f": {detail}" if detail else ""
-        if outside.error_type == "bad_data":
+        too_long = _TOO_LONG in detail
+        if outside.error_type == "bad_data" and not too_long:
             raise ConfigError(f"{field}: Prometheus at {self.url} refuses it{tail}")
-        kind = TooMuchError if outside.error_type in _LIMITS else ConnectError
+        kind = TooMuchError if too_long or outside.error_type in _LIMITS else ConnectError
         raise self._connect_error(f"answered {field} with status {outside.status!r}{tail}", kind)
 
     @property
