@@ -61,6 +61,8 @@ class Past:
     warnings: Sequence[str] = ()
     most_points: int | None = None
     """Answers with more end in 422, as with `--query.max-samples`."""
+    longest: float = float("inf")
+    """Seconds: longer range queries are refused as by Mimir's frontend."""
     most_at_once: int = 0
     ranges: list[dict[str, str]] = field(default_factory=list)
     """What the range queries for samples were."""
@@ -81,6 +83,8 @@ class Past:
         query, ranged = asked.params["query"], asked.path.endswith("query_range")
         if ranged:
             start, end, step = (float(asked.params[name]) for name in ("start", "end", "step"))
+            if end - start > self.longest:
+                return too_long(end - start, self.longest)
             times = [start + step * index for index in range(int((end - start) / step + 1e-9) + 1)]
         else:
             times = [self.clock.now() + self.ahead]
@@ -119,6 +123,16 @@ class Past:
             for each in self.lines
             if each.metric == selector.name and selector.matches(each.labels)
         ]
+
+
+def too_long(seconds: float, longest: float) -> Reply:
+    """Mimir's answer to a range query over `seconds`."""
+    limits = f"(query length: {seconds:.0f}s, limit: {longest:.0f}s)"
+    return 400, {
+        "status": "error",
+        "errorType": "bad_data",
+        "error": f"the total query time range exceeds the limit {limits} (err-mimir-max-total-query-length)",
+    }
 
 
 def _points(each: Line, times: Sequence[float], ranged: bool) -> list[list[object]]:

@@ -110,6 +110,28 @@ def test_what_is_too_much_for_prometheus_is_asked_in_smaller_pieces_from_then_on
     assert np.isfinite(block.node_millicores).all()
 
 
+@pytest.mark.parametrize("counts", [True, False])
+def test_behind_a_frontend_that_limits_the_range_series_are_counted_in_halves_too(counts: bool) -> None:
+    few = line("pod:cpu", 0.75, namespace="shop", pod="late", node="b", first=280)
+    past = a_past([*HEALTHY, few], longest=3 * 3600.0, counts=counts)
+    with fake_prometheus(past) as fake:
+        history = PrometheusHistory(a_source(fake.url, **OWN), clock=past.clock, progress=NoProgress())
+        with closing(history):
+            pull = a_pull(history)
+            assert pull.advance()
+            block = pull.onto(None)
+            refused = [each for each in fake.asked if _seconds(each.params) > past.longest]
+    assert block is not None
+    assert np.isfinite(block.node_millicores).all()
+    assert {"shop/web-0", "shop/web-1", "shop/late"} == set(block.pods)
+    assert np.isfinite(block.pod_millicores).sum() == 2 * SLOTS + 8
+    assert len(refused) <= 8, "what was refused once isn't asked for each count again"
+
+
+def _seconds(params: dict[str, str]) -> float:
+    return float(params.get("end", 0)) - float(params.get("start", 0))
+
+
 def test_what_stays_too_much_in_the_smallest_pieces_is_an_error_in_prometheus_words() -> None:
     with reading(a_past(most_points=1)) as history, pytest.raises(ConnectError, match=r"422 .*too many samples"):
         a_pull(history).advance()

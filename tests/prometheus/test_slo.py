@@ -106,6 +106,14 @@ def test_what_is_too_much_is_asked_in_halves_and_is_the_same() -> None:
     assert len(small.ranges) > len(whole.ranges)
 
 
+def test_behind_a_frontend_that_limits_the_range_nodes_are_counted_in_halves_too() -> None:
+    past = a_past([line("share", 0.5, node="a"), line("share", 0.25, node="b", first=280)], longest=3 * 3600.0)
+    with the_standard(past) as reader:
+        found = read(reader, slots=288)
+    assert (found.shares[:, 0] == 0.5).all()
+    assert np.isfinite(found.shares[:, 1]).sum() == 8
+
+
 def test_what_stays_too_much_is_an_error_and_not_asked_for_ever() -> None:
     past = a_past([line("share", 0.5, node="a")], most_points=1)
     with the_standard(past) as reader, pytest.raises(ConnectError, match=r"422 to effect\.hotNodeSLO\.query"):

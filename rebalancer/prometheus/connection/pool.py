@@ -1,13 +1,17 @@
 """Clients of one Prometheus for concurrent range queries."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import TypeVar
 
+import numpy as np
+
 from rebalancer.model.errors import ConfigError, ConnectError
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.policy.schema.usage import Prometheus
-from rebalancer.prometheus.connection.client import PrometheusClient
+from rebalancer.prometheus.connection.client import PrometheusClient, TooMuchError
 from rebalancer.prometheus.promql import decode
 from rebalancer.prometheus.promql.queries import Query
 
@@ -27,6 +31,8 @@ class ClientPool:
         self._free: SimpleQueue[PrometheusClient] = SimpleQueue()
         for client in self._clients:
             self._free.put(client)
+        self._too_long = math.inf
+        """Seconds of the shortest range that was refused."""
 
     @property
     def url(self) -> str:
@@ -34,7 +40,8 @@ class ClientPool:
         return self._clients[0].url
 
     def renew(self) -> None:
-        """Read the credentials again."""
+        """Read the credentials again, and try long ranges again."""
+        self._too_long = math.inf
         for client in self._clients:
             client.renew()
 
@@ -56,6 +63,19 @@ class ClientPool:
         finally:
             self._free.put(client)
 
+    def in_halves(self, times: Floats, read: Callable[[Floats], T], *, fewest: int = 1) -> list[T]:
+        """What `read` gives for all times, or for halves of them, of at least `fewest`, where their range is too much
+        for one query."""
+        seconds = float(times[-1] - times[0])
+        if len(times) <= fewest:
+            return [read(times)]
+        if seconds < self._too_long:
+            try:
+                return [read(times)]
+            except TooMuchError:
+                self._too_long = min(self._too_long, seconds)
+        return [each for half in np.array_split(times, 2) for each in self.in_halves(half, read, fewest=fewest)]
+
     def counts(
         self, query: Query, plain: str, label: str, *, start: float, end: float, before: Callable[[], None]
     ) -> Mapping[str, int]:
@@ -65,18 +85,27 @@ class ClientPool:
         called before each query.
         """
         step = max((end - start) / _READINGS, 1.0)
+        times: Floats = start + step * np.arange(int((end - start) / step + 1e-6) + 1, dtype=np.float64)
 
-        def matrix(promql: str) -> decode.Matrix:
-            before()
+        def matrices(promql: str) -> list[decode.Matrix]:
             one = Query(field=query.field, promql=promql)
-            return self.run(
-                one, lambda client: decode.matrix(client.query_range(one, start=start, end=end, step=step).result)
-            )
+
+            def read(here: Floats) -> decode.Matrix:
+                before()
+                first, last = float(here[0]), float(here[-1])
+                return self.run(
+                    one, lambda client: decode.matrix(client.query_range(one, start=first, end=last, step=step).result)
+                )
+
+            return self.in_halves(times, read)
 
         try:
-            found = matrix(query.promql)
+            found = matrices(query.promql)
         except ConfigError:
-            return Counter(labels.get(label, "") for labels in matrix(plain).labels)
-        return {
-            labels.get(label, ""): int(values.max()) for labels, values in zip(found.labels, found.values, strict=True)
-        }
+            series = {tuple(sorted(labels.items())): labels for part in matrices(plain) for labels in part.labels}
+            return Counter(labels.get(label, "") for labels in series.values())
+        counts: Counter[str] = Counter()
+        for part in found:
+            for labels, values in zip(part.labels, part.values, strict=True):
+                counts |= Counter({labels.get(label, ""): int(values.max())})
+        return counts

@@ -17,7 +17,7 @@ from rebalancer.model.measured.slo import SloSamples
 from rebalancer.model.notation.arrays import Floats
 from rebalancer.policy.schema.policy import HotNodeSlo
 from rebalancer.policy.schema.usage import UsageSource
-from rebalancer.prometheus.connection.client import PrometheusClient, TooMuchError
+from rebalancer.prometheus.connection.client import PrometheusClient
 from rebalancer.prometheus.connection.pool import AT_ONCE, ClientPool
 from rebalancer.prometheus.promql import decode
 from rebalancer.prometheus.promql.chunks import Matchers, QueryChunk, chunked_queries, query_chunks
@@ -112,21 +112,19 @@ class PrometheusSlo:
     def _series(self, chunk: QueryChunk, times: Floats, warnings: dict[str, None]) -> list[_Series]:
         here = times[chunk.first : chunk.end]
         step = float(times[1] - times[0]) if len(times) > 1 else 1.0
-        try:
-            matrix, partial = self._matrix(chunk.query, start=float(here[0]), end=float(here[-1]), step=step)
-        except TooMuchError:
-            if len(here) <= _FEWEST_POINTS:
-                raise
-            halves = chunk.over(-(-len(here) // 2))
-            return [each for half in halves for each in self._series(half, times, warnings)]
-        warnings |= dict.fromkeys(f"{chunk.query.field}: {each}" for each in partial)
+
+        def read(part: Floats) -> tuple[decode.Matrix, tuple[str, ...]]:
+            return self._matrix(chunk.query, start=float(part[0]), end=float(part[-1]), step=step)
+
         out = []
-        for labels, at, values in zip(matrix.labels, matrix.times, matrix.values, strict=True):
-            row = np.full(len(times), np.nan)
-            slots = np.rint((at - times[0]) / step).astype(np.int64)
-            inside = (slots >= 0) & (slots < len(times))
-            row[slots[inside]] = values[inside]
-            out.append(_Series(labels=labels, values=row))
+        for matrix, partial in self._pool.in_halves(here, read, fewest=_FEWEST_POINTS):
+            warnings |= dict.fromkeys(f"{chunk.query.field}: {each}" for each in partial)
+            for labels, at, values in zip(matrix.labels, matrix.times, matrix.values, strict=True):
+                row = np.full(len(times), np.nan)
+                slots = np.rint((at - times[0]) / step).astype(np.int64)
+                inside = (slots >= 0) & (slots < len(times))
+                row[slots[inside]] = values[inside]
+                out.append(_Series(labels=labels, values=row))
         return out
 
     def _matrix(self, query: Query, *, start: float, end: float, step: float) -> tuple[decode.Matrix, tuple[str, ...]]:
