@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import requests
 
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.recordings.recording import read_recording
@@ -20,7 +21,8 @@ from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.model.recordings.recording import Recording
 from tests.builders import GIB, a_budget, a_node, a_pod, a_policy, cluster
-from tests.prometheus.fakes import Clock
+from tests.prometheus.builders import Asked, Reply, fake_prometheus
+from tests.prometheus.fakes import Clock, too_long
 from tests.real.builders.ksm_history import INF, KsmBudget, KsmNode, KsmPod, firing, ksm_history, rising
 from tests.real.builders.prometheus_days import SPACING_SECONDS, LongSeries, fill_days, hourly_rate
 from tests.real.servers.prometheus import PrometheusServer, prometheus_server
@@ -400,6 +402,33 @@ def test_a_prometheus_that_refuses_many_samples_is_read_in_smaller_parts(
         clock=Clock(NOW),
         today=today,
     )
+    assert_same_end(found, recording)
+
+
+def test_behind_a_frontend_that_limits_the_range_of_queries_it_is_read_in_smaller_parts(
+    server: PrometheusServer, recording: Recording, today: ClusterSnapshot, tmp_path: Path
+) -> None:
+    def frontend(asked: Asked) -> Reply:
+        seconds = float(asked.params.get("end", 0)) - float(asked.params.get("start", 0))
+        if seconds > 6 * HOUR:
+            return too_long(seconds, 6 * HOUR)
+        answer = requests.post(f"{server.url}{asked.path}", data=asked.params, timeout=60)
+        return answer.status_code, answer.content
+
+    with fake_prometheus(frontend) as fake:
+        found = read_recording(
+            a_policy(usage={"prometheus": {"url": fake.url}}),
+            Settings(history_dir=str(tmp_path)),
+            since_seconds=DAY_SECONDS,
+            progress=NullProgress(),
+            clock=Clock(NOW),
+            today=today,
+        )
+    assert_same_end(found, recording)
+
+
+def assert_same_end(found: Recording, recording: Recording) -> None:
+    """`found` is the last day of the recording."""
     late = recording.pods.ended > END - DAY_SECONDS
     assert set(found.pods.uids) == {uid for uid, there in zip(recording.pods.uids, late, strict=True) if there}
     steps = int(DAY_SECONDS // STEP_SECONDS)
