@@ -44,6 +44,8 @@ _AGAIN_SECONDS = 3600.0
 _ABSENT_AGAIN_SECONDS = 6 * 3600.0
 _MOST_COLLECTED = 12
 _MOSTLY = 0.9
+_QUERIES = {CPU: "usage.prometheus.nodeCPU and podCPU"}
+"""Policy fields of a resource's queries; of all others `usage.prometheus.resources`."""
 _NO_ROWS: Grid = np.empty((0, SLOTS), dtype=np.float32)
 
 
@@ -210,9 +212,11 @@ class HistoryKeeper:
         absent = [day for day in missing if day in self._absent]
         before = min(kept, default=today)
         if old := [day for day in absent if day < before]:
+            # without anything newer, the queries find nothing at any time
+            fields = _QUERIES.get(self.resource, "usage.prometheus.resources")
+            why = "is its retention shorter?" if kept else f"its queries find no series, check {fields}"
             yield (
-                f"Prometheus has nothing of {len(old)} of {self.days} days, the last of them {date_of(old[-1])}: "
-                "is its retention shorter?"
+                f"Prometheus has nothing of {len(old)} of {self.days} days, the last of them {date_of(old[-1])}: {why}"
             )
         yield from (f"{date_of(day)}: Prometheus has no samples" for day in absent if day > before)
         if waiting := [day for day in missing if day not in self._absent]:

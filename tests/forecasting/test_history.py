@@ -123,6 +123,15 @@ def test_a_day_that_is_not_there_is_absent_and_not_asked_for_at_once_again(tmp_p
         assert days_of(daemon.update()) == [-8, -7, -6, -5, -4, -3, -2, -1, 0]
 
 
+def test_where_no_day_has_a_sample_the_queries_are_named_and_not_the_retention(tmp_path: Path) -> None:
+    with a_daemon(tmp_path, past={"lines": []}) as daemon:
+        (note,) = daemon.update().notes
+    assert note == (
+        f"Prometheus has nothing of 8 of 8 days, the last of them {date_of(DAY - 1)}: its queries find no series, "
+        "check usage.prometheus.nodeCPU and podCPU"
+    )
+
+
 def test_what_prometheus_has_forgotten_since_is_still_known(filled: Daemon) -> None:
     filled.past.lines = lines(first=100)
     filled.restart()

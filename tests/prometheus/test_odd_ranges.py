@@ -58,6 +58,7 @@ ODD: dict[str, tuple[list[Line], dict[str, dict[int, float]], tuple[str, ...]]] 
         {"a": {99: 1000, 100: NAN, 101: 2000}},
         (NO_PODS,),
     ),
+    "no node at all": ([of_pod(0.1)], {}, ("no series of nodes",)),
     "another cluster's nodes are left out and, when all are, named": (
         [of_node(1.0, "c"), of_pod(0.1)], {}, ('no series names a node of this cluster, for example {node="c"}',),
     ),

@@ -1,6 +1,6 @@
 """Recordings from Prometheus: what is chained to what, whom a node that is gone was like, and what goes wrong."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from rebalancer.cycle.context import NullProgress
 from rebalancer.model.cluster.objects import PodTemplate
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from rebalancer.model.errors import ConfigError, ConnectError
+from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
 from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.model.recordings.recorded_usage import recorded_usage
@@ -36,7 +36,7 @@ from rebalancer.prometheus.recorded.pods import RecordedPodTable, recorded_pods
 from rebalancer.prometheus.recorded.windows import Window, WindowReader
 from tests.builders import a_budget, a_node, a_pod, a_policy, cluster
 from tests.prometheus.builders import Asked, NoProgress, Reply, a_source, fake_prometheus, vector
-from tests.prometheus.fakes import Clock
+from tests.prometheus.fakes import OWN, Clock, Line, Past, line
 
 START, HOUR = 20_700.0 * DAY_SECONDS, 3600.0
 STEPS = 288
@@ -310,15 +310,95 @@ def test_after_an_interrupt_no_other_query_begins() -> None:
         assert len(fake.asked) < 250
 
 
-def read(url: str, tmp_path: Path, **usage: Any) -> None:
+def read(url: str, tmp_path: Path, *, now: float = START, **usage: Any) -> None:
+    """The day before START."""
     read_recording(
         a_policy(usage={"prometheus": {"url": url}} | usage),
         Settings(history_dir=str(tmp_path)),
         since_seconds=DAY_SECONDS,
+        until=START - STEP_SECONDS,
         progress=NullProgress(),
-        clock=Clock(START),
+        clock=Clock(now),
         today=two_nodes(),
     )
+
+
+def line_of(metric: str, **labels: str) -> Line:
+    """Of the day that `read` reads."""
+    return line(metric, 0.5, first=-SLOTS, end=0, **labels)
+
+
+NEWER = [
+    line("node:cpu", 0.5, node="a-1"),
+    line("pod:cpu", 0.5, namespace="shop", pod="web-0", node="a-1"),
+]
+NODE_LINES = [line_of("node:cpu", node=name) for name in ("a-1", "b-1")]
+POD_LINES = [line_of("pod:cpu", namespace="shop", pod="web-0", node="a-1")]
+
+
+@pytest.mark.parametrize(
+    ("lines", "usage", "message"),
+    [
+        (
+            POD_LINES,
+            OWN,
+            r"no CPU of nodes is known from 2026-09-02 23:55 UTC to 2026-09-03 23:55 UTC; check "
+            r"usage\.prometheus\.nodeCPU\.query at http://\S+: no series of nodes$",
+        ),
+        (
+            NODE_LINES,
+            OWN,
+            r"no CPU of pods is known from .*; check usage\.prometheus\.podCPU\.query at "
+            r"http://\S+: no series of pods$",
+        ),
+        (
+            [*NEWER, *NODE_LINES],
+            OWN,
+            r"no CPU of pods is known from .*: no series of pods$",
+        ),
+        (
+            NEWER,
+            OWN,
+            r"no CPU of nodes and pods is known from .*: Prometheus has nothing of 10 of 10 days, the last of them "
+            r"2026-09-03: is its retention shorter\?$",
+        ),
+        (
+            [],
+            {},
+            r"no CPU of nodes and pods is known from .*; check usage\.prometheus\.nodeCPU\.query "
+            r"\(node_cpu_seconds_total\) and usage\.prometheus\.podCPU\.query \(container_cpu_usage_seconds_total\) "
+            r"at http://\S+: Prometheus has nothing of 10 of 10 days, the last of them 2026-09-03: its queries find no "
+            r"series, check usage\.prometheus\.nodeCPU and podCPU$",
+        ),
+    ],
+    ids=["no nodes", "no pods", "no pods before", "nothing before", "nothing"],
+)
+def test_without_any_cpu_the_error_names_the_query_that_found_nothing(
+    lines: Sequence[Line], usage: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    now = START + DAY_SECONDS
+    past = Past(lines=lines, clock=Clock(now)) if lines else empty
+    with fake_prometheus(with_kube_state(past)) as fake, pytest.raises(UnsafeDataError, match=f"^{message}"):
+        read(fake.url, tmp_path, now=now, prometheus={"url": fake.url, **usage})
+
+
+def with_kube_state(past: Callable[[Asked], Reply]) -> Callable[[Asked], Reply]:
+    """`past`, and kube-state-metrics of one pod that was there all the time."""
+    labels = {"namespace": "shop", "pod": "web-0", "uid": "web-0", "node": "a-1"}
+
+    def answer(asked: Asked) -> Reply:
+        query = asked.params["query"]
+        if "kube_" not in query:
+            return past(asked) if "ALERTS" not in query and "rebalancer" not in query else empty(asked)
+        if asked.path.endswith("query_range"):
+            points = [[float(asked.params["start"]), "2"], [float(asked.params["end"]), "2"]]
+            series = [{"metric": {}, "values": points}] if query.startswith("count(kube_node_info") else []
+            return 200, {"status": "success", "data": {"resultType": "matrix", "result": series}}
+        there = any(metric in query for metric in ("kube_pod_info", "kube_pod_created", "kube_pod_status_scheduled"))
+        odd = "unless" in query or "exported_pod" in query
+        return 200, vector([(labels, START - 2 * DAY_SECONDS)] if there and not odd else [])
+
+    return answer
 
 
 def empty(asked: Asked) -> Reply:

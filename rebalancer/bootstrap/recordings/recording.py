@@ -16,16 +16,18 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock, Progress
 from rebalancer.model.errors import ConfigError, UnsafeDataError
 from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS, STEP_SECONDS, DayBlock, date_of, slot_of
-from rebalancer.model.notation.figures import counted
+from rebalancer.model.notation.figures import clock_time, counted
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recorded_usage import days_before, recorded_usage
 from rebalancer.model.recordings.recording import Gap, RecordedUsage, Recording
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
+from rebalancer.prometheus.promql.queries import NODE_CPU, POD_CPU, queries
 from rebalancer.prometheus.recorded import RecordedState, recorded_state
 
 _LAG_SECONDS = 60.0
 """A step is read so long after its end, as by the day blocks."""
+_SHOWN_NOTES = 3
 
 
 def read_recording(
@@ -122,8 +124,9 @@ def _figures(
             history = keeper.update(snapshot)
             gaps += [Gap(f"{resource}: {note}", 0) for note in history.notes]
             gaps += _stored_without(keeper, state, settings)
+            recorded = [block for block in history.days if block.day >= first]
             usage[resource] = recorded_usage(
-                (block for block in history.days if block.day >= first),
+                recorded,
                 resource=resource,
                 start=state.start,
                 steps=state.steps,
@@ -133,12 +136,28 @@ def _figures(
                 nodes=state.nodes.nodes.names,
                 absent=state.nodes.absent,
             )
+            if resource == CPU:
+                _check(policy, usage[CPU], state, [note for day in recorded for note in day.notes] or history.notes)
             before[resource] = days_before(history.days, state.start, most=DAYS)
-    cpu = usage[CPU]
-    if not np.isfinite(cpu.node).any() or not np.isfinite(cpu.pod_values).any():
-        why = f": {gaps[0].text}" if gaps else ""
-        raise UnsafeDataError(f"no CPU of nodes or of pods is known in the time of the recording{why}")
     return _Figures(state.url, usage, before, tuple(gaps))
+
+
+def _check(policy: RebalancerPolicy, cpu: RecordedUsage, state: RecordedState, notes: Sequence[str]) -> None:
+    """Raises UnsafeDataError, with the queries that found nothing, where no CPU of nodes or of pods is known."""
+    wanted = queries(policy.usage)
+    missing = [
+        (what, f"{query.field} ({metric})" if is_default else query.field)
+        for what, values, query, is_default, metric in (
+            ("nodes", cpu.node, wanted.node, wanted.node_is_default, NODE_CPU),
+            ("pods", cpu.pod_values, wanted.pod, wanted.pod_is_default, POD_CPU),
+        )
+        if not np.isfinite(values).any()
+    ]
+    if missing:
+        whose, checked = (" and ".join(each) for each in zip(*missing, strict=True))
+        span = f"from {clock_time(state.start)} to {clock_time(state.end)}"
+        why = f": {'; '.join(list(dict.fromkeys(notes))[:_SHOWN_NOTES])}" if notes else ""
+        raise UnsafeDataError(f"no CPU of {whose} is known {span}; check {checked} at {state.url}{why}")
 
 
 def _stored_without(keeper: HistoryKeeper, state: RecordedState, settings: Settings) -> Iterator[Gap]:

@@ -146,6 +146,8 @@ class DayOfSeries:
             yield f"the series of {self._names[index]} are ambiguous: {text}{more}"
         if not len(self._nodes) and self._unmatched is not None:
             yield f"no series names a node of this cluster, for example {shown(self._unmatched)}"
+        elif not len(self._nodes):
+            yield "no series of nodes"
         if not len(self._pods):
             yield "no series of pods"
 
