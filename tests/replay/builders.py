@@ -39,6 +39,7 @@ class RecordedPod:
     request: float = 1000.0
     replaced: str = ""
     never_bound: bool = False
+    scheduler: str = "default-scheduler"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +86,7 @@ def recording(of: Recorded) -> Recording:
             memory_request_bytes=2.0**28,
             cpu_scored_millicores=each.request,
             memory_scored_bytes=2.0**28,
+            scheduler_name=each.scheduler,
         )
         for each in pods
     ]

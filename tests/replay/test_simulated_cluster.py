@@ -178,6 +178,26 @@ def test_a_chain_of_recorded_evictions_is_one_load_and_happens_again_only_as_rec
     np.testing.assert_allclose(again.share[:, 2], [0.2, 0.0])
 
 
+def test_pods_of_a_foreign_scheduler_come_back_to_their_node_and_a_note_says_what_that_means() -> None:
+    pods = [
+        RecordedPod(name="web-1-0", service="web", node=0, scheduler="volcano"),
+        *(RecordedPod(name=f"api-1-{at}", service="api", node=1, begins=1.0) for at in range(3)),
+    ]
+    found = recording(Recorded(pods=pods))
+    cluster = simulated(found)
+    cluster.run_to(START + 600.0)
+    assert cluster.scheduling.notes() == ()
+    assert ReplayedEvictor(cluster).evict(eviction_of(cluster, "web-1-0")).outcome is Outcome.EVICTED
+    cluster.run_to(START + 900.0)
+    assert cluster.state.pods.node[cluster.state.current[0]] == 0
+    (note,) = cluster.scheduling.notes()
+    assert note == (
+        "1 of 4 placed pods (25%) went where they had been: their scheduler or volumes are not modelled. Also after an "
+        "eviction they come back to the recorded node, and the room there is as recorded, so the result is nearer to "
+        "the recorded run than it would have been"
+    )
+
+
 def test_a_pod_waits_until_there_is_room() -> None:
     pods = [
         RecordedPod(name="web-1-big", node=0, request=9000.0, ends=8.0),

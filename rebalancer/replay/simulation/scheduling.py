@@ -13,6 +13,7 @@ import numpy as np
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.notation.arrays import Floats, Rows
+from rebalancer.model.notation.figures import percent
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Kind
 from rebalancer.placement.draws.sampling import winners
@@ -103,8 +104,12 @@ class Scheduling:
         """Where pods were placed otherwise than by the model."""
         out = []
         if self.by_record:
+            pods = self.by_record + self.placed
             out.append(
-                f"{self.by_record} pods were placed where they had been: their scheduler or volumes are not modelled"
+                f"{self.by_record} of {pods} placed pods ({percent(self.by_record / pods)}) went where they had been: "
+                "their scheduler or volumes are not modelled. Also after an eviction they come back to the recorded "
+                "node, and the room there is as recorded, so the result is nearer to the recorded run than it would "
+                "have been"
             )
         if self.disagreed:
             out.append(
