@@ -30,6 +30,8 @@ from tests.real.servers.prometheus import PrometheusServer, prometheus_server
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 NOW = time.time()
+UNTIL = NOW + 3600.0
+"""The last sample: other tests may run for long between this line and the tests below."""
 END = (NOW - 60.0) // STEP_SECONDS * STEP_SECONDS
 WEEK = 7 * DAY_SECONDS
 START = END - WEEK
@@ -175,7 +177,7 @@ def gauge(metric: str, labels: Mapping[str, str], value: float, span: tuple[floa
 @pytest.fixture(scope="module")
 def server() -> Iterator[PrometheusServer]:
     def fill(data: Path) -> None:
-        fill_days(data, stack(), days=range(FIRST_DAY, FIRST_DAY + 10), until=NOW)
+        fill_days(data, stack(), days=range(FIRST_DAY, FIRST_DAY + 11), until=UNTIL)
 
     with prometheus_server([], fill=fill) as running:
         yield running
@@ -186,7 +188,7 @@ def weak_server() -> Iterator[PrometheusServer]:
     """It refuses queries over many samples."""
 
     def fill(data: Path) -> None:
-        fill_days(data, stack(), days=range(FIRST_DAY + 7, FIRST_DAY + 10), until=NOW)
+        fill_days(data, stack(), days=range(FIRST_DAY + 7, FIRST_DAY + 11), until=UNTIL)
 
     with prometheus_server([], fill=fill, flags=["--query.max-samples=2500"]) as running:
         yield running
@@ -235,7 +237,9 @@ def today() -> ClusterSnapshot:
 def recording(server: PrometheusServer, today: ClusterSnapshot, tmp_path_factory: pytest.TempPathFactory) -> Recording:
     policy = a_policy(usage={"prometheus": {"url": server.url}})
     settings = Settings(history_dir=str(tmp_path_factory.mktemp("history")))
-    return read_recording(policy, settings, since_seconds=WEEK, progress=NullProgress(), clock=Clock(NOW), today=today)
+    return read_recording(
+        policy, settings, since_seconds=WEEK, until=END, progress=NullProgress(), clock=Clock(time.time()), today=today
+    )
 
 
 def row(recording: Recording, uid: str) -> int:
@@ -382,7 +386,7 @@ def test_a_recording_is_shorter_where_retention_is_and_says_so(
         since_seconds=20 * DAY_SECONDS,
         until=FIRST_DAY * DAY_SECONDS + 6 * HOUR,
         progress=NullProgress(),
-        clock=Clock(NOW),
+        clock=Clock(time.time()),
         today=today,
     )
     assert (found.start, found.end) == (FIRST_DAY * DAY_SECONDS, FIRST_DAY * DAY_SECONDS + 6 * HOUR)
@@ -398,8 +402,9 @@ def test_a_prometheus_that_refuses_many_samples_is_read_in_smaller_parts(
         a_policy(usage={"prometheus": {"url": weak_server.url}}),
         Settings(history_dir=str(tmp_path)),
         since_seconds=DAY_SECONDS,
+        until=END,
         progress=NullProgress(),
-        clock=Clock(NOW),
+        clock=Clock(time.time()),
         today=today,
     )
     assert_same_end(found, recording)
@@ -420,8 +425,9 @@ def test_behind_a_frontend_that_limits_the_range_of_queries_it_is_read_in_smalle
             a_policy(usage={"prometheus": {"url": fake.url}}),
             Settings(history_dir=str(tmp_path)),
             since_seconds=DAY_SECONDS,
+            until=END,
             progress=NullProgress(),
-            clock=Clock(NOW),
+            clock=Clock(time.time()),
             today=today,
         )
     assert_same_end(found, recording)
@@ -441,9 +447,13 @@ def test_days_that_were_read_when_a_node_was_gone_are_named(
     server: PrometheusServer, today: ClusterSnapshot, tmp_path: Path
 ) -> None:
     policy, settings = a_policy(usage={"prometheus": {"url": server.url}}), Settings(history_dir=str(tmp_path))
-    with history_keepers(policy, settings, progress=NullProgress(), clock=Clock(NOW), unlimited=True) as keepers:
+    with history_keepers(
+        policy, settings, progress=NullProgress(), clock=Clock(time.time()), unlimited=True
+    ) as keepers:
         keepers[CPU].update(today)
-    found = read_recording(policy, settings, since_seconds=WEEK, progress=NullProgress(), clock=Clock(NOW), today=today)
+    found = read_recording(
+        policy, settings, since_seconds=WEEK, until=END, progress=NullProgress(), clock=Clock(time.time()), today=today
+    )
     assert [gap.text.partition(" on ")[0] for gap in found.gaps if "no figures" in gap.text] == [
         "cpu: no figures of 1 node gone today"
     ]
