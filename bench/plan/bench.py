@@ -14,8 +14,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Any
 
-from bench.plan.cost import NODES, measure
+from bench.plan.cost import NODES, Cost, measure
 from bench.plan.families import FAMILIES
 from bench.plan.rounds import Result, carry_out
 
@@ -210,21 +211,23 @@ def overall_figures(output: Output, results: Sequence[Result]) -> None:
 
 def cost(output: Output, nodes: int) -> None:
     """CPU of finding, steering and planning on so many nodes with 30 pods each, each plan in a process of its own."""
-    measured, with_memory = [], []
+    variants: list[dict[str, Any]] = [{}, {"with_memory": True}, {"leaving": nodes // 100}]
+    runs: list[list[Cost]] = [[] for _ in variants]
     for _ in range(COST_ROUNDS):
-        with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            measured.append(pool.submit(measure, nodes).result())
-        with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            with_memory.append(pool.submit(measure, nodes, with_memory=True).result())
-    seconds = statistics.median(each.cpu_seconds for each in measured)
-    times = statistics.median(each.cpu_seconds for each in with_memory) / seconds
+        for options, done in zip(variants, runs, strict=True):
+            with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
+                done.append(pool.submit(measure, nodes, **options).result())
+    measured = runs[0]
+    seconds, with_memory, leaving = (statistics.median(each.cpu_seconds for each in done) for done in runs)
     first = measured[0]
     output.say(f"{COST}: pods", first.pods, "pods")
     output.say(f"{COST}: hot nodes", first.hot, "nodes")
     output.say(f"{COST}: moves planned", first.moves, "pods")
     output.say(f"{COST}: hot nodes that the plan cools", ratio(first.at_target, first.hot), "share")
     output.say("find and plan", seconds, "CPU s", f"<= {PLAN_AIM_SECONDS:g}", seconds <= PLAN_AIM_SECONDS)
+    times = with_memory / seconds
     output.say("with thresholds of memory", times, "times", f"<= {RESOURCE_AIM:g}", times <= RESOURCE_AIM)
+    output.say("with 1% of the nodes leaving", leaving / seconds, "times")
 
 
 if __name__ == "__main__":

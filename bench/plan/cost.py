@@ -1,7 +1,7 @@
 """CPU of one plan at 5,000 nodes and 150,000 plain pods, 250 nodes hot: a dry cycle of the product."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,11 +10,13 @@ from bench.plan.landing import a_cluster
 from rebalancer.cycle.context import CycleContext, NullProgress, NullRecords
 from rebalancer.cycle.run import begin_report, execute_cycle
 from rebalancer.cycle.soft_taints import SoftTaintController
+from rebalancer.model.cluster.objects import Taint
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.measured.usage import Usage
 
 NODES = 5_000
+TO_BE_DELETED = Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule")
 STAGES = ("find", "steer", "relieve")
 
 
@@ -88,9 +90,12 @@ class _Prepared:
         raise NotImplementedError
 
 
-def measure(nodes: int = NODES, *, with_memory: bool = False) -> Cost:
-    """Plan once; `with_memory`: with thresholds of memory, by which no node is hot."""
+def measure(nodes: int = NODES, *, with_memory: bool = False, leaving: int = 0) -> Cost:
+    """Plan once; `with_memory`: with thresholds of memory, by which no node is hot. `leaving` nodes are about to be
+    removed, and their pods are displaced."""
     snapshot = a_cluster(nodes, rules=False)
+    taints = ((TO_BE_DELETED,) if node < leaving else () for node in range(nodes))
+    snapshot = replace(snapshot, nodes=replace(snapshot.nodes, taints=tuple(taints)))
     usage, policy = synthetic_usage(snapshot, now=snapshot.taken), bench_policy()
     if with_memory:
         usage, policy = with_memory_usage(usage, snapshot), with_memory_thresholds(policy)

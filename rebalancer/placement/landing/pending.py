@@ -43,7 +43,9 @@ class DisplacedLandings:
     pods: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     nodes: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     expected: Floats = field(default_factory=lambda: np.zeros(0))
-    """Number of pods like this one that are expected on this node."""
+    """Probability that the pod lands on the node."""
+    others: tuple[tuple[Rows, float, Floats], ...] = ()
+    """(pods, how many that were not landed each of them stands for, (nodes,) share of those on each node)."""
     homeless: tuple[tuple[Kind, int], ...] = ()
     """(kind, pod) of those that fit nowhere."""
 
@@ -86,6 +88,9 @@ class PendingPods:
         sample = [ordered[at] for at in np.unique(np.linspace(0, len(ordered) - 1, SAMPLE).astype(np.int64)).tolist()]
         landed: list[tuple[int, Rows, Floats]] = []
         homeless: list[tuple[Kind, int]] = []
+        alike: dict[tuple[object, ...], tuple[Kind, list[int]]] = {}
+        """Filter class -> a kind of it, and its pods."""
+        others: list[tuple[Rows, float, Floats]] = []
         with self._board.tentatively():
             for pod in sample:
                 if out_of_time():
@@ -96,15 +101,28 @@ class PendingPods:
                     homeless.append((kind, pod))
                 else:
                     landed.append((pod, *found))
-        if not landed:
-            return DisplacedLandings(homeless=tuple(homeless))
-        each_counts = len(ordered) / (len(landed) + len(homeless))
+                    alike.setdefault(self._engine.rules(kind).filter_class, (kind, []))[1].append(pod)
+            if not landed:
+                return DisplacedLandings(homeless=tuple(homeless))
+            if missing := len(ordered) - len(landed) - len(homeless):
+                # each alone would put all that it stands for on a few nodes
+                each_counts = missing / (len(landed) + len(homeless))
+                others = [(np.array(pods), each_counts, self._spread(kind)) for kind, pods in alike.values()]
         return DisplacedLandings(
             pods=np.repeat([pod for pod, _, _ in landed], [len(nodes) for _, nodes, _ in landed]),
             nodes=np.concatenate([nodes for _, nodes, _ in landed]),
-            expected=np.concatenate([shares for _, _, shares in landed]) * each_counts,
+            expected=np.concatenate([shares for _, _, shares in landed]),
+            others=tuple(others),
             homeless=tuple(homeless),
         )
+
+    def _spread(self, kind: Kind) -> Floats:
+        """(nodes,) share of many pods of a kind on each node that may take one: as CPU is free there by requests."""
+        board = self._board
+        used = board.held[:, CPU] + board.booked[:, CPU] * board.whole
+        free = (self._snapshot.nodes.cpu_allocatable_millicores - used).clip(0) * self._engine.feasible(kind)
+        out: Floats = free / max(float(free.sum()), 1e-9)
+        return out
 
     def _queue(self) -> list[int]:
         pods = self._snapshot.pods

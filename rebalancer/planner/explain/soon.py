@@ -39,9 +39,9 @@ def soon_of_node(projection: Projection, node: int) -> list[str]:
 def due_on_node(placement: PlacementModel, cpu: PodCpu, node: int) -> list[str]:
     """The displaced pods that are expected on the node."""
     due = placement.due
-    here = due.nodes == node
-    if not here.any():
-        return []
-    number = due.expected[here]
-    used = float(np.nan_to_num(cpu.elsewhere[due.pods[here]]) @ number)
-    return [f"{number.sum():.1f} displaced pods are expected on it, with {millicores(used)} in all"]
+    here, of_pod = due.nodes == node, np.nan_to_num(cpu.elsewhere)
+    number, used = float(due.expected[here].sum()), float(of_pod[due.pods[here]] @ due.expected[here])
+    for pods, each_counts, share in due.others:
+        number += len(pods) * each_counts * float(share[node])
+        used += float(of_pod[pods].sum()) * each_counts * float(share[node])
+    return [f"{number:.1f} displaced pods are expected on it, with {millicores(used)} in all"] if number else []

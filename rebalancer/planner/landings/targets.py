@@ -57,6 +57,8 @@ class TargetHeadroom:
         if due is not None and len(due.pods):
             taken = np.zeros(loads.node.shape)
             np.add.at(taken, due.nodes, due.expected[:, None] * self._load[due.pods])
+            for pods, number, share in due.others:
+                taken += share[:, None] * (number * self._load[pods].sum(axis=0))
             self._limit = self._goal - taken
 
     def shares_left(self, pod_load: Floats) -> Floats:
