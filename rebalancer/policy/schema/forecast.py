@@ -150,9 +150,10 @@ class PoolDayWeights(DayWeights):
 class Forecast(Section):
     """Predicted peaks of nodes, from the last 8 days of the pods that run on them now."""
 
-    mode: Annotated[Literal["Off", "Observe", "Act"], Switch] = "Act"
+    mode: Annotated[Literal["Off", "Observe", "Act"], Switch] = "Observe"
     """Act: nodes are relieved ahead of their peaks, and no target node may exceed its target at its peak. Observe:
-    forecasts are made, stored and verified, but do not influence plans. Off: no history is read."""
+    forecasts are made, stored and verified, but do not influence plans. Off: no history is read. What acting is worth
+    stands in docs/forecast.md."""
     interval: Annotated[Duration, at_least(60)] = 900.0
     """Interval of forecast runs."""
     horizon: Annotated[Duration, at_least(3600), at_most(86_400)] = 86_400.0
