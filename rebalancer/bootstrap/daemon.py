@@ -6,6 +6,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy.ma  # noqa: F401 - numpy imports it at the first use of unique(), which fails without a free file descriptor
+
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.active import Active, active_of
 from rebalancer.bootstrap.wiring.adapters import (

@@ -51,7 +51,7 @@ def hot_times(lab: Lab) -> list[Episode]:
 
 @pytest.mark.timeout(300)
 def test_a_node_that_would_be_hot_at_ten_is_relieved_before_its_window_closes(tmp_path: Path) -> None:
-    with a_night(tmp_path, leadTime="15m") as stage:
+    with a_night(tmp_path, mode="Act", leadTime="15m") as stage:
         assert stage.lab.truth.node_cpu_share()["node-1"] < 0.2
         live_through(stage, hours=13)
         assert hot_times(stage.lab) == []
