@@ -52,8 +52,8 @@ class ForecastResource:
     @property
     def keeps_margin(self) -> bool:
         """Whether plans go by the peak with its margin. Others go by the median: by replay, plans that kept the margin
-        of CPU left more hot node-hours with three to nine times the evictions (`make bench ONLY=value`). A node that is
-        out of memory for a minute kills pods."""
+        of CPU left as many hot node-hours as plans without forecasts, with two to nine times the evictions. A node that
+        is out of memory for a minute kills pods. Source: docs/forecast.md."""
         return self.name == MEMORY
 
     @property
