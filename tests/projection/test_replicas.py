@@ -67,6 +67,24 @@ def test_more_ready_pods_than_are_desired_make_up_for_it() -> None:
     assert refusal(nodes, {"hot": 1, "here": 1, "away": 1}, owners=[owner]) == ""
 
 
+@pytest.mark.parametrize(
+    ("here", "away", "stays"),
+    [(3, 1, True), (6, 1, True), (7, 1, False), (7, 2, True), (43, 5, False), (38, 12, True)],
+    ids=["1 of 4", "1 of 7", "1 of 8", "2 of 9", "5 of 48", "12 of 50"],
+)
+def test_a_quarter_of_the_replicas_may_be_missing_with_the_evicted_one(here: int, away: int, stays: bool) -> None:
+    nodes = [a_node("hot", pods=100), a_node("away", pods=100, **SPOT_NOTICE)]
+    assert refusal(nodes, {"hot": here, "away": away}).startswith("OwnerNotHealthy") is stays
+    assert stays or refusal(nodes, {"hot": here, "away": away}) == ""
+
+
+def test_a_service_that_lacks_a_replica_now_may_lack_no_other() -> None:
+    owner = Owner(kind="ReplicaSet", namespace="shop", name="web", uid="u", desired=20, ready=19)
+    nodes = [a_node("hot", pods=100), a_node("away", **SPOT_NOTICE)]
+    found = refusal(nodes, {"hot": 18, "away": 1}, owners=[owner])
+    assert found.startswith("OwnerNotHealthy")
+
+
 def of_budget(budget: DisruptionBudget, pod: int) -> str:
     nodes = [a_node("hot"), a_node("here"), a_node("away", **SPOT_NOTICE)]
     snapshot = cluster(nodes, replicas("web", {"hot": 1, "here": 1, "away": 1}), budgets=[budget])

@@ -114,6 +114,9 @@ class GuardView:
 Guard = Callable[[Pod, GuardView], Refusal | None]
 
 
+MISSING_SHARE = 0.25
+"""Of the desired replicas, rounded down: so many may be missing at once while those on leaving nodes move, the evicted
+pod among them. As `maxUnavailable` of a Deployment by default."""
 WAIVED_IF_UNHEALTHY = (Reason.FINISHED, Reason.NOT_READY, Reason.MIN_REPLICAS, Reason.OWNER_NOT_HEALTHY)
 """Guards of a pod's work; a pod that does none has nothing to lose."""
 
@@ -393,6 +396,9 @@ def _owner_health(pod: Pod, view: GuardView) -> Refusal | None:
     missing = view.projection.why_missing(pod.index)
     if not missing:
         return Refusal.of(Reason.OWNER_NOT_HEALTHY, f"{pod.service} has {ready} of {desired} ready")
+    _, now = view.snapshot.replicas(int(view.snapshot.pods.owner[pod.index]))
+    if now >= desired and desired - ready < int(MISSING_SHARE * desired):
+        return None
     return Refusal.of(
         Reason.OWNER_NOT_HEALTHY, f"{ready} of {desired} ready pods of {pod.service} will stay; {missing}"
     )
