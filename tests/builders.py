@@ -225,11 +225,11 @@ def plan_all(
 ) -> Outcome:
     """Build, find and plan."""
     policy = policy or a_policy()
-    recent = fields.pop("recent", ())
+    recent, standing = fields.pop("recent", ()), fields.pop("standing", None)
     usage_fields = fields.pop("usage", {})
     snapshot = cluster(nodes, pods, **fields)
     usage = usage_of(snapshot, nodes, pods, **usage_fields)
-    return carry_out(planner_for(snapshot, usage, policy, recent), snapshot)
+    return carry_out(planner_for(snapshot, usage, policy, recent, standing), snapshot)
 
 
 def carry_out(planner: Planner, snapshot: ClusterSnapshot) -> Outcome:

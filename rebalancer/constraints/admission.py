@@ -5,6 +5,7 @@ move at a time (`refuses`): pauses, backoff, cooldowns, circuit breakers and lim
 moves counted in. The ledger repeats the counting in its own transaction and has the last word.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +22,7 @@ from rebalancer.constraints.pauses.scale_up import scale_ups
 from rebalancer.constraints.pods import lists as list_rules
 from rebalancer.constraints.pods.guards import GuardView, guarded, shielded
 from rebalancer.constraints.pods.levels import cost_of, level_of, names_level
+from rebalancer.constraints.pods.price import Price, price_of
 from rebalancer.constraints.pods.trust import Lifted, Trust
 from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.objects import LabelSelector
@@ -39,6 +41,7 @@ from rebalancer.model.decisions.limits import (
 from rebalancer.model.notation.figures import clock_time
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.schema.policy import Worth
 from rebalancer.policy.schema.trust import Shield
 from rebalancer.projection.projection import Projection
 
@@ -69,12 +72,11 @@ class LedgerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """Attributes of a pod that limits and costs depend on."""
+    """Attributes of a pod that limits depend on."""
 
     identity: str
     """Service identity, the same in every cluster."""
     level: str
-    cost: float
 
 
 KnownStays = dict[tuple[int, str, str, bool], Refusal | None]
@@ -136,6 +138,8 @@ class EvictionAdmission:
         self._in_progress = {each.uid for each in ledger_state.open_evictions if each.answered.in_background}
         self._taken = 0
         self._traits: dict[int, Traits] = {}
+        self._prices: dict[int, Price] = {}
+        self._evicted_before = Counter(entry.scope for entry in ledger_state.entries)
         self._gone: dict[str, int] = {}
         self._counted_at: dict[str, float] = {}
 
@@ -236,14 +240,30 @@ class EvictionAdmission:
         if found is None:
             level = level_of(pod, self._policy.service_levels, self._lifted(pod, ""))
             name = "" if isinstance(level, Refusal) else level
-            cost = cost_of(name, self._policy.service_levels)
-            found = Traits(identity=identity_of(pod, self._policy, self._snapshot), level=name, cost=cost)
+            found = Traits(identity=identity_of(pod, self._policy, self._snapshot), level=name)
             self._traits[pod.index] = found
         return found
 
-    def cost_of(self, move: Eviction) -> float:
-        """Relative cost of the move by its service level."""
-        return self.traits(self._snapshot.pod(move.in_plan.pod_index)).cost
+    @property
+    def worth(self) -> Worth:
+        """What an eviction must be worth."""
+        return self._policy.planner.worth
+
+    def price(self, pod: Pod) -> Price:
+        """The price of its eviction, with the evictions before this plan."""
+        found = self._prices.get(pod.index)
+        if found is None:
+            traits, owner = self.traits(pod), int(self._snapshot.pods.owner[pod.index])
+            scope = Scope.of("service", name=traits.identity)
+            found = self._prices[pod.index] = price_of(
+                pod,
+                level=cost_of(traits.level, self._policy.service_levels),
+                replicas=self._snapshot.replicas(owner)[0] if owner >= 0 else 1,
+                extended=self._snapshot.nodes.extended[pod.node],
+                of_service=self._evicted_before.get(scope, 0),
+                of_pod=self._cooldown_checks.predecessors(pod.uid),
+            )
+        return found
 
     # ---- one move
 

@@ -34,6 +34,9 @@ RETIRED_KEYS = {
 }
 """Old path -> new path. `strategies[]` is any entry of the list, `<strategy>.x` an argument of that strategy."""
 
+_ELSEWHERE = {"LowNodeUtilization.bestEffort": "planner.worth: Aggressive"}
+"""The same of keys that are now in another section."""
+
 
 def _parent(path: str) -> str:
     return path.rpartition(".")[0]
@@ -41,6 +44,7 @@ def _parent(path: str) -> str:
 
 # Sections are visited under their new names, so that the keys below a renamed section are found in the same pass.
 _RENAMED = {f"{_parent(new)}.{old.rpartition('.')[2]}".lstrip("."): (old, new) for old, new in RETIRED_KEYS.items()}
+_RENAMED |= {old: (old, new) for old, new in _ELSEWHERE.items()}
 _SECTIONS = {_parent(new) for new in RETIRED_KEYS.values()} | {_parent(_parent(new)) for new in RETIRED_KEYS.values()}
 
 

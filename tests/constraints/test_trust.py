@@ -273,8 +273,8 @@ def test_limits_and_costs_go_by_the_level_that_counts() -> None:
     made = snapshot({"labels": {"rebalancer.dev/level": "cheap"}})
     for rules, name, cost in (((), "cheap", 0.0), (({"shields": []},), "usual", 5.0)):
         admission = a_door(made, policy(*rules, serviceLevels=levels))
-        traits = admission.traits(made.pod(0))
-        assert (traits.level, traits.cost) == (name, cost)
+        pod = made.pod(0)
+        assert (admission.traits(pod).level, admission.price(pod).level) == (name, cost)
         assert admission.rules.level_desired == {name: 3}
 
 

@@ -66,8 +66,7 @@ def session_of(pods: int, clock: SteppedTime) -> PlanningSession:
     """A hot node with so many small pods; a soft taint is worth having, so that the plan is simulated first."""
     nodes = [hot(used=15_900.0), *(cold(f"cold{number}", used=1_000.0) for number in range(3))]
     made = [single(f"p{number}", used=120.0, cpu=10.0) for number in range(pods)]
-    best_effort = {"name": "LowNodeUtilization", "args": {"bestEffort": True}}
-    policy = a_policy(**ANY_REPLICAS, strategies=[best_effort])
+    policy = a_policy(**ANY_REPLICAS, planner={"worth": "Aggressive"})
     snapshot = cluster(nodes, made)
     usage = usage_of(snapshot, nodes, made)
     context: Any = SimpleNamespace(

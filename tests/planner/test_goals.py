@@ -151,7 +151,7 @@ def test_cooling_in_the_order_given_takes_the_first_that_helps_and_stops_at_the_
     mine = one.plan(one.finding("hot", *order, goal=Goal.COOL, in_order=True), loads=one.base)
     assert mine.pods == ["p1500", "p1600"]
     assert mine.codes == {"p10": "NoRelief", "p3000": "GoalReached"}
-    assert mine.moves[0].reason == "hot is untidy; relieves the node of 9.4% cpu"
+    assert mine.moves[0].reason == "hot is untidy; relieves the node of 9.4% cpu; price 2.05"
     best = one.plan(one.finding("hot", *order, goal=Goal.COOL), loads=one.base)
     assert best.pods == ["p3000"]
 

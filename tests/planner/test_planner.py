@@ -79,8 +79,7 @@ def test_ties_go_by_name_whatever_the_listing(order: tuple[str, ...]) -> None:
 
 def test_idle_pods_are_never_moved_for_nothing() -> None:
     pods = [heavy("hot"), single("idle", used=50.0), single("zero", used=0.0), single("busy", used=100.0)]
-    best_effort = {"name": "LowNodeUtilization", "args": {"bestEffort": True}}
-    outcome = plan_all([hot(), cold()], pods, a_policy(**ANY_REPLICAS, strategies=[best_effort]))
+    outcome = plan_all([hot(), cold()], pods, a_policy(**ANY_REPLICAS, planner={"worth": "Aggressive"}))
     assert outcome.refusals == {"agent-hot": "DaemonSetPod", "idle": "NoRelief", "zero": "NoRelief"}
     assert outcome.pods == ["busy"]
 
@@ -240,7 +239,7 @@ def test_a_move_names_what_where_and_why() -> None:
     assert str(move.service) == "shop/web"
     assert move.strategy == "LowNodeUtilization"
     assert move.cpu_millicores == 3_200.0
-    assert move.reason == "real CPU 83.8% is over high 75%, to be cooled to 65%; relieves the node of 20% cpu"
+    assert move.reason == "real CPU 83.8% is over high 75%, to be cooled to 65%; relieves the node of 20% cpu; price 2.05"
 
 
 def test_the_service_is_the_top_owner() -> None:

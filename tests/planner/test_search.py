@@ -179,7 +179,7 @@ def test_with_patience_never_more_evictions_for_as_many_cool_nodes() -> None:
         patient, hasty = world.best().plan.score, world.best(patience=0.0).plan.score
         assert reached(patient) <= reached(hasty), f"contested({number}): {patient} against {hasty}"
         if reached(patient) == reached(hasty):
-            assert patient.cost <= hasty.cost, f"contested({number})"
+            assert patient.price <= hasty.price, f"contested({number})"
             assert patient.evictions <= hasty.evictions, f"contested({number})"
         return patient.evictions > 0
 

@@ -143,7 +143,7 @@ def test_a_move_that_a_limit_refuses_is_told_from_one_that_its_budget_or_its_lan
     assert (by_budget.refusal.code, by_budget.limited) == (Reason.BUDGET_EXHAUSTED, None)
     assert not isinstance(move, Refused)
     assert (move.pod, move.target_node, move.target_pool) == ("s0", "cold", "general")
-    assert move.reason == "hot is untidy; relieves the node of 4.4% cpu"
+    assert move.reason == "hot is untidy; relieves the node of 4.4% cpu; price 2.05"
     by_limit = MoveMaker(limited).make(full.job(limited), small, None)
     assert isinstance(by_limit, Refused)
     assert by_limit.limited is not None

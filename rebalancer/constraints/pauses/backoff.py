@@ -89,7 +89,7 @@ class EvictionCooldowns:
         """A strategy's repeated eviction of the same lineage: the cause has come back. The backoff grows each time."""
         if not move.in_plan.once:
             return None
-        moves = self._moves_of_lineage(move)
+        moves = [at[move.strategy] for at in self._lineage(move.uid) if move.strategy in at]
         if not moves:
             return None
         times, due = len(moves), max(moves) + backoff_seconds(self._cooldowns.backoff, len(moves))
@@ -99,15 +99,19 @@ class EvictionCooldowns:
         detail = f"{move.strategy} moved its predecessors {often} already, next at {clock_time(due)}"
         return Refusal.of(Reason.REPEATED_EVICTION, detail, next_at=due)
 
-    def _moves_of_lineage(self, move: Eviction) -> list[float]:
-        """Times at which this strategy evicted the pod's predecessors."""
-        out: list[float] = []
-        waiting, seen = [move.uid], {move.uid}
+    def predecessors(self, uid: str) -> int:
+        """How often predecessors of the pod were evicted, one after the other."""
+        return len(self._lineage(uid))
+
+    def _lineage(self, uid: str) -> list[Mapping[str, float]]:
+        """Of each eviction of the pod's predecessors: strategy -> its time."""
+        out: list[Mapping[str, float]] = []
+        waiting, seen = [uid], {uid}
         while waiting:
             found = self._lineages.get(waiting.pop())
             if found is None or found.uids <= seen:
                 continue
-            out += [found.moved[move.strategy]] if move.strategy in found.moved else []
+            out.append(found.moved)
             waiting += found.uids - seen
             seen |= found.uids
         return out

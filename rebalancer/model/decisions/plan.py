@@ -176,8 +176,6 @@ class Finding:
     candidates. None = the candidates."""
     in_order: bool = False
     """COOL: the candidates are taken in the order given."""
-    best_effort: bool = False
-    """COOL: candidates are taken also where all together don't bring the node under `high`."""
     landing: LandingRule = LandingRule()
     makes_room: bool = False
     """The finding requires room on the node: a pending pod that would take it does not refuse a move."""

@@ -294,12 +294,12 @@ class Reason(RowCode):
 
     # Planning.
     NO_RELIEF = _selection("NoRelief", "its eviction would relieve the node too little", "more real load of the pod")
-    HIGH_UNREACHABLE = Row(
+    NOT_WORTH_ITS_PRICE = Row(
         BlockedReason.NO_CANDIDATES,
-        "HighUnreachable",
-        "the node would stay over its high without all pods that may go",
-        "less load that stays, more pods that may go, or args.bestEffort of the strategy",
-        "strategies.args.bestEffort",
+        "NotWorthItsPrice",
+        "its eviction would remove too little heat for its price",
+        "a hotter node, a cheaper pod, or another planner.worth",
+        "planner.worth",
     )
     GOAL_REACHED = _selection(
         "GoalReached", "not needed: the node reaches its target without it", "more real load on the node"

@@ -1,9 +1,9 @@
 """One finding in progress: its candidates and the order in which they are tried.
 
-Candidates are ordered by relief against the excess, then by the cost of the move. With n the fewest evictions that
-reach the target, the best candidate is the smallest that takes its n-th part: the fewest evictions are kept, and no pod
-is larger to land than it need be. Reliefs are compared in coarse steps, so that a few millicores never outweigh
-priority, QoS or age. The last tie-break is the name.
+With n the evictions of the cheapest set that reaches the target, the best candidate takes at least the n-th part of the
+excess at the lowest price, with what it takes more as a part of the price: no pod is larger to land than it need be.
+Where none takes as much the largest comes first. Reliefs are compared in coarse steps, so that a few millicores never
+outweigh a price. Of equal prices priority, QoS and age decide, and then the name.
 """
 
 import math
@@ -20,9 +20,10 @@ from rebalancer.model.notation.arrays import Bools, Floats, Ints
 from rebalancer.model.notation.figures import percent
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.planner.landings.targets import TargetHeadroom
-from rebalancer.projection.projection import HORIZON_SECONDS
 
 OVERSHOOT_STEP = 0.25
+OVERSHOOT_PRICE = 0.25
+"""Price of a step, in ordinary evictions."""
 RELIEF_STEPS = 10
 
 
@@ -152,13 +153,29 @@ def in_order(job: Job, admission: EvictionAdmission) -> list[Pod]:
     if headroom is None or job.finding.in_order:
         return job.left
     if any(pod.index not in job.ties for pod in job.left):
-        by_tie = sorted(job.left, key=lambda pod: tie_key(pod, admission.traits(pod).cost))
-        job.ties = {pod.index: place for place, pod in enumerate(by_tie)}
-    over = excess(job)
+        job.ties = {pod.index: place for place, pod in enumerate(sorted(job.left, key=tie_key))}
+    over, prices = excess(job), np.array([admission.price(pod).total for pod in job.left])
     relief, overshoot = reliefs(headroom.loads.relieved[[pod.index for pod in job.left]], over)
-    group, step = relief_steps(relief, overshoot, 1.0 / max(fewest(job, job.left, over), 1))
-    order = np.lexsort((np.array([job.ties[pod.index] for pod in job.left]), step, group))
+    less, step = relief_steps(relief, overshoot, 1.0 / max(_of_cheapest_set(job, over, relief, prices), 1))
+    paid = np.where(less, prices, prices + OVERSHOOT_PRICE * step)
+    ties = np.array([job.ties[pod.index] for pod in job.left])
+    order = np.lexsort((ties, paid, np.where(less, step, 0.0), less))
     return [job.left[at] for at in order.tolist()]
+
+
+def _of_cheapest_set(job: Job, over: Floats, relief: Floats, prices: Floats) -> int:
+    """Evictions that reach the target: those of the largest pods, or of the pods with the most relief for their price
+    where these are cheaper together. `relief` as of `reliefs`, `prices` (pods,)."""
+    few = fewest(job, job.left, over)
+    if few > len(job.left):
+        return few
+    largest = np.argsort(-relief, kind="stable")[:few]
+    cheapest = np.argsort(-relief / np.maximum(prices, 1e-9), kind="stable")
+    enough = np.cumsum(relief[cheapest]) >= 1.0
+    if not enough.any():
+        return few
+    many = int(np.argmax(enough)) + 1
+    return many if prices[cheapest[:many]].sum() < prices[largest].sum() else few
 
 
 def fewest(job: Job, pods: Sequence[Pod], load: Floats | None = None) -> int:
@@ -212,11 +229,9 @@ def relief_steps(share: Floats, overshoot: Floats, part: float) -> tuple[Bools, 
     return less, np.where(less, -np.ceil(share * RELIEF_STEPS), np.floor(over / OVERSHOOT_STEP))
 
 
-def tie_key(pod: Pod, cost: float) -> tuple[float, bool, int, int, float, str, str]:
-    """Smaller is better, between pods of equal relief. `cost` is that of the service level. A pod that may take longer
-    than the horizon to end comes after those of its level."""
-    slow = pod.template.grace_seconds > HORIZON_SECONDS
-    return cost, slow, pod.priority, QOS_RANK.get(pod.template.qos, 2), -pod.created, pod.namespace, pod.name
+def tie_key(pod: Pod) -> tuple[int, int, float, str, str]:
+    """Smaller is better, between pods of equal relief and price."""
+    return pod.priority, QOS_RANK.get(pod.template.qos, 2), -pod.created, pod.namespace, pod.name
 
 
 def largest_first(pods: list[Pod], snapshot: ClusterSnapshot) -> list[Pod]:

@@ -216,6 +216,7 @@ def _checks(
         wait = "" if isinstance(due, Refusal) or due <= scene.now else f", in {due - scene.now:.0f}s"
         refusal = due if isinstance(due, Refusal) else None
         checks.append(Check.of(LIMITS, refusal, fine=f"within limits{wait}"))
+        checks.append(Check(name="price", ok=True, detail=str(scene.admission.price(pod))))
     coming_back = dict(targets).get(pod.node_name, 0.0)
     fine = "kube-scheduler puts the replacement elsewhere"
     if finding is not None and pod.phase in (SUCCEEDED, FAILED):

@@ -50,7 +50,7 @@ class MoveMaker:
             return Refused(enough, move.limited if isinstance(move, Refused) else None)
         if isinstance(move, Refused):
             return move
-        move.reason = _reason(job, pod)
+        move.reason = _reason(job, pod, state.admission.price(pod).total)
         if pod.phase in (SUCCEEDED, FAILED):
             return move
         checked: CheckedLanding | Refusal
@@ -153,8 +153,8 @@ def new_eviction(
     return admission.scope(move)
 
 
-def _reason(job: Job, pod: Pod) -> str:
-    """The finding's reason, with the relief where the goal is to cool."""
+def _reason(job: Job, pod: Pod, price: float) -> str:
+    """The finding's reason, with the relief and the price where the goal is to cool."""
     finding, headroom = job.finding, job.cooled
     if headroom is None:
         return finding.reason
@@ -165,4 +165,4 @@ def _reason(job: Job, pod: Pod) -> str:
         )
         if math.isfinite(each)
     ]
-    return f"{finding.reason}; relieves the node of {', '.join(parts)}"
+    return f"{finding.reason}; relieves the node of {', '.join(parts)}; price {price:.3g}"

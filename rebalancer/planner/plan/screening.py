@@ -1,8 +1,7 @@
 """Screening: once, before a finding's first move, the candidates that can't go or wouldn't help are sorted out.
 
-Guards, lists and levels protect a pod whatever else is planned; a pod may not relieve its node; and a node that all
-pods that may go, now or later, would not bring under `high` keeps them all. Later some of what may go has been moved or
-refused, so that is checked at the start alone.
+Guards, lists and levels protect a pod whatever else is planned; a pod may not relieve its node; and its relief may not
+be worth its price. Later some of what may go has been moved or refused, so that is checked at the start alone.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from rebalancer.model.decisions.plan import Finding
 from rebalancer.model.reason import Refusal
 from rebalancer.planner.candidates.jobs import Job, relief_refusals
 from rebalancer.planner.candidates.low_nodes import LowNodes
-from rebalancer.planner.candidates.reach import may_go, unreachable
+from rebalancer.planner.candidates.worth import may_go, not_worth
 from rebalancer.planner.plan.state import PlanState
 
 
@@ -26,8 +25,7 @@ class Screening:
     """See the module."""
 
     def __init__(self, state: PlanState, *, goes_on: bool) -> None:
-        """`goes_on`: an earlier plan of the cycle, which this one continues, has checked whether `high` can be
-        reached."""
+        """`goes_on`: an earlier plan of the cycle, which this one continues, has compared reliefs and prices."""
         self._state, self._goes_on = state, goes_on
         placement, names = state.landings.model, state.snapshot.nodes.names
         self._low_nodes = LowNodes(placement, pools=state.input.pools, names=names)
@@ -38,7 +36,8 @@ class Screening:
         # the simulated plan has checked all candidates, the skipped ones included
         if not job.left or job.skipped or self._goes_on:
             return
-        if stay := unreachable(job, able, self._state.landings.model):
+        state = self._state
+        if stay := not_worth(job, able, state.landings.model, state.admission.price, state.admission.worth):
             self._state.refused.update((pod.index, stay[pod.index]) for pod in job.left if pod.index in stay)
             job.left = [pod for pod in job.left if pod.index not in stay]
 

@@ -1,7 +1,7 @@
 """The best of several plans over the same snapshot.
 
 Plans differ in the order of their candidates. Which is better is decided by, in this order: the nodes that stay over
-`high`, by excess; the load that stays over the targets; the cost of the evictions; the waits.
+`high`, by excess; the load that stays over the targets; the price of the evictions; the waits.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,8 +33,8 @@ class Score(NamedTuple):
     """Load over `target` on all nodes that were to be cooled."""
     left: int
     """Findings of other goals that were not reached."""
-    cost: float
-    """Sum of the evictions' costs by service level."""
+    price: float
+    """Sum of the evictions' prices."""
     evictions: int
     waits: int
 
@@ -123,5 +123,6 @@ def _is_perfect(best: Simulated) -> bool:
 
 def _score(planner: Planner, moves: list[Eviction], waits: int) -> Score:
     hot, over_high, over_target, left = planner.outcome.unreached()
-    cost = sum(planner.admission.cost_of(move) for move in moves)
-    return Score(hot, round(over_high, 6), round(over_target, 6), left, cost, len(moves), waits)
+    snapshot, admission = planner.state.snapshot, planner.admission
+    price = sum(admission.price(snapshot.pod(move.in_plan.pod_index)).total for move in moves)
+    return Score(hot, round(over_high, 6), round(over_target, 6), left, round(price, 6), len(moves), waits)

@@ -192,6 +192,9 @@ class SoftTaint(Section):
     """An older taint is removed even if the plan still needs it."""
 
 
+Worth = Literal["Minimal", "Conservative", "Balanced", "Active", "Aggressive"]
+
+
 class Planning(Section):
     """How a plan is made."""
 
@@ -200,6 +203,9 @@ class Planning(Section):
     ones. With 0s it never waits."""
     urgent: Percent = 95.0
     """A node at or above it doesn't wait: it is relieved by what may go now. Percent of the node's CPU capacity."""
+    worth: Worth = "Balanced"
+    """How much heat an eviction must remove for its price, in five levels: with `Minimal` few pods go, from very hot
+    nodes; with `Aggressive` every pod may go that relieves a hot node."""
 
 
 class Scheduler(Section):

@@ -103,7 +103,6 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
         target=float(target[worst]),
         urgent=urgent,
         candidates=view.snapshot.pods_on(node),
-        best_effort=view.strategy.args.best_effort,
     )
     return float(np.nanmax(share - target)), finding
 

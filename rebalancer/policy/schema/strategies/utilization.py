@@ -17,8 +17,6 @@ class UtilizationArgs(Section):
 
     source: Literal["CPU", "Requests"] = "CPU"
     """Real CPU, or the requests of pods."""
-    best_effort: bool = False
-    """Whether pods are evicted from a node that even all of them together would not bring under `high`."""
 
 
 class HighNodeUtilizationArgs(Section):
