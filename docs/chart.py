@@ -35,7 +35,7 @@ policy:
   kind: RebalancerPolicy
   cluster: my-cluster
   pools:
-    - {{name: all, selector: {{}}, thresholds: {{high: 75, target: 65, low: 55}}}}
+    - {{name: all, selector: {{}}, thresholds: {{high: 75, target: 65}}}}
   usage:
     prometheus: {{url: "http://prometheus-operated.monitoring.svc:9090"}}
   strategies:

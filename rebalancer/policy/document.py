@@ -102,7 +102,9 @@ class Document:
         try:
             return model.model_validate(value)
         except ValidationError as error:
-            lines = [self._line_for(each, model, at) for each in error.errors()]
+            # a default that follows from a field with a mistake is no mistake of its own
+            own = [each for each in error.errors() if each["type"] != "default_factory_not_called"]
+            lines = [self._line_for(each, model, at) for each in own]
             raise ConfigError("\n".join(dict.fromkeys(lines))) from None
 
     def mistake(self, at: Sequence[str | int], what: str) -> ConfigError:

@@ -82,7 +82,9 @@ def test_tiny_pods_of_a_node_that_stays_hot_are_not_worth_their_evictions() -> N
 def test_the_levels_of_worth_evict_more_and_more() -> None:
     small = [single(f"s{number}", used=60.0) for number in range(4)]
     counts = [
-        len(plan_all([hot(12_900.0), cold()], [*STAYS, *small], a_policy(**ANY_REPLICAS, planner={"worth": worth})).pods)
+        len(
+            plan_all([hot(12_900.0), cold()], [*STAYS, *small], a_policy(**ANY_REPLICAS, planner={"worth": worth})).pods
+        )
         for worth in ("Minimal", "Conservative", "Balanced", "Active", "Aggressive")
     ]
     assert counts == sorted(counts)

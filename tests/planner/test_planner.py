@@ -239,7 +239,9 @@ def test_a_move_names_what_where_and_why() -> None:
     assert str(move.service) == "shop/web"
     assert move.strategy == "LowNodeUtilization"
     assert move.cpu_millicores == 3_200.0
-    assert move.reason == "real CPU 83.8% is over high 75%, to be cooled to 65%; relieves the node of 20% cpu; price 2.05"
+    assert (
+        move.reason == "real CPU 83.8% is over high 75%, to be cooled to 65%; relieves the node of 20% cpu; price 2.05"
+    )
 
 
 def test_the_service_is_the_top_owner() -> None:

@@ -8,7 +8,7 @@ import pytest
 from rebalancer.constraints.admission import LedgerState
 from rebalancer.model.decisions.limits import LedgerEntry, ReplacementLineage, Scope
 from tests.builders import NOW, a_door, a_node, a_pod, a_policy, cluster, replicas
-from tests.planner.builders.plans import ANY_REPLICAS, cold, heavy, hot, plan_for, single
+from tests.planner.builders.plans import cold, heavy, hot, plan_for, single
 
 GPUS = {"nvidia.com/gpu": 8.0}
 

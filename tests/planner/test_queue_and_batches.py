@@ -132,9 +132,7 @@ def test_once_it_is_stopped_all_candidates_of_later_batches_are_refused() -> Non
 
 
 @pytest.mark.parametrize(("goes_on", "skipped", "stay"), [(False, [], True), (True, [], False), (False, [1], False)])
-def test_reliefs_and_prices_are_compared_once(
-    goes_on: bool, skipped: list[int], stay: bool
-) -> None:
+def test_reliefs_and_prices_are_compared_once(goes_on: bool, skipped: list[int], stay: bool) -> None:
     pods = [heavy("hot"), *(single(f"s{at}", used=400.0) for at in range(3)), single("idle", used=0.0)]
     one = scene([a_node("hot", used=13_400.0), cold()], pods, {"planner": {"worth": "Conservative"}})
     state = one.state(one.finding("hot", goal=Goal.COOL), cools=True)

@@ -248,7 +248,7 @@ def test_prometheus_must_be_configured_unless_it_is_not_used() -> None:
         ("{high: {cpu: 60}, target: {cpu: 50}, low: {cpu: 51}}", "expected low <= target < high for cpu"),
         ("{high: {cpu: 60}, target: {memory: 50}, low: {cpu: 20}}", "expected the same resources"),
         ("{high: {}, target: {}, low: {}}", "expected the same resources"),
-        ("{high: {cpu: 60}, target: {cpu: 50}}", "requestThresholds.low: required field is missing"),
+        ("{high: {cpu: 60}}", "requestThresholds.target: required field is missing"),
         ("{high: {disk: 60}, target: {disk: 50}, low: {disk: 20}}", "expected cpu, memory, pods or an extended resource"),
     ],
 )  # fmt: skip

@@ -26,7 +26,13 @@ MINUTES = 60.0
 """Of the next hour."""
 JUST_HOT = 0.5
 """Weight of a minute just over `high`."""
-LEAST_GAIN: dict[Worth, float] = {"Minimal": 20.0, "Conservative": 6.0, "Balanced": 0.5, "Active": 0.1, "Aggressive": 0.0}
+LEAST_GAIN: dict[Worth, float] = {
+    "Minimal": 20.0,
+    "Conservative": 6.0,
+    "Balanced": 0.5,
+    "Active": 0.1,
+    "Aggressive": 0.0,
+}
 """Hot node-minutes that each ordinary eviction must remove."""
 PASSING = frozenset(
     {
@@ -73,8 +79,9 @@ def not_worth(
         if gain * part < least * paid.total:
             out[pods[at].index] = Refusal.of(
                 Reason.NOT_WORTH_ITS_PRICE,
-                f"{gain * part:.2g} hot node-minutes of the next hour, with all that may go {percent(after.max())} of the "
-                f"node stay in use; its price is {paid}; {worth} asks for {least:g} minutes for each ordinary eviction",
+                f"{gain * part:.2g} hot node-minutes of the next hour, with all that may go {percent(after.max())} of "
+                f"the node stay in use; its price is {paid}; {worth} asks for {least:g} minutes for each ordinary "
+                "eviction",
             )
     return out
 

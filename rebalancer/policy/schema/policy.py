@@ -52,14 +52,15 @@ def is_requested(name: str) -> bool:
 
 
 class ResourceThresholds(Section):
-    """Measured share of a resource at which a node is hot, to which it is cooled, and below which there is room."""
+    """Measured share of a resource at which a node is hot, and to which it is cooled."""
 
     high: Percent
     """A node above it is hot. Percent of the node's capacity."""
     target: Percent
     """A hot node is cooled to it, and no target node may exceed it. Must be below `high`."""
-    low: Percent
-    """A pod is not evicted while no node to which it can go is below it, and below `low` of all other resources."""
+    low: Percent = Field(default_factory=lambda data: data["target"])
+    """Where it is given, a pod is not evicted while no node to which it can go is below it, and below `low` of all
+    other resources. Default: `target`."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "ResourceThresholds":
@@ -72,7 +73,7 @@ class ResourceThresholds(Section):
 
 
 class Thresholds(Section):
-    """Real CPU at which a node is hot, to which it is cooled, and below which there is room for more."""
+    """Real CPU at which a node is hot, and to which it is cooled."""
 
     high: Percent
     """A node above it is hot. Percent of the node's CPU capacity; with `relativeToMean`, percentage points above the
@@ -80,11 +81,12 @@ class Thresholds(Section):
     target: Percent
     """A hot node is cooled to it, and no target node may exceed it. Must be below `high`, or nodes would alternate
     between hot and cool."""
-    low: PercentagePoints
-    """A pod is not evicted while no node to which it can go is below it. With `relativeToMean`, percentage points below
-    the mean."""
     relative_to_mean: bool = False
     """Deviation mode: `high`, `target` and `low` are relative to the mean of the pool's nodes."""
+    low: PercentagePoints = Field(default_factory=lambda data: 0.0 if data.get("relative_to_mean") else data["target"])
+    """Where it is given, a pod is not evicted while no node to which it can go is below it. With `relativeToMean`,
+    percentage points below the mean. HighNodeUtilization with `source: CPU` drains nodes below it, and needs it.
+    Default: `target`; with `relativeToMean`, the mean."""
     floor: Percent | None = None
     """Deviation mode: a node below this percentage of its capacity is never hot, however idle the others are."""
     resources: dict[str, ResourceThresholds] = {}
@@ -112,8 +114,9 @@ class RequestThresholds(Section):
     node is hot. A node without the resource is judged by the others."""
     target: dict[str, Percent]
     """Resource -> percent to which a hot node is cooled."""
-    low: dict[str, Percent]
-    """Resource -> percent. While no node is below it in all resources, nothing is evicted."""
+    low: dict[str, Percent] = Field(default_factory=lambda data: data["target"])
+    """Resource -> percent. Where it is given, nothing is evicted while no node is below it in all resources.
+    HighNodeUtilization with `source: Requests` drains nodes below it, and needs it. Default: `target`."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "RequestThresholds":
@@ -289,14 +292,17 @@ class RebalancerPolicy(Section):
                     raise FieldError(
                         ("strategies", index, "name"), f"expected usage.source Prometheus with {strategy.name}"
                     )
-                wanted = strategy.pool_thresholds
-                if wanted is not None and getattr(by_name[name], wanted) is None:
-                    shown, source = (
-                        ("thresholds", "CPU") if wanted == "thresholds" else ("requestThresholds", "Requests")
-                    )
+                if (wanted := strategy.pool_thresholds) is None:
+                    continue
+                shown, source = ("thresholds", "CPU") if wanted == "thresholds" else ("requestThresholds", "Requests")
+                marks = getattr(by_name[name], wanted)
+                if marks is None:
                     raise FieldError(
                         "pools", f"expected pool {name} to have {shown}: {strategy.name} reads source {source}"
                     )
+                if isinstance(strategy, HighNodeUtilization) and "low" not in marks.model_fields_set:
+                    at = ("pools", self.pools.index(by_name[name]), shown)
+                    raise FieldError(at, f"expected low: {strategy.name} drains nodes below it")
         return self
 
     @model_validator(mode="after")

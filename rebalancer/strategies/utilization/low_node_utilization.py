@@ -1,4 +1,4 @@
-"""LowNodeUtilization: nodes over `high`, to be cooled to `target`, while others are under `low`.
+"""LowNodeUtilization: nodes over `high`, to be cooled to `target`.
 
 Load is real CPU (corrected for recent moves), with other resources that the pool has thresholds of, or requests. By
 real load a node is found only when it was hot in enough distinct fresh samples (the stabilization window), and not

@@ -87,7 +87,7 @@ class ServiceSpreadArgs(PodArgs):
 
 
 class LowNodeUtilization(StrategyBase):
-    """Cools nodes above `high` to `target`, while other nodes are below `low`."""
+    """Cools nodes above `high` to `target`, where others have headroom."""
 
     MODULE = "utilization.low_node_utilization"
     BALANCE = "Spread"
