@@ -26,6 +26,8 @@ RELIEF_LEAST, RELIEF_MOST = 0.5, 1.5
 
 INEFFECTIVE_OUTCOMES: Final = frozenset({Outcome.NEW_PODS_ARRIVED, Outcome.REMAINING_PODS_GREW, Outcome.UNEXPLAINED})
 """Not `tooFewEvicted`: those evictions did help. Returned replacements start a backoff by themselves."""
+NO_FAULT_OUTCOMES: Final = frozenset({Outcome.POOL_GREW, Outcome.REMAINING_PODS_GREW, Outcome.TOO_FEW_EVICTED})
+"""Loads grew by themselves, or the evictions did help: no failure, and no success either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +112,7 @@ def ineffective_moves(
 def open_breakers(known: Sequence[Assessment], breaker: EffectivenessBreaker, *, now: float) -> dict[str, OpenBreaker]:
     """Pools of whose last relieved nodes too few have cooled; open for an hour from the newest assessment."""
     found = {}
-    # what grows everywhere is not the fault of evictions
-    counted = [each for each in known if _was_hot(each) and each.outcome is not Outcome.POOL_GREW]
+    counted = [each for each in known if _was_hot(each) and each.outcome not in NO_FAULT_OUTCOMES]
     for pool, made in _by_pool(counted).items():
         last = made[-breaker.sample_size :]
         cooled = sum(each.outcome is Outcome.COOLED for each in last)

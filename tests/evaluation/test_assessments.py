@@ -299,8 +299,8 @@ def test_a_pool_that_grew_opens_no_circuit_breaker(records: SqlRecords, effect: 
     made = morning(records, effect, grows=1.2, untouched=6)
     known = [replace(made, cycle=f"c{number}") for number in range(30)]
     assert open_breakers(known, EffectivenessBreaker(), now=NOW + SETTLE + 1) == {}
-    grown = [replace(each, outcome=Outcome.REMAINING_PODS_GREW) for each in known]
-    assert set(open_breakers(grown, EffectivenessBreaker(), now=NOW + SETTLE + 1)) == {"general"}
+    taken = [replace(each, outcome=Outcome.NEW_PODS_ARRIVED) for each in known]
+    assert set(open_breakers(taken, EffectivenessBreaker(), now=NOW + SETTLE + 1)) == {"general"}
 
 
 @pytest.mark.parametrize(("grows", "outcome"), [(1.2, Outcome.POOL_GREW), (0.8, Outcome.COOLED), (1.0, Outcome.COOLED)])
@@ -442,7 +442,7 @@ def test_a_service_whose_moves_did_not_help_stays_for_a_while(records: SqlRecord
 
 
 def test_a_pool_that_rests_is_known_after_a_restart(records: SqlRecords) -> None:
-    outcomes(records, *[Outcome.REMAINING_PODS_GREW] * 10)
+    outcomes(records, *[Outcome.NEW_PODS_ARRIVED] * 10)
     policy = a_policy()
     assert set(derive_feedback(records.effect(), policy, now=NOW - HOUR + SETTLE + 1).open_breakers) == {"general"}
     assert derive_feedback(records.effect(), policy, now=NOW + SETTLE).open_breakers == {}
