@@ -26,6 +26,7 @@ BENCHES = {
     "scale": "daemon.scale",
     "strategies": "plan.strategies",
     "value": "forecasts.value",
+    "week": "replays.week",
 }
 """Name -> module with its `main`. Only those that run are imported: some need servers of the tests."""
 

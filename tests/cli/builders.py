@@ -8,7 +8,7 @@ import numpy as np
 from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.reason import Reason
 from rebalancer.model.recordings.recording import Gap
-from rebalancer.model.recordings.replay import Blocked, Replay, ReplayedCycle, ReplayRun
+from rebalancer.model.recordings.replay import Blocked, HotBound, Replay, ReplayedCycle, ReplayRun
 from tests.builders import an_eviction
 
 START = 1_789_948_800.0
@@ -98,6 +98,7 @@ def a_replay(*runs: ReplayRun, nodes: int = 8, hours: int = 168, **fields: Any) 
         "as_recorded": recorded,
         "without": recorded,
         "runs": policies,
+        "bound": HotBound(np.full(hours * HOUR_STEPS, 0.5), np.zeros(hours * HOUR_STEPS)),
         "gaps": (
             Gap(text="affinity and tolerations are those of today's objects", pods=212),
             Gap(text="autoscalers are not replayed", pods=0),

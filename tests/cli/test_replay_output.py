@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
@@ -14,7 +15,7 @@ from rebalancer.cli.output.json import as_text, encode
 from rebalancer.cli.output.replay import print_replay, replay_document, replay_schema, when
 from rebalancer.cli.output.tables import Screen
 from rebalancer.model.reason import Reason
-from rebalancer.model.recordings.replay import Replay, ReplayedCycle
+from rebalancer.model.recordings.replay import HotBound, Replay, ReplayedCycle
 from rebalancer.replay.comparison.summary import summary_of
 from tests.cli.builders import HOUR, START, a_replay, a_run
 
@@ -50,6 +51,22 @@ def test_the_first_lines_say_what_the_policy_would_have_done() -> None:
         "no node of general has 1.65 cores of headroom (0)",
     ):
         assert each in begin, each
+
+
+@pytest.mark.parametrize(
+    ("large", "capacity", "sentence"),
+    [
+        (0.5, 0.0, "At least 16.8 hot node-hours stay whatever is evicted: 16.8 by pods that use more than any node"),
+        (0.0, 0.25, "At least 8.4 hot node-hours stay whatever is evicted: 8.4 as all pods together use more than"),
+        (0.0, 0.0, "None of them must stay: with pods placed and moved at will no node would have been hot."),
+    ],
+)
+def test_the_bound_says_what_no_eviction_can_remove(large: float, capacity: float, sentence: str) -> None:
+    steps = 168 * 12
+    replay = a_replay(bound=HotBound(np.full(steps, large), np.full(steps, capacity)))
+    assert f"Bound: {sentence}" in flat(shown(replay))
+    summary = summary_of(replay, when)[1]
+    assert summary.bound.hot_node_hours == pytest.approx(summary.bound.large_pods + summary.bound.capacity)
 
 
 def test_runs_stand_side_by_side_with_pools_reasons_gaps_and_the_error() -> None:

@@ -11,7 +11,14 @@ from rebalancer.cli.output.json_schema import schema_of
 from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph
 from rebalancer.cli.output.times import local, moment
 from rebalancer.model.notation.figures import counted, percent
-from rebalancer.replay.comparison.messages import error_sentence, gap_sentence, goal_sentence, hours, sentences
+from rebalancer.replay.comparison.messages import (
+    bound_sentence,
+    error_sentence,
+    gap_sentence,
+    goal_sentence,
+    hours,
+    sentences,
+)
 from rebalancer.replay.comparison.summary import BlockedLine, PoolLine, ReplaySummary, RunLine, ServiceLine
 
 SCHEMA_ID: Final = f"https://rebalancer.dev/schemas/replay/v{SCHEMA_VERSION}.json"
@@ -69,6 +76,7 @@ def print_replay(console: Console, summary: ReplaySummary, *, wide: bool = False
         console.print(f"\nServices and reasons of the other {len(policies) - 1} runs: -o wide, json or html")
     console.print()
     print_paragraph(console, "Replay error:", error_sentence(summary))
+    print_paragraph(console, "Bound:", bound_sentence(summary))
     for gap in summary.gaps:
         print_paragraph(console, "Gap:", gap_sentence(gap))
 

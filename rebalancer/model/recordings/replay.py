@@ -6,12 +6,14 @@ that of the first policy in every run, so that runs can be compared.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.measured.history import STEP_SECONDS
+from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.recordings.recording import Gap
 
 Grid32 = NDArray[np.float32]
@@ -76,6 +78,20 @@ class ReplayRun:
         return self.hot_node_minutes / (there * STEP_SECONDS / 60.0) if there else float("nan")
 
 
+class HotBound(NamedTuple):
+    """(steps,) hot node-minutes that no eviction can remove, of each step those of the cause that needs more nodes."""
+
+    large_pods: Floats
+    """Pods use more than any node has left under `high`."""
+    capacity: Floats
+    """All pods together use more than all nodes have left."""
+
+    @property
+    def hours(self) -> float:
+        """Node-hours of both."""
+        return float(self.large_pods.sum() + self.capacity.sum()) / HOUR_MINUTES
+
+
 @dataclass(frozen=True, kw_only=True)
 class Replay:
     """All runs over one recording."""
@@ -102,6 +118,7 @@ class Replay:
     """Without any eviction. The same run as `as_recorded` where rebalancer made none."""
     runs: tuple[ReplayRun, ...]
     """Of each policy, in their order."""
+    bound: HotBound
     gaps: tuple[Gap, ...] = ()
     seed: int = 0
     parts: Mapping[str, str] = field(default_factory=dict)

@@ -55,6 +55,22 @@ def error_sentence(summary: ReplaySummary) -> str:
     return f"The run as recorded gives {simulated} hot node-hours; {measured} were measured ({off})."
 
 
+def bound_sentence(summary: ReplaySummary) -> str:
+    """What no eviction can remove."""
+    bound = summary.bound
+    parts = [
+        f"{hours(value)} {cause}"
+        for value, cause in (
+            (bound.large_pods, "by pods that use more than any node has left under its high"),
+            (bound.capacity, "as all pods together use more than all nodes have left"),
+        )
+        if value
+    ]
+    if not parts:
+        return "None of them must stay: with pods placed and moved at will no node would have been hot."
+    return f"At least {hours(bound.hot_node_hours)} hot node-hours stay whatever is evicted: {', '.join(parts)}."
+
+
 def goal_sentence(summary: ReplaySummary) -> str:
     """Which run meets the goal; empty without a goal."""
     if summary.goal is None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.notation.document import INLINE, Amount, Count, Instant
 from rebalancer.model.reason import Reason
-from rebalancer.model.recordings.replay import HOUR_MINUTES, Grid32, Replay, ReplayedCycle, ReplayRun
+from rebalancer.model.recordings.replay import HOUR_MINUTES, Grid32, HotBound, Replay, ReplayedCycle, ReplayRun
 from rebalancer.replay.comparison.variants import cheapest, frontier, read_goal
 
 HOUR_STEPS = round(3600 / STEP_SECONDS)
@@ -134,6 +134,17 @@ class GoalLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BoundLine:
+    """Hot node-hours that no eviction can remove, wherever the pods lay: a lower bound of every run."""
+
+    hot_node_hours: Amount
+    large_pods: Amount
+    """Of these: pods use more than any node has left under `high`."""
+    capacity: Amount
+    """Of these: all pods together use more than all nodes have left under `high`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
     """What was replayed."""
 
@@ -157,6 +168,7 @@ class ReplaySummary:
     replayed: Annotated[Replayed, INLINE]
     measured_hot_node_hours: Amount
     """As recorded, not simulated."""
+    bound: BoundLine
     error: float
     """Hot node-hours of the run `as recorded` / those measured - 1: the error of the simulation; null without any."""
     runs: tuple[RunLine, ...]
@@ -218,6 +230,7 @@ def compared(replay: Replay) -> Replay:
         end=end,
         measured_share=replay.measured_share[:, :steps],
         measured_hot_minutes=replay.measured_hot_minutes[:, :steps],
+        bound=HotBound(*(each[:steps] for each in replay.bound)),
         as_recorded=_cut(replay.as_recorded, steps, end),
         without=_cut(replay.without, steps, end),
         runs=tuple(_cut(run, steps, end) for run in replay.runs),
@@ -274,6 +287,11 @@ def _summarised(replay: Replay, goal: str, *, interrupted: bool, notes: tuple[st
             seed=replay.seed,
         ),
         measured_hot_node_hours=replay.measured_hot_node_minutes / HOUR_MINUTES,
+        bound=BoundLine(
+            hot_node_hours=replay.bound.hours,
+            large_pods=float(replay.bound.large_pods.sum()) / HOUR_MINUTES,
+            capacity=float(replay.bound.capacity.sum()) / HOUR_MINUTES,
+        ),
         error=replay.error,
         runs=tuple(_line(run, on_frontier=run.label in best) for run in runs),
         pools=tuple(each for run in runs for each in _pools(replay, run)),

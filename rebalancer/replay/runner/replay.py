@@ -14,6 +14,7 @@ from rebalancer.model.recordings.recording import Gap, Recording
 from rebalancer.model.recordings.replay import Replay, ReplayRun
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, fixed_high
+from rebalancer.replay.comparison.bound import bound_of
 from rebalancer.replay.comparison.hot_minutes import hot_minutes
 from rebalancer.replay.comparison.variants import Variant
 from rebalancer.replay.cycles.run import high_millicores, measured
@@ -91,6 +92,7 @@ def replay(
         as_recorded=as_recorded,
         without=done.get(WITHOUT, as_recorded),
         runs=tuple(done[each.label] for each in variants if each.label in done),
+        bound=bound_of(recording, marks),
         gaps=(*recording.gaps, *gaps),
         seed=seed,
         parts={each.label: each.part for each in variants},

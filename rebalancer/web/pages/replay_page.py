@@ -9,7 +9,15 @@ from markupsafe import Markup
 
 from rebalancer.model.notation.figures import percent
 from rebalancer.model.recordings.replay import HOUR_MINUTES, Replay, ReplayRun
-from rebalancer.replay.comparison.messages import change, error_sentence, gap_sentence, goal_sentence, hours, sentences
+from rebalancer.replay.comparison.messages import (
+    bound_sentence,
+    change,
+    error_sentence,
+    gap_sentence,
+    goal_sentence,
+    hours,
+    sentences,
+)
 from rebalancer.replay.comparison.summary import EvictionLine, ReplaySummary, RunDetails, RunLine, all_runs, summary_of
 from rebalancer.web.pages.render import render, static
 from rebalancer.web.pages.replay_charts import Columns, frontier, heat_map, hottest, over_time
@@ -67,6 +75,7 @@ def render_replay(replay: Replay, *, now: float, goal: str = "", notes: Sequence
         nodes=_nodes(same, [runs[0], *chosen], rows),
         runs=[runs[0].label, *(run.label for run in chosen)],
         frontier=frontier(summary.runs, name="frontier") if len(summary.runs) > 2 else Markup(),
+        bound=bound_sentence(summary),
         error=error_sentence(summary),
         goal=goal_sentence(summary),
         gaps=[gap_sentence(each) for each in summary.gaps],
