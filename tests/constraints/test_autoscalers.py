@@ -49,6 +49,26 @@ def test_how_long_a_service_is_left_alone_is_the_policys() -> None:
     assert asked(autoscalers=(scaled(desired=5),), guards={"minScaleAge": "0s"}) is not None
 
 
+@pytest.mark.parametrize(
+    ("fields", "young", "refused"),
+    [
+        ({"desired": 64}, 0, False),
+        ({"desired": 67}, 0, True),
+        ({"last_scaled": NOW - 100.0}, 6, False),
+        ({"last_scaled": NOW - 100.0}, 7, True),
+        ({"last_scaled": NOW - 100.0}, 0, False),
+    ],
+)
+def test_a_change_by_a_small_part_of_many_replicas_keeps_none_in_place(
+    fields: dict[str, Any], young: int, refused: bool
+) -> None:
+    pods = [a_pod(f"web-{at}", "n1", owner="web", age=60.0 if at < young else 86_400.0) for at in range(60)]
+    scaler = scaled(current=60, **{"desired": 60, **fields})
+    snapshot = cluster([a_node("n1")], pods, autoscalers=(scaler,))
+    found = guarded(snapshot.pod(59), view_of(snapshot))
+    assert (found is not None and found.code is Reason.AUTOSCALING) is refused
+
+
 def test_a_resize_in_place_of_one_pod_holds_its_service_and_no_other() -> None:
     resized = PodStatus(resizing=True)
     pods = [

@@ -116,7 +116,7 @@ class Guards(Section):
     """Younger pods are not evicted."""
     min_scale_age: Duration = 180.0
     """Services that a HorizontalPodAutoscaler or a VerticalPodAutoscaler changed less long ago are left alone; 0s: only
-    while it is changing them."""
+    while it is changing them. A change by up to a tenth of the replicas doesn't count."""
     min_replicas: Count = 2
     """Services with fewer desired replicas are left alone."""
     group_labels: Names = (
