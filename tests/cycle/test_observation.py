@@ -81,14 +81,12 @@ def test_nodes_that_are_not_ready_do_not_count_in_the_coverage(switched_off: boo
 def test_what_earlier_evictions_relieved_does_not_say_what_all_together_would(
     movable: float, factor: float, goes: bool
 ) -> None:
-    """1,200 millicores over high, which no pods but these use: only to be under it is worth their price."""
+    """1,200 millicores over high, which no pods but these use."""
     nodes = [a_node("hot", used=13_200.0), a_node("cold", used=1_000.0)]
     pods = [a_pod(f"p{at}", "hot", owner=f"own-{at}", used=movable / 4, cpu=500.0) for at in range(4)]
     # kube-scheduler prefers the other node
     pods.append(a_pod("agent", "hot", owner="agent", owner_kind="DaemonSet", cpu=9_000.0))
-    levels = {"default": "web", "levels": [{"name": "web", "cost": 0.4}]}
-    policy = a_policy(guards={"minReplicas": 1}, planner={"worth": "Conservative"}, serviceLevels=levels)
-    snapshot = cluster(nodes, pods)
+    snapshot, policy = cluster(nodes, pods), a_policy(guards={"minReplicas": 1})
     usage = usage_of(snapshot, nodes, pods)
     view = view_of(snapshot, usage, policy)
     seen = Observation(
@@ -105,4 +103,4 @@ def test_what_earlier_evictions_relieved_does_not_say_what_all_together_would(
     )
     outcome = carry_out(planner_for(snapshot, usage, policy, found=find(seen, policy), base=seen.base), snapshot)
     assert bool(outcome.pods) == goes
-    assert ("NotWorthItsPrice" in outcome.refusals.values()) != goes
+    assert ("HighUnreachable" in outcome.refusals.values()) != goes

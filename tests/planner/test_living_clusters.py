@@ -1,5 +1,6 @@
 """A doubt stops what it is about, and nothing else: pending pods, nodes that have just joined, loads that stay."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,7 +48,12 @@ def test_a_pod_that_would_take_the_room_stops_the_moves_of_its_node_only() -> No
     assert "shop/w (schedulerName volcano) fits nowhere else; until it is bound or deleted" in message
 
 
-STAYS = [heavy("hot", 13_000), single("a", used=500.0), single("b", used=400.0), single("c", used=300.0)]
+def agent(used: float) -> APod:
+    """A DaemonSet's pod that uses so much of the hot node."""
+    return replace(heavy("hot", 13_000), used=used)
+
+
+STAYS = [agent(12_000.0), single("a", used=500.0), single("b", used=400.0), single("c", used=300.0)]
 """On a node with 13,400 in use: without these three 12,200, over its high of 12,000."""
 TINY = [single(f"t{number}", used=110.0) for number in range(6)]
 """On a node with 15,400 in use they are 4% of it."""
@@ -74,7 +80,7 @@ def test_a_node_that_stays_over_high_is_relieved_where_that_is_worth_the_evictio
 
 
 def test_tiny_pods_of_a_node_that_stays_hot_are_not_worth_their_evictions() -> None:
-    nodes, pods = [hot(15_400.0), cold()], [heavy("hot", 13_000), *TINY]
+    nodes, pods = [hot(15_400.0), cold()], [agent(14_500.0), *TINY]
     assert plan_for(nodes, pods).refusals["t0"] == "NotWorthItsPrice"
     assert len(plan_all(nodes, pods, a_policy(**ANY_REPLICAS, planner={"worth": "Aggressive"})).pods) == len(TINY)
 
@@ -89,6 +95,16 @@ def test_the_levels_of_worth_evict_more_and_more() -> None:
     ]
     assert counts == sorted(counts)
     assert counts[0] == 0 < counts[1]
+
+
+def test_a_node_stays_as_it_is_that_is_over_high_by_load_of_no_pod() -> None:
+    pods = [heavy("hot", 13_000), *STAYS[1:]]
+    outcome = plan_for([hot(), cold()], pods)
+    assert outcome.refusals == {"agent-hot": "DaemonSetPod", **dict.fromkeys("abc", "HighUnreachable")}
+    (message,) = {each.message for each in outcome.planner.outcome.refusals() if each.code == "HighUnreachable"}
+    assert message.endswith("76.2% of the node are used by no pod that is measured")
+    anyhow = a_policy(**ANY_REPLICAS, planner={"worth": "Aggressive"})
+    assert plan_all([hot(), cold()], pods, anyhow).pods == ["a", "b", "c"]
 
 
 def test_everything_goes_that_together_brings_a_node_under_high() -> None:
@@ -147,7 +163,7 @@ def test_a_refusal_in_the_middle_of_the_plan_does_not_end_the_relief_of_its_node
 def test_one_node_that_stays_hot_leaves_the_others_plan_as_it_is() -> None:
     other = [heavy("other", 13_000), *(single(f"q{number}", "other", used=750.0, cpu=500) for number in range(4))]
     alone = plan_for([a_node("other", used=13_400.0), cold()], other)
-    stays = [heavy("hot", 13_000), *TINY]
+    stays = [agent(14_500.0), *TINY]
     both = plan_for([hot(15_400.0), a_node("other", used=13_400.0), cold()], [*stays, *other])
     assert both.moves == alone.moves
     assert len(both.moves) == 4

@@ -132,9 +132,11 @@ def test_once_it_is_stopped_all_candidates_of_later_batches_are_refused() -> Non
 
 
 @pytest.mark.parametrize(("goes_on", "skipped", "stay"), [(False, [], True), (True, [], False), (False, [1], False)])
-def test_reliefs_and_prices_are_compared_once(goes_on: bool, skipped: list[int], stay: bool) -> None:
+def test_a_node_that_would_stay_over_high_keeps_all_where_that_has_not_been_checked_before(
+    goes_on: bool, skipped: list[int], stay: bool
+) -> None:
     pods = [heavy("hot"), *(single(f"s{at}", used=400.0) for at in range(3)), single("idle", used=0.0)]
-    one = scene([a_node("hot", used=13_400.0), cold()], pods, {"planner": {"worth": "Conservative"}})
+    one = scene([a_node("hot", used=13_400.0), cold()], pods)
     state = one.state(one.finding("hot", goal=Goal.COOL), cools=True)
     job = one.job(state, skipped=skipped)
     job.left = []
@@ -144,5 +146,5 @@ def test_reliefs_and_prices_are_compared_once(goes_on: bool, skipped: list[int],
     assert {names[pod]: each.code for pod, each in state.refused.items()} == {
         "agent-hot": Reason.DAEMONSET_POD,
         "idle": Reason.NO_RELIEF,
-        **({f"s{at}": Reason.NOT_WORTH_ITS_PRICE for at in range(3)} if stay else {}),
+        **({f"s{at}": Reason.HIGH_UNREACHABLE for at in range(3)} if stay else {}),
     }

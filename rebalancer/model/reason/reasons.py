@@ -294,6 +294,13 @@ class Reason(RowCode):
 
     # Planning.
     NO_RELIEF = _selection("NoRelief", "its eviction would relieve the node too little", "more real load of the pod")
+    HIGH_UNREACHABLE = Row(
+        BlockedReason.NO_CANDIDATES,
+        "HighUnreachable",
+        "the node would stay over its high without any of its pods",
+        "less load outside of pods, or planner.worth Aggressive",
+        "planner.worth",
+    )
     NOT_WORTH_ITS_PRICE = Row(
         BlockedReason.NO_CANDIDATES,
         "NotWorthItsPrice",

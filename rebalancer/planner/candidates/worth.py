@@ -3,7 +3,8 @@
 The gain of relieving a node is counted in hot node-minutes of the next hour, as if its load stayed: each of its minutes
 weighs from 0.5 just over `high` to 1 at the full capacity. A node that stays over `high` gains by what it gets cooler.
 The gain is that of everything that may go together, in this cycle or later, down to the target; a candidate has its
-share of it by relief. It stays where its gain by price is below that of the policy's `planner.worth`.
+share of it by relief. It stays where its gain by price is below that of the policy's `planner.worth`, and where load
+that belongs to no pod keeps the node over `high`: the machine is ill, or its measurement is wrong.
 
 What keeps a pod for a time only doesn't count: limits, cooldowns, budgets, windows, room on other nodes. What counts
 are the guards, lists and levels that hold whatever happens, and placement rules that admit no other node.
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from rebalancer.constraints.pods.price import Price
-from rebalancer.model.cluster.snapshot import Pod
+from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.notation.figures import percent
 from rebalancer.model.reason import Reason, Refusal
@@ -54,7 +55,13 @@ def may_go(refusal: Refusal | None) -> bool:
 
 
 def not_worth(
-    job: Job, pods: Sequence[Pod], placement: PlacementModel, price: Callable[[Pod], Price], worth: Worth
+    job: Job,
+    pods: Sequence[Pod],
+    *,
+    snapshot: ClusterSnapshot,
+    placement: PlacementModel,
+    price: Callable[[Pod], Price],
+    worth: Worth,
 ) -> dict[int, Refusal]:
     """Pod -> why its eviction is not worth its price. `pods` are those that may go, now or later. Empty where the load
     of one of them isn't known, and for urgent findings. Pods that no other node admits have own reasons."""
@@ -68,8 +75,15 @@ def not_worth(
     room, high = (each[finding.node, hot] for each in (headroom.loads.room, headroom.loads.high))
     may_leave = [at for at, pod in enumerate(pods) if placement.may_leave(pod)]
     excess = headroom.excess(finding.node)[hot]
+    load = headroom.loads.target[finding.node, hot] + excess
+    own = load - np.nansum(headroom.loads.relieved_by_all[snapshot.pods_on(finding.node)][:, hot], axis=0)
+    if (own > high).all():
+        outside = Refusal.of(
+            Reason.HIGH_UNREACHABLE, f"{percent((own / room).min())} of the node are used by no pod that is measured"
+        )
+        return {pods[at].index: outside for at in may_leave}
     taken = np.minimum(relief[may_leave].sum(axis=0), excess)
-    before = (headroom.loads.target[finding.node, hot] + excess) / room
+    before = load / room
     after = before - taken / room
     gain = MINUTES * max(danger(before, high / room) - danger(after, high / room), 0.0)
     out = {}

@@ -37,7 +37,16 @@ class Screening:
         if not job.left or job.skipped or self._goes_on:
             return
         state = self._state
-        if stay := not_worth(job, able, state.landings.model, state.admission.price, state.admission.worth):
+        admission = state.admission
+        stay = not_worth(
+            job,
+            able,
+            snapshot=state.snapshot,
+            placement=state.landings.model,
+            price=admission.price,
+            worth=admission.worth,
+        )
+        if stay:
             self._state.refused.update((pod.index, stay[pod.index]) for pod in job.left if pod.index in stay)
             job.left = [pod for pod in job.left if pod.index not in stay]
 
