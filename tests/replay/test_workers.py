@@ -7,8 +7,11 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,7 @@ from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.model.recordings.replay import ReplayRun
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.replay.cycles.run import PolicyRun
 from rebalancer.replay.runner import dask_cluster
 from rebalancer.replay.runner.job import Job
 from rebalancer.replay.runner.jobs import Runner
@@ -175,17 +179,21 @@ def test_a_large_cluster_that_is_one_part_is_said_with_the_reason(recording: Rec
 
 def test_an_interrupted_replay_of_parts_has_the_first_policies(recording: Recording) -> None:
     policies = [replace(jobs()[1], label=f"policy {number}", unsure=frozenset()) for number in range(2)]
-    steps = Steps()
+    begun, third_has_begun, stop_was_seen = count(1), Event(), Event()
+
+    def compose(*args: Any) -> AbstractContextManager[PolicyRun]:
+        if next(begun) == 3:  # the first part of the second policy
+            third_has_begun.set()
+            assert stop_was_seen.wait(60)
+        return policy_run(*args)
+
+    def stopping() -> bool:
+        if third_has_begun.is_set():
+            stop_was_seen.set()
+        return third_has_begun.is_set()
 
     with open_workers(workers=1) as one:
-        runs = run_jobs(
-            policies,
-            recording,
-            executor=one,
-            split_nodes=1,
-            progress=steps,
-            stopping=lambda: "policy 1" in steps.last,
-        )
+        runs = Runner(workers=one, compose=compose, split_nodes=1, stopping=stopping).run(policies, recording)
     assert runs[0] is not None
     assert runs[0].until == recording.end
     assert runs[1] is None
