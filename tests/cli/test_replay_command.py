@@ -110,6 +110,28 @@ def test_a_sweep_with_a_goal_names_the_cheapest_run_and_the_piece_to_paste(
     assert document["goal"]["part"].strip() in text
 
 
+def test_what_each_rule_costs_is_shown_by_a_run_without_it(folder: Path, replayed: Callable[[Any], None]) -> None:
+    def instead(recording: Recording, policy: RebalancerPolicy, variants: Sequence[Variant], **_: Any) -> Replay:
+        lifted = {each.label: each.policy for each in variants[1:]}
+        assert variants[0].policy == policy
+        assert policy not in lifted.values()
+        assert lifted["limits.node lifted"].limits.node.evictions == ()
+        assert lifted["limits.node lifted"].limits.pool == policy.limits.pool
+        runs = [a_run(variants[0].label, evictions=14), a_run("limits.node lifted", hot_nodes=0, evictions=20)]
+        return a_replay(*runs, a_run("guards.minAge lifted", hot_nodes=2, evictions=13))
+
+    replayed(instead)
+    document = json.loads(call(folder, "--lift", "-o", "json").out)
+    assert document["rules"] == [
+        {"rule": "limits.node", "hotNodeHours": 7, "evictions": 6},
+        {"rule": "guards.minAge", "hotNodeHours": -7, "evictions": -1},
+    ]
+    rows = [line.split() for line in call(folder, "--lift").out.splitlines()]
+    assert ["limits.node", "7", "6"] in rows
+    assert ["guards.minAge", "-7", "-1"] in rows
+    assert not [row for row in rows if row[1:2] == ["lifted"]]
+
+
 def test_a_complete_replay_is_kept_as_the_newest_page(folder: Path, replayed: Callable[[Any], None]) -> None:
     replayed(lambda *_, **__: a_replay())
     done = call(folder)
@@ -184,6 +206,7 @@ def test_the_simulation_stops_where_it_is_asked_to() -> None:
         (("--since", "yesterday"), "--since: expected an age such as 7d"),
         (("--goal", "warm<=1%"), "--goal warm<=1%: unknown figure warm"),
         (("--against", "{policy}"), "expected each policy file once"),
+        (("--lift", "--sweep", "planner.worth=Minimal"), "--lift: expected without --sweep"),
         (("--sweep", "pools[0].high"), "--sweep pools[0].high: expected a field and its values"),
     ],
 )

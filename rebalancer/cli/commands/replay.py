@@ -62,6 +62,10 @@ def replay(
             help="Compare values of a field, such as pools[0].thresholds.high=70,75,80; several options multiply.",
         ),
     ] = None,
+    lift: Annotated[
+        bool,
+        typer.Option("--lift", help="Show what each rule of the policy costs: a run for each, with it alone lifted."),
+    ] = False,
     goal: Annotated[
         str | None,
         typer.Option(
@@ -116,7 +120,7 @@ def replay(
     origin = None if source is None else replays.Source(source.value)
     if goal is not None:
         read_goal(goal)  # a mistake is reported before the work
-    candidates, notes = _candidates(invocation.policy_path, policy, against or [], sweep or [])
+    candidates, notes = _candidates(invocation.policy_path, policy, against or [], sweep or [], lift=lift)
     with TerminalProgress() as progress:
         recording = replays.recorded(policy, settings, start=start, end=end, source=origin, progress=progress)
         with _interruptible() as interrupt:
@@ -140,10 +144,11 @@ def replay(
 
 
 def _candidates(
-    path: Path, policy: "RebalancerPolicy", against: Sequence[Path], sweep: Sequence[str]
+    path: Path, policy: "RebalancerPolicy", against: Sequence[Path], sweep: Sequence[str], *, lift: bool
 ) -> "tuple[list[Variant], Sequence[str]]":
     """The policies, with labels of their own, and notes on combinations of a sweep that are no policy."""
     from rebalancer.policy.source import policy_in
+    from rebalancer.replay.comparison.lifted import lifted
     from rebalancer.replay.comparison.variants import Variant, variants
     from rebalancer.strategies.external.plugins import args_of
 
@@ -154,9 +159,13 @@ def _candidates(
     short = [Path(each).name for each in names]
     labels = short if len({*short}) == len(short) else names
     files = [Variant(label=label, policy=each, part="") for label, each in zip(labels[1:], others, strict=True)]
-    if not sweep:
-        return [Variant(label=labels[0], policy=policy, part=""), *files], ()
     data, source = read_file(path), shown_path(path)
+    if not sweep:
+        given = Variant(label=labels[0], policy=policy, part="")
+        rules = lifted(policy_in(data, source=source), source=source, args_of=args_of) if lift else ()
+        return [given, *(replace(each, policy=beside(each.policy, path=path)) for each in rules), *files], ()
+    if lift:
+        raise ConfigError("--lift: expected without --sweep")
     swept = variants(policy_in(data, source=source), source=source, sweeps=sweep, args_of=args_of)
     made = [replace(each, policy=beside(each.policy, path=path)) for each in swept.policies]
     return [*made, *files], [f"left out: {each}" for each in swept.left_out]

@@ -11,6 +11,8 @@ from rebalancer.cli.output.json_schema import schema_of
 from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph
 from rebalancer.cli.output.times import local, moment
 from rebalancer.model.notation.figures import counted, percent
+from rebalancer.replay.comparison.lifted import LIFTED
+from rebalancer.replay.comparison.lines import BlockedLine, PoolLine, ReplaySummary, RuleLine, RunLine, ServiceLine
 from rebalancer.replay.comparison.messages import (
     bound_sentence,
     error_sentence,
@@ -19,7 +21,6 @@ from rebalancer.replay.comparison.messages import (
     hours,
     sentences,
 )
-from rebalancer.replay.comparison.summary import BlockedLine, PoolLine, ReplaySummary, RunLine, ServiceLine
 
 SCHEMA_ID: Final = f"https://rebalancer.dev/schemas/replay/v{SCHEMA_VERSION}.json"
 NONE: Final = "(none)"
@@ -64,7 +65,8 @@ def print_replay(console: Console, summary: ReplaySummary, *, wide: bool = False
         print_paragraph(console, f"With {line.label}:", first[0].lower() + first[1:])
         for each in others:
             print_paragraph(console, "", each)
-    _print_runs(console, summary.runs)
+    _print_runs(console, [line for line in summary.runs if not line.label.endswith(LIFTED)])
+    _print_rules(console, summary.rules)
     _print_goal(console, summary)
     _print_pools(console, summary)
     detailed = policies if wide or len(policies) <= MOST_DETAILED else policies[:1]
@@ -103,6 +105,23 @@ def _print_runs(console: Console, runs: Iterable[RunLine]) -> None:
         )
     console.print()
     console.print(table)
+
+
+def _print_rules(console: Console, rules: Iterable[RuleLine]) -> None:
+    table = plain_table(
+        "What each rule costs; with it alone lifted:",
+        "RULE",
+        "HOT HOURS LESS",
+        "EVICTED MORE",
+        right=("HOT HOURS LESS", "EVICTED MORE"),
+    )
+    for line in rules:
+        # -0.04 hours are none
+        less = hours(round(line.hot_node_hours, 1) + 0.0)
+        table.add_row(line.rule, less, f"{line.evictions:g}")
+    if table.row_count:
+        console.print()
+        console.print(table)
 
 
 def _print_goal(console: Console, summary: ReplaySummary) -> None:

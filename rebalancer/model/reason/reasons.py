@@ -17,6 +17,7 @@ _lists = partial(Row, BlockedReason.LISTS)
 _level = partial(Row, BlockedReason.LEVELS)
 _window = partial(Row, BlockedReason.WINDOWS)
 _selection = partial(Row, BlockedReason.POOR_SELECTION)
+_no_candidates = partial(Row, BlockedReason.NO_CANDIDATES)
 _no_metrics = partial(Row, MissReason.NO_METRICS)
 _not_covered = partial(Row, MissReason.NOT_COVERED)
 _other = partial(Row, None)
@@ -294,15 +295,13 @@ class Reason(RowCode):
 
     # Planning.
     NO_RELIEF = _selection("NoRelief", "its eviction would relieve the node too little", "more real load of the pod")
-    HIGH_UNREACHABLE = Row(
-        BlockedReason.NO_CANDIDATES,
+    HIGH_UNREACHABLE = _no_candidates(
         "HighUnreachable",
         "the node would stay over its high without any of its pods",
         "less load outside of pods, or planner.worth Aggressive",
         "planner.worth",
     )
-    NOT_WORTH_ITS_PRICE = Row(
-        BlockedReason.NO_CANDIDATES,
+    NOT_WORTH_ITS_PRICE = _no_candidates(
         "NotWorthItsPrice",
         "its eviction would remove too little heat for its price",
         "a hotter node, a cheaper pod, or another planner.worth",

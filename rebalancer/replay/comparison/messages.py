@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from rebalancer.model.notation.figures import counted
-from rebalancer.replay.comparison.summary import GapLine, ReplaySummary, RunLine
+from rebalancer.replay.comparison.lines import GapLine, ReplaySummary, RunLine
 
 MOST_SERVICES = 5
 """Services in a sentence."""

@@ -94,9 +94,9 @@ def variants(
     for chosen in product(*(range(len(each.values)) for each in read)):
         values = [each.values[at] for each, at in zip(read, chosen, strict=True)]
         label = ", ".join(f"{name}={value.text}" for name, value in zip(names, values, strict=True))
-        changed = _unshared(document.value)
+        changed = unshared(document.value)
         for each, value in zip(read, values, strict=True):
-            _put(changed, each.path, value.value)
+            put(changed, each.path, value.value)
         try:
             policy = checked_policy(replace(document, value=changed), args_of=args_of)
         except ConfigError as error:
@@ -209,7 +209,7 @@ def _short_names(sweeps: Sequence[Sweep]) -> list[str]:
     return out
 
 
-def _put(document: dict[str, Any], path: Path, value: Any) -> None:
+def put(document: dict[str, Any], path: Path, value: Any) -> None:
     """Set the value at `path`; mappings that are missing on the way are made."""
     at: Any = document
     for part in path[:-1]:
@@ -219,11 +219,11 @@ def _put(document: dict[str, Any], path: Path, value: Any) -> None:
     at[path[-1]] = value
 
 
-def _unshared(value: Any) -> Any:
+def unshared(value: Any) -> Any:
     """A copy in which what aliases of YAML share is apart."""
     if isinstance(value, dict):
-        return {key: _unshared(each) for key, each in value.items()}
-    return [_unshared(each) for each in value] if isinstance(value, list) else value
+        return {key: unshared(each) for key, each in value.items()}
+    return [unshared(each) for each in value] if isinstance(value, list) else value
 
 
 def _part(document: Mapping[str, Any], paths: Sequence[Path]) -> str:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from rebalancer.model.notation.figures import percent
 from rebalancer.model.recordings.replay import HOUR_MINUTES, Replay, ReplayRun
+from rebalancer.replay.comparison.lines import EvictionLine, ReplaySummary, RunDetails, RunLine
 from rebalancer.replay.comparison.messages import (
     bound_sentence,
     change,
@@ -18,7 +19,7 @@ from rebalancer.replay.comparison.messages import (
     hours,
     sentences,
 )
-from rebalancer.replay.comparison.summary import EvictionLine, ReplaySummary, RunDetails, RunLine, all_runs, summary_of
+from rebalancer.replay.comparison.summary import all_runs, summary_of
 from rebalancer.web.pages.render import render, static
 from rebalancer.web.pages.replay_charts import Columns, frontier, heat_map, hottest, over_time
 
