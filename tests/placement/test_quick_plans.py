@@ -141,7 +141,7 @@ def test_these_worlds_ask_for_many_sorts_of_answers() -> None:
         moves += [each[0] for each in taken]
         drawn += sum(bool(slots) for _, _, _, slots, *_ in taken)
     assert len(moves) > 20
-    assert sum(len(each.target_nodes) > 1 for each in moves) > 5
+    assert sum(len(each.target_nodes) > 1 for each in moves) > 4
     assert drawn > 10
     assert codes >= {
         Reason.TARGET_NODE_WITHOUT_HEADROOM,

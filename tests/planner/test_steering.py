@@ -1,5 +1,6 @@
 """Which nodes a simulation steers the scheduler away from, and what the plan then does."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 
 from rebalancer.model.cluster.steering import CHOSEN, HOT, NO_ROOM
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
-from tests.builders import ANode, APod
-from tests.planner.builders.plans import cold, heavy, hot, single
+from tests.builders import ANode, APod, a_policy, some_limits
+from tests.planner.builders.plans import ANY_REPLICAS, cold, heavy, hot, single
 from tests.planner.scenarios.small_clusters import (
     Small,
     carried_out,
@@ -200,3 +201,29 @@ def test_a_node_that_is_tainted_already_costs_nothing_more() -> None:
     assert not budget.take([0, 1])
     assert not budget.take([])
     assert budget.left == [0]
+
+
+# ---- nodes that start as many replacements as they may
+
+
+@pytest.mark.parametrize(("most", "landings"), [(0, ["a", "a"]), (1, ["a", "a", "b", "b"])])
+def test_replacements_go_to_the_next_node_where_one_starts_as_many_as_it_may(most: int, landings: list[str]) -> None:
+    nodes = [hot(), cold("a"), cold("b")]
+    pods = [heavy("hot", 13_000), heavy("b", 6_000), *(single(f"p{at}", used=750.0, cpu=500) for at in range(4))]
+    limits = {**some_limits(), "replacements": {"perNode": 2}}
+    small = replace(small_of(nodes, pods), policy=a_policy(**ANY_REPLICAS, limits=limits))
+    moves, _, refused = simulate(small, most=most)
+    assert sorted(node for _, node in moves) == landings
+    assert [code for code in refused.values() if code != "DaemonSetPod"] == ["LimitReplacements"] * (4 - len(moves))
+
+
+def test_once_replacements_are_ready_the_first_node_takes_more() -> None:
+    nodes = [hot(), cold("a"), cold("b")]
+    small = small_of(nodes, [heavy("hot", 13_000), heavy("b", 6_000), single("p", used=3_000.0)])
+    planner = planned(small, steering=steering_of(small, most=1))
+    landings = planner.state.landings
+    node = small.snapshot.node_index["a"]
+    assert landings.avoid(node)
+    assert not landings.avoid(node)
+    planner.state.land(())
+    assert [(move.pod, move.target_node) for move in carried_out(planner)] == [("p", "a")]

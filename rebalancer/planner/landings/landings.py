@@ -95,6 +95,8 @@ class Landings:
         """(nodes,) probability that a landing of this plan takes the node over its target."""
         self.receives: Bools = np.zeros(len(snapshot.nodes), dtype=np.bool_)
         """(nodes,) possible targets of this plan's replacements."""
+        self._full: Bools = np.zeros(len(snapshot.nodes), dtype=np.bool_)
+        """(nodes,) that start as many replacements as they may: others take the next ones."""
         self._snapshot = snapshot
         self._steering = steering
         self._explained = 0
@@ -104,6 +106,16 @@ class Landings:
         self._max_node_risk = MAX_NODE_RISK if steering is None else SIMULATED_RISK * MAX_NODE_RISK
         self._rank: Rows = np.argsort(np.argsort(np.array(snapshot.nodes.names)))
         """(nodes,) by name, so that the order in which nodes are listed changes nothing."""
+
+    def avoid(self, node: int) -> bool:
+        """Let others take the next replacements; False where that isn't possible, or done already."""
+        new = self._steering is not None and not self._full[node]
+        self._full[node] |= new
+        return new
+
+    def avoid_none(self) -> None:
+        """Replacements have become Ready."""
+        self._full[:] = False
 
     # ---- questions
 
@@ -219,6 +231,8 @@ class Landings:
         text = f"a probability of {float(risk[worst]):.0%}"
         if new.finding.landing.elsewhere and risk[new.pod.node] > self._max_risk / 2:
             code, detail = Reason.WOULD_RETURN_TO_NODE, f"with a probability of {float(risk[new.pod.node]):.0%}"
+        elif self._full[worst]:
+            code, detail = Reason.LIMIT_REPLACEMENTS, f"{names[worst]}, with {text}"
         elif closed[worst]:
             code, detail = Reason.TARGET_NODE_UNAVAILABLE, f"{names[worst]}, with {text}"
         elif new.finding.landing.even is not None and self._fits(new, np.array([worst]))[0]:
@@ -248,6 +262,9 @@ class Landings:
             return Refusal.of(Reason.NO_BETTER_NODE, f"{count} nodes fit by requests")
         if (repairing & self._fits(new)).any():
             return None
+        if (full := self._full & repairing).any():
+            names = self._snapshot.nodes.names
+            return Refusal.of(Reason.LIMIT_REPLACEMENTS, ", ".join(names[node] for node in np.flatnonzero(full)))
         if self._reserve is not None and (room := repairing & self._fits(new, by_reserve=False)).any():
             left = np.where(room, self._reserve.shares_left(self._reserve.coming[new.pod.index]), -np.inf)
             best = int(np.lexsort((self._rank, -left))[0])
@@ -305,7 +322,7 @@ class Landings:
         """(nodes,) of all nodes, or of `nodes`: open, and at or under every target with the pod, where no draw has a
         landing."""
         every = np.arange(len(self.model.closed)) if nodes is None else nodes
-        takes: Bools = ~self.model.closed[every]
+        takes: Bools = ~(self.model.closed | self._full)[every]
         for each, load in self._respected(new, by_reserve):
             takes &= each.takes(load, nodes, strict=each is new.headroom)
         return self._own_node(new, every, takes)
@@ -319,7 +336,7 @@ class Landings:
         by_reserve: bool = True,
     ) -> Bools:
         """(slots,) the same with what landed in the slots."""
-        takes: Bools = ~self.model.closed[nodes]
+        takes: Bools = ~(self.model.closed | self._full)[nodes]
         if len(slots):
             for each, load in self._respected(new, by_reserve):
                 takes &= each.slots_take(load, nodes, slots, strict=each is new.headroom)

@@ -53,22 +53,30 @@ class MoveMaker:
         move.reason = _reason(job, pod, state.admission.price(pod).total)
         if pod.phase in (SUCCEEDED, FAILED):
             return move
-        checked: CheckedLanding | Refusal
         if repeated is not None and repeated.checked is not None:
             landings.steer(list(repeated.taints))
-            checked = repeated.checked
-        else:
+            return self._to(job, pod, move, repeated.checked)
+        few = job.cooled is not None and not job.any_taints
+        while True:
             self.landings_checked += 1
-            few = job.cooled is not None and not job.any_taints
             checked = landings.of(pod, finding, job.headroom, few_taints=few)
-        if isinstance(checked, Refusal):
-            return Refused(checked)
+            if isinstance(checked, Refusal):
+                return Refused(checked)
+            found = self._to(job, pod, move, checked)
+            # a node that starts as many replacements as it may stops no plan: others take the next ones
+            shared = isinstance(found, Refused) and found.refusal.code is Reason.LIMIT_REPLACEMENTS
+            if not shared or not landings.avoid(int(checked.landing.nodes[0])):
+                return found
+
+    def _to(self, job: Job, pod: Pod, move: Eviction, checked: CheckedLanding) -> Eviction | Refused:
+        """The move with its target nodes, or why it may not be made with these."""
+        state = self._state
         if (needed := self.needed(job, pod, checked.landing.nodes)) is not None:
             return Refused(needed)
         self.checked[pod.index], landing = checked, checked.landing
         move.target_nodes = landing.shown(state.snapshot.nodes.names)
         move.target_pool = state.input.pools[int(landing.nodes[0])]
-        move.pull_bytes = landings.model.pull_bytes(pod, landing.nodes)
+        move.pull_bytes = state.landings.model.pull_bytes(pod, landing.nodes)
         refusal = state.admission.refuses(state.admission.scope(move))
         return move if refusal is None else Refused(refusal)
 

@@ -97,7 +97,8 @@ class PlanState:
             self.budgets.close(self.snapshot.pod(pod))
 
     def land(self, moves: Collection[Eviction]) -> None:
-        """Their replacements are Ready: the budgets have recovered."""
+        """Their replacements are Ready: the budgets have recovered, and nodes take the next replacements."""
+        self.landings.avoid_none()
         for move in moves:
             self.budgets.give_back(self.snapshot.pod(move.in_plan.pod_index))
             self._landed.add(move.in_plan.pod_index)
