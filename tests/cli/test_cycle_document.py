@@ -11,6 +11,7 @@ from rebalancer.model.decisions.plan import (
     CycleReport,
     Goal,
     NodeLine,
+    PlanScore,
     PodRefusal,
     RemainingHotNode,
     ResourceExcess,
@@ -49,6 +50,7 @@ def a_full_report() -> CycleReport:
             an_eviction(resource="memory", amounts={"memory": PodAmount(2e9, 0.12), "disk-busy": PodAmount(0.3, nan)}),
             an_eviction(cpu_millicores=1234.56789, outcome=Outcome.REFUSED, detail="no room in the budget"),
         ],
+        score=PlanScore(hot_node_minutes=61.25, price=3.5),
         remaining=[
             STAYS,
             RemainingHotNode(
@@ -72,5 +74,6 @@ def test_the_document_is_as_recorded() -> None:
         finished_at=None,
         stopped=Refusal.of(Reason.CLOCK_SKEW, "9 s"),
         nodes=[replace(a_line("n1"), cpu_after=0.7)],
+        score=PlanScore(hot_node_minutes=10.0, price=1.0),
     )
     assert as_text({"one": cycle_document(first), "several": merged_document([first, second])}) == RECORDED.read_text()

@@ -133,6 +133,9 @@ def _print_summary(console: Console, report: CycleReport) -> None:
     shown = [f"{node} {why}" for node, why in list(stay.items())[:MOST_STAYING]]
     more = [f"{len(stay) - len(shown)} more stay hot"] if len(stay) > len(shown) else []
     print_paragraph(console, begins + (";" if stay else ""), "; ".join([*shown, *more]))
+    if (score := report.score) is not None and score.hot_node_minutes:
+        worth = f"{score.hot_node_minutes:.0f} hot node-minutes of the next hour"
+        print_paragraph(console, "", f"That removes {worth}, at a price of {score.price:.3g} ordinary evictions.")
 
 
 def _by_real_cpu(finding: Finding, line: NodeLine) -> bool:

@@ -11,6 +11,7 @@ from rebalancer.model.decisions.plan import (
     Finding,
     Goal,
     NodeLine,
+    PlanScore,
     PodRefusal,
     RemainingHotNode,
     ResourceExcess,
@@ -108,6 +109,8 @@ class CycleDocument:
     soft_taints: Sequence[SoftTaint]
     cordons: Sequence[CordonEntry]
     node_maintenance: Mapping[str, int]
+    score: PlanScore | None
+    """Null where nothing was planned."""
     evictions: Sequence[Mapping[str, Any]]
     remaining_hot_nodes: Sequence[RemainingEntry]
     refusals: Sequence[PodRefusal]
@@ -134,6 +137,7 @@ class CycleDocument:
                 CordonEntry(node=node, before=before.get(node), now=now.get(node)) for node in sorted({*before, *now})
             ],
             node_maintenance=report.progress,
+            score=report.score,
             evictions=[_move(eviction) for eviction in report.evictions],
             remaining_hot_nodes=[_remaining(node) for node in report.remaining],
             refusals=report.refusals,
@@ -208,6 +212,13 @@ def merged_nodes(reports: Sequence[CycleReport]) -> list[NodeLine]:
     return [replace(line, cpu_after=after.get(line.name)) for line in reports[0].nodes]
 
 
+def _sum(scores: Sequence[PlanScore]) -> PlanScore | None:
+    if not scores:
+        return None
+    minutes, price = ([getattr(each, name) for each in scores] for name in ("hot_node_minutes", "price"))
+    return PlanScore(hot_node_minutes=sum(minutes), price=sum(price))
+
+
 def merged_document(reports: Sequence[CycleReport]) -> dict[str, Any]:
     """The document of several cycles in a row, with the findings and evictions of all of them.
 
@@ -220,6 +231,7 @@ def merged_document(reports: Sequence[CycleReport]) -> dict[str, Any]:
         "cycle": {**first["cycle"], "finishedAt": last["cycle"]["finishedAt"]},
         "nodes": encode([_with_p99(line) for line in merged_nodes(reports)]),
         "findings": [each for part in documents for each in part["findings"]],
+        "score": encode(_sum([report.score for report in reports if report.score is not None])),
         "evictions": [each for part in documents for each in part["evictions"]],
         **{field: last[field] for field in ("remainingHotNodes", "refusals")},
         "cycles": [{"schemaVersion": SCHEMA_VERSION, **part} for part in documents],

@@ -60,6 +60,7 @@ def describe(
         )
         for node, resource in reversed(over.items())
     ]
+    report.score = planner.outcome.score(happened) if happened else None
     report.remaining = remaining_of(shares, refused)
     for check in planner.admission.rules.every_check(()):
         if check.kind in ("rate", "inFlight"):

@@ -267,6 +267,17 @@ NODE_COLUMNS = tuple(each.name for each in fields(NodeLine) if each.name in Node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanScore:
+    """What a plan is worth."""
+
+    hot_node_minutes: float
+    """That it removes in the next hour, as if loads stayed; each weighs from 0.5 just over `high` to 1 at the full
+    capacity."""
+    price: float
+    """Of its evictions, in ordinary ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemainingHotNode:
     """A hot node that the plan leaves over its target, and why."""
 
@@ -307,6 +318,8 @@ class CycleReport:
     progress: dict[str, int] = field(default_factory=dict)
     """Maintenance nodes: state (`drained`, `draining`, `pending`) -> how many."""
     evictions: list[Eviction] = field(default_factory=list)
+    score: PlanScore | None = None
+    """None where nothing was planned."""
     remaining: list[RemainingHotNode] = field(default_factory=list)
     refusals: list[PodRefusal] = field(default_factory=list)
     limits_left: dict[str, int] = field(default_factory=dict)

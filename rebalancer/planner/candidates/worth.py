@@ -85,19 +85,24 @@ def not_worth(
     taken = np.minimum(relief[may_leave].sum(axis=0), excess)
     before = load / room
     after = before - taken / room
-    gain = MINUTES * max(danger(before, high / room) - danger(after, high / room), 0.0)
+    minutes = gain(before, after, high / room)
     out = {}
     for at in may_leave:
         part = float(np.minimum(relief[at] / np.maximum(taken, 1e-9), 1.0).mean())
         paid = price(pods[at])
-        if gain * part < least * paid.total:
+        if minutes * part < least * paid.total:
             out[pods[at].index] = Refusal.of(
                 Reason.NOT_WORTH_ITS_PRICE,
-                f"{gain * part:.2g} hot node-minutes of the next hour, with all that may go {percent(after.max())} of "
-                f"the node stay in use; its price is {paid}; {worth} asks for {least:g} minutes for each ordinary "
+                f"{minutes * part:.2g} hot node-minutes of the next hour, with all that may go {percent(after.max())} "
+                f"of the node stay in use; its price is {paid}; {worth} asks for {least:g} minutes for each ordinary "
                 "eviction",
             )
     return out
+
+
+def gain(before: Floats, after: Floats, high: Floats) -> float:
+    """Hot node-minutes of the next hour that are removed; shares of a node's capacity (resources,)."""
+    return MINUTES * max(danger(before, high) - danger(after, high), 0.0)
 
 
 def danger(share: Floats, high: Floats) -> float:

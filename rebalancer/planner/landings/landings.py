@@ -23,6 +23,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.landing.landing import Landing, Placed
 from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner.landings.evenness import EvenGroups
+from rebalancer.planner.landings.risk import UNTAINTED_RISK, AllowedRisk
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.planner.landings.targets import TargetHeadroom
 from rebalancer.strategies.interface.view import Findings
@@ -36,20 +37,6 @@ MAX_EXPLAINED = 16
 FEW_SOFT_TAINTS, FEW_SHARE = 8, 0.02
 """New soft taints that one eviction is worth, and as a share of all nodes: for more of them, two evictions of smaller
 pods are better."""
-
-
-MAX_RISK = 0.01
-"""Probability of a landing that doesn't hold."""
-
-MAX_NODE_RISK = 0.03
-"""The same of all landings of a plan on one node: the sum, which is more than the probability that any doesn't hold."""
-
-SIMULATED_RISK = 0.3
-"""Share of MAX_NODE_RISK that a simulation allows, and of MAX_RISK twice as much: the soft taints that it chooses later
-change earlier landings a little."""
-
-UNTAINTED_RISK = 0.1
-"""Share of MAX_RISK that soft taints may leave: the more barring nodes are left out, the fewer taints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +89,7 @@ class Landings:
         self._explained = 0
         self.needs_many_taints = False
         """Whether the last landing was refused for the number of soft taints that one eviction is worth."""
-        self._max_risk = MAX_RISK if steering is None else 2 * SIMULATED_RISK * MAX_RISK
-        self._max_node_risk = MAX_NODE_RISK if steering is None else SIMULATED_RISK * MAX_NODE_RISK
+        self._allowed = AllowedRisk.of(simulated=steering is not None)
         self._rank: Rows = np.argsort(np.argsort(np.array(snapshot.nodes.names)))
         """(nodes,) by name, so that the order in which nodes are listed changes nothing."""
 
@@ -135,7 +121,7 @@ class Landings:
                 break
             risk = self._risks(new, landing)
             nowhere = 1.0 - float(landing.shares.sum())
-            if nowhere > self._max_risk:
+            if nowhere > self._allowed.landing:
                 refusal = Refusal.of(Reason.NO_TARGET_NODE, f"with a probability of {nowhere:.0%}")
                 break
             if self._holds(risk, nowhere):
@@ -160,7 +146,7 @@ class Landings:
     def _holds(self, risk: Floats, nowhere: float = 0.0) -> bool:
         """`risk` as in `CheckedLanding`; `nowhere`: the probability that the replacement fits nowhere."""
         node_risk = self._risk + risk
-        return bool(risk.sum() + nowhere <= self._max_risk and node_risk.max(initial=0.0) <= self._max_node_risk)
+        return bool(risk.sum() + nowhere <= self._allowed.landing and node_risk.max(initial=0.0) <= self._allowed.node)
 
     def _with_setting(self, refusal: Refusal, new: Replacement, barring: list[int]) -> Refusal:
         """The refusal with the budget that would free the pod, found beyond the budget and undone. Only for the
@@ -193,8 +179,8 @@ class Landings:
         used up what may go wrong there."""
         nodes = np.flatnonzero(risk > 0)
         order = nodes[np.lexsort((self._rank[nodes], np.round(risk[nodes], 12)))]
-        untainted = np.cumsum(risk[order]) <= UNTAINTED_RISK * self._max_risk
-        untainted &= self._risk[order] + risk[order] <= self._max_node_risk
+        untainted = np.cumsum(risk[order]) <= UNTAINTED_RISK * self._allowed.landing
+        untainted &= self._risk[order] + risk[order] <= self._allowed.node
         return [int(node) for node in order[~untainted][::-1]]
 
     def _risks(
@@ -223,13 +209,13 @@ class Landings:
     def _refusal(self, new: Replacement, landing: Landing, risk: Floats) -> tuple[Refusal, bool]:
         """Why the pod is refused, and whether no soft taint could help."""
         names, closed, repairs = self._snapshot.nodes.names, self.model.closed, self._repairs(new)
-        if risk.sum() >= landing.shares.sum() - self._max_risk:
+        if risk.sum() >= landing.shares.sum() - self._allowed.landing:
             refusal = self._nowhere(new, repairs)
             if refusal is not None:
                 return refusal, True
         worst = int(np.lexsort((self._rank, -np.round(risk, 9)))[0])
         text = f"a probability of {float(risk[worst]):.0%}"
-        if new.finding.landing.elsewhere and risk[new.pod.node] > self._max_risk / 2:
+        if new.finding.landing.elsewhere and risk[new.pod.node] > self._allowed.landing / 2:
             code, detail = Reason.WOULD_RETURN_TO_NODE, f"with a probability of {float(risk[new.pod.node]):.0%}"
         elif self._full[worst]:
             code, detail = Reason.LIMIT_REPLACEMENTS, f"{names[worst]}, with {text}"

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from rebalancer.model.decisions.eviction import Eviction
-from rebalancer.model.decisions.plan import Goal, PodRefusal
+from rebalancer.model.decisions.plan import Goal, PlanScore, PodRefusal
 from rebalancer.model.notation.arrays import Floats
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.draws.draws import Draws
+from rebalancer.planner.candidates.worth import gain
 from rebalancer.planner.plan.state import PlanState
 
 LANDING_REFUSALS = (
@@ -117,6 +118,19 @@ class PlanOutcome:
             and finding.goal is Goal.COOL
             and headroom.over(finding.node)[0] > 0
         ]
+
+    def score(self, moves: Sequence[Eviction]) -> PlanScore:
+        """What these moves are worth."""
+        minutes, admission = 0.0, self._state.admission
+        for at, findings in enumerate(self._input.found):
+            headroom = self._state.landings.headrooms[at]
+            for finding in findings.findings:
+                if finding.goal is Goal.COOL and headroom is not None:
+                    load, room = headroom.loads.node[finding.node], headroom.loads.room[finding.node]
+                    target, high = headroom.loads.target[finding.node], headroom.loads.high[finding.node]
+                    minutes += gain(load / room, (headroom.excess(finding.node) + target) / room, high / room)
+        prices = [admission.price(self._input.snapshot.pod(move.in_plan.pod_index)).total for move in moves]
+        return PlanScore(hot_node_minutes=minutes, price=sum(prices))
 
     def unreached(self) -> tuple[int, float, float, int]:
         """Nodes to be cooled that stay over `high`; load over `high` and over `target` on all of them, in shares of a
