@@ -1,7 +1,7 @@
-"""Alertmanager's webhook payload, version 4, to alerts; and which of them concern us.
+"""Alertmanager's webhook payload, version 4, and Grafana's, to alerts; and which of them concern us.
 
-Source: Alertmanager's configuration reference, `webhook_config`. Unknown fields are ignored: Alertmanager adds some
-over time.
+Sources: Alertmanager's configuration reference, `webhook_config`; Grafana's webhook contact point. Unknown fields are
+ignored: both add some over time.
 """
 
 from collections import Counter
@@ -75,7 +75,8 @@ class _Alert(msgspec.Struct, rename="camel"):
 
 
 class _Payload(msgspec.Struct):
-    version: Literal["4"]
+    version: Literal["1", "4"]
+    """4: Alertmanager's; 1: Grafana's, with the same alerts."""
     alerts: list[_Alert]
 
 
@@ -95,11 +96,11 @@ def read_payload(body: bytes) -> Delivery:
     try:
         payload = _DECODER.decode(body)
     except RecursionError:
-        raise PayloadError("not a payload of Alertmanager's: nested too deeply") from None
+        raise PayloadError("not a payload of Alertmanager or Grafana: nested too deeply") from None
     except UnicodeDecodeError:
-        raise PayloadError("not a payload of Alertmanager's: not UTF-8") from None
+        raise PayloadError("not a payload of Alertmanager or Grafana: not UTF-8") from None
     except msgspec.MsgspecError as error:
-        raise PayloadError(f"not a payload of Alertmanager's: {one_line(str(error))}") from None
+        raise PayloadError(f"not a payload of Alertmanager or Grafana: {one_line(str(error))}") from None
     alerts = tuple(_alert(each, index) for index, each in enumerate(payload.alerts[:MAX_ALERTS]))
     return Delivery(alerts, len(payload.alerts) - len(alerts))
 

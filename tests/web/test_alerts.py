@@ -50,6 +50,44 @@ def test_an_end_that_is_announced_for_a_firing_alert_is_kept() -> None:
     assert (alert.fires_at(1_893_455_999.0), alert.fires_at(1_893_456_000.0)) == (True, False)
 
 
+def test_a_delivery_of_grafanas_contact_point_is_read_like_alertmanagers() -> None:
+    """With the fields of its documentation."""
+    alert = {
+        "status": "firing",
+        "labels": {"alertname": "NodeCPUHigh", "node": "n1", "grafana_folder": "nodes"},
+        "annotations": {"rebalancer_high": "75"},
+        "startsAt": "2026-11-21T09:51:03.157076+02:00",
+        "endsAt": GO_ZERO,
+        "generatorURL": "https://grafana.example/alerting/1afz29v7z/edit",
+        "fingerprint": "c6eadffa33fcdf37",
+        "silenceURL": "https://grafana.example/alerting/silence/new?matchers=alertname%3DT2",
+        "dashboardURL": "",
+        "panelURL": "",
+        "values": {"B": 84.23943737541908, "C": 1},
+        "valueString": "[ var='B' labels={} value=84.2 ]",
+        "orgId": 1,
+    }
+    delivery = {
+        "receiver": "rebalancer",
+        "status": "firing",
+        "orgId": 1,
+        "alerts": [alert],
+        "groupLabels": {},
+        "commonLabels": {},
+        "commonAnnotations": {},
+        "externalURL": "https://grafana.example/",
+        "version": "1",
+        "groupKey": "{}:{}",
+        "truncatedAlerts": 0,
+        "title": "[FIRING:1]",
+        "state": "alerting",
+        "message": "**Firing**",
+    }
+    (read,) = read_payload(json.dumps(delivery).encode()).alerts
+    assert (read.name, read.firing, read.ends_at) == ("NodeCPUHigh", True, None)
+    assert (read.labels["node"], read.annotations["rebalancer_high"]) == ("n1", "75")
+
+
 def test_unknown_fields_are_ignored_and_alerts_and_annotations_may_be_absent() -> None:
     body = a_payload(an_alert(silenceURL="http://x", extra={"deep": [1, None]}), notificationReason="new", more=[1.5])
 

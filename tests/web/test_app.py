@@ -116,7 +116,7 @@ def test_a_body_that_is_no_payload_is_refused_with_one_line(
     answer = clients(daemon.app()).post(ALERTS, b'{"version": "3"}')
 
     assert answer.status == 400
-    assert answer.error == "not a payload of Alertmanager's: Invalid enum value '3' - at `$.version`"
+    assert answer.error == "not a payload of Alertmanager or Grafana: Invalid enum value '3' - at `$.version`"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert daemon.inbox.alerts == []
 
