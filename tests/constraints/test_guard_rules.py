@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rebalancer.constraints.pods.guards import GUARDS, guarded
-from rebalancer.model.cluster.annotations import KEPT, OWN_PREFIX, VETOES, is_kept, parse_flag
+from rebalancer.model.cluster.annotations import KEPT, OWN_PREFIX, VETOES, is_kept, parse_flag, protected_for
 from rebalancer.model.cluster.autoscaling import VPA_UPDATES
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
@@ -34,7 +34,7 @@ IN_PROGRESS = "descheduler.alpha.kubernetes.io/eviction-in-progress"
         *((SAFE, value, True) for value in ("", "no", "False ", "nope", "fALSE")),
         *((EVICT, value, vetoed) for value, vetoed in [("false", True), ("true", False), ("", True), ("never", True)]),
         *((PREFER_NO, value, vetoed) for value, vetoed in [("true", True), ("false", False), ("", True), ("x", True)]),
-        *((DISRUPT, value, vetoed) for value, vetoed in [("true", True), ("false", False), ("", True), ("10m", True)]),
+        *((DISRUPT, value, vetoed) for value, vetoed in [("true", True), ("false", False), ("", True), ("ten", True)]),
         *((NOT_EVICT, value, vetoed) for value, vetoed in [("true", True), ("false", False), ("", True)]),
     ],
 )  # fmt: skip
@@ -78,6 +78,39 @@ def test_no_annotation_lifts_a_protection(annotation: str) -> None:
 )
 def test_flags_are_read_as_go_reads_them(text: str, flag: bool | None) -> None:
     assert parse_flag(text) is flag
+
+
+@pytest.mark.parametrize(
+    ("value", "age", "until"),
+    [
+        ("4h", 4 * 3_600.0 - 1.0, True),
+        ("4h", 4 * 3_600.0, None),
+        ("1h30m45.5s", 3_600.0, True),
+        ("1h30m45.5s", 5_446.0, None),
+        ("0s", 600.0, None),
+        ("true", 1e9, False),
+        # not as Go reads durations
+        ("4 h", 1e9, False),
+        ("4d", 1e9, False),
+        ("h", 1e9, False),
+        ("1" * 100 + "ns", 1e9, False),
+    ],
+)
+def test_karpenters_annotation_protects_for_a_duration_from_the_start_of_the_pod(
+    value: str, age: float, until: bool | None
+) -> None:
+    snapshot = cluster(
+        [a_node("n1")], [a_pod(f"p{at}", "n1", owner="web", age=age, **noted(**{DISRUPT: value})) for at in range(3)]
+    )
+    refusal = guarded(snapshot.pod(0), view_of(snapshot))
+    assert (refusal is None) is (until is None)
+    if refusal is not None:
+        assert refusal.code is Reason.ANNOTATION_VETO
+        assert (refusal.next_at is not None) is until
+        assert (", until " in refusal.message) is until
+    if until:
+        assert refusal is not None
+        assert refusal.next_at == pytest.approx(float(snapshot.pods.started[0]) + protected_for(value))
 
 
 # ---- replicas

@@ -13,9 +13,11 @@ from rebalancer.constraints.pods.autoscalers import ServicesInChange
 from rebalancer.constraints.pods.trust import Lifted
 from rebalancer.model.cluster.annotations import (
     EVICTION_IN_PROGRESS,
+    FOR_A_TIME,
     MIRROR,
     OPT,
     parse_flag,
+    protected_for,
     run_by_kubelet,
     vetoed_by,
 )
@@ -246,10 +248,15 @@ def _in_progress(pod: Pod, view: GuardView) -> Refusal | None:
 
 
 def _vetoes(pod: Pod, view: GuardView) -> Refusal | None:
-    found = vetoed_by(pod.template.annotations)
+    found = vetoed_by(pod.template.annotations, age=view.now - pod.started)
     if found is None or "Veto" in view.lifted:
         return None
-    return Refusal.of(Reason.ANNOTATION_VETO, f'{found} is "{pod.template.annotations[found]}"')
+    value = pod.template.annotations[found]
+    until = pod.started + protected_for(value) if found == FOR_A_TIME else math.inf
+    if not math.isfinite(until):
+        return Refusal.of(Reason.ANNOTATION_VETO, f'{found} is "{value}"')
+    detail = f'{found} is "{value}", until {figures.clock_time(until)}'
+    return Refusal.of(Reason.ANNOTATION_VETO, detail, next_at=until)
 
 
 def _volumes(pod: Pod, view: GuardView) -> Refusal | None:

@@ -4,7 +4,9 @@ Readers of the cluster keep these and drop all others, before any policy is know
 missing here would never refuse.
 """
 
+import re
 from collections.abc import Mapping
+from math import inf
 from typing import Final
 
 from rebalancer.model.cluster.autoscaling import VPA_UPDATES
@@ -18,11 +20,17 @@ OPT: Final = f"{OWN_PREFIX}evict"
 MIRROR: Final = "kubernetes.io/config.mirror"
 SOURCE: Final = "kubernetes.io/config.source"
 
+FOR_A_TIME: Final = "karpenter.sh/do-not-disrupt"
+"""A duration as its value protects a pod for so long from its start. Source: karpenter 1.12, kubernetes-sigs/karpenter
+pull request 2874."""
+MOST_CHARS: Final = 64
+"""Of a duration."""
+
 VETOES: Final[Mapping[str, bool]] = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": False,
     "descheduler.alpha.kubernetes.io/evict": False,
     "descheduler.alpha.kubernetes.io/prefer-no-eviction": True,
-    "karpenter.sh/do-not-disrupt": True,
+    FOR_A_TIME: True,
     "karpenter.sh/do-not-evict": True,
 }
 """Annotation -> the flag that forbids an eviction. A value that is neither true nor false forbids it too."""
@@ -55,16 +63,31 @@ def parse_flag(value: str) -> bool | None:
     return True if value in _TRUE else False if value in _FALSE else None
 
 
-def vetoed_by(annotations: Mapping[str, str]) -> str | None:
-    """The annotation among VETOES that forbids an eviction, or None."""
+def vetoed_by(annotations: Mapping[str, str], *, age: float = 0.0) -> str | None:
+    """The annotation among VETOES that forbids the eviction of a pod that started `age` seconds ago, or None."""
     return next(
         (
             key
             for key, forbids in VETOES.items()
-            if (value := annotations.get(key)) is not None and parse_flag(value) in (forbids, None)
+            if (value := annotations.get(key)) is not None
+            and parse_flag(value) in (forbids, None)
+            and not (key == FOR_A_TIME and protected_for(value) <= age)
         ),
         None,
     )
+
+
+_GO_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|m|s|ms|us|µs|ns)")
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+def protected_for(value: str) -> float:
+    """Seconds from a pod's start for which a value of FOR_A_TIME protects it, as Go's `time.ParseDuration` reads them;
+    inf for any other text."""
+    parts = _GO_DURATION.findall(value)
+    if not parts or len(value) > MOST_CHARS or "".join(number + unit for number, unit in parts) != value:
+        return inf
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
 def opts_out(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
