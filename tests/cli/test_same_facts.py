@@ -1,66 +1,21 @@
 """The same fact is the same through every command: on one practice cluster, from a plan to the next cycle."""
 
-import functools
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap.commands import contexts, ledger_view
-from rebalancer.bootstrap.wiring import history
 from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.cycle.evict.waiting import READY
-from rebalancer.lab import Lab
-from rebalancer.store import SqlLedger, open_records
-from tests.programs.cli import Result
-from tests.programs.in_process import run_here
-
-ROOT = Path(__file__).parents[2]
-START = 1_790_000_000.0
-
-
-class Commands:
-    """Commands of one person in one folder, with the practice cluster's clock."""
-
-    def __init__(self, lab: Lab, folder: Path) -> None:
-        self.lab, self.folder = lab, folder
-        text = (ROOT / "policies" / "demo.yaml").read_text()
-        self.policy = folder / "policy.yaml"
-        self.policy.write_text(re.sub(r"url: .*", f"url: {lab.prometheus_url}", text))
-        self.kubeconfig = lab.write_kubeconfig(folder / "config")
-
-    def run(self, *words: str, kubeconfig: Path | None = None) -> Result:
-        connected = ("-f", str(self.policy), "--kubeconfig", str(kubeconfig or self.kubeconfig))
-        database = ("--database", f"sqlite:///{self.folder / 'rebalancer.db'}")
-        return run_here([*words, *connected, *database])
-
-    @contextmanager
-    def ledger(self) -> Iterator[SqlLedger]:
-        database = f"sqlite:///{self.folder / 'rebalancer.db'}"
-        with open_records(url=database, cluster="demo", clock=self.lab.clock) as records:
-            yield records.ledger(clock=self.lab.clock)
-
-    def document(self, *words: str) -> Any:
-        done = self.run(*words, "-o", "json")
-        assert done.code == 0, done.err
-        return done.document
+from tests.cli.scenarios import Commands, commands_on_the_lab
 
 
 @pytest.fixture
 def it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Commands]:
-    with Lab.start("demo", stepped=True, start_time=START) as lab:
-        for module, name in (
-            (contexts, "planning_context"),
-            (contexts, "acting_context"),
-            (history, "history_keepers"),
-            (ledger_view, "ledger_view"),
-        ):
-            monkeypatch.setattr(module, name, functools.partial(getattr(module, name), clock=lab.clock))
-        monkeypatch.setenv("REBALANCER_HISTORY_DIR", str(tmp_path / "history"))
-        yield Commands(lab, tmp_path)
+    with commands_on_the_lab(monkeypatch, tmp_path) as commands:
+        yield commands
 
 
 def in_flight_by_limits(it: Commands) -> int:
