@@ -35,6 +35,18 @@ def test_status_and_limits_count_the_same_evictions_in_flight(it: Commands) -> N
     assert "no evictions in flight" in it.run("status").out
 
 
+def test_limits_of_which_nothing_is_used_are_one_line(it: Commands) -> None:
+    total = len(it.document("limits")["limits"])
+    assert it.run("limits").out == f"Nothing is used of {total} limits; all are shown with -o wide.\n"
+    assert len(it.run("limits", "-o", "wide").out.splitlines()) == total + 2
+    it.document("run", "--once", "--no-wait")
+    lines = it.document("limits")["limits"]
+    used = [each for each in lines if each["used"]]
+    shown = it.run("limits").out.splitlines()
+    assert len(shown) == len(used) + 3
+    assert shown[-1].startswith(f"Nothing is used of {len(lines) - len(used)} other limit")
+
+
 def test_status_without_the_cluster_says_what_it_does_not_know(it: Commands) -> None:
     evicted = it.document("run", "--once", "--no-wait")["evictions"]
     done = it.run("status", kubeconfig=it.folder / "missing")
