@@ -169,7 +169,8 @@ def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 def metrics_page() -> str:
     """What the daemon's /metrics shows."""
     out = (
-        "# Metrics\n\nExposed by the daemon at `/metrics`. No label holds the name of a pod, node or service. Counters "
+        "# Metrics\n\nExposed by the daemon at `/metrics`. No label holds the name of a pod or node, and the number of "
+        "services in labels is limited. Counters "
         "also have `_created`; the standard `process_` and `python_` metrics are included.\n\n"
         "| metric | type | labels | |\n|---|---|---|---|\n"
     )

@@ -15,6 +15,7 @@ from rebalancer.bootstrap.wiring.adapters import (
     lease_lock,
     make_context,
     process_identity,
+    slo_reader_of,
     usage_of,
     without_stabilization,
 )
@@ -32,7 +33,6 @@ from rebalancer.model.errors import RebalancerError
 from rebalancer.model.parts import FailedParts
 from rebalancer.model.recordings.journal import Journal
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.prometheus.history.slo import PrometheusSlo
 from rebalancer.store import DayJournal, SqlEffect, SqlForecasts, SqlInbox, SqlLedger, SqlReading, SqlRecords
 from rebalancer.strategies import strategy_for
 
@@ -102,10 +102,6 @@ class DaemonResources:
             ledger=self.ledger,
             lease=self.leadership,
         )
-        slo_reader = None
-        if policy.usage.source != "MetricsServer":
-            slo_reader = PrometheusSlo(policy.usage, policy.effect.hot_node_slo)
-            own.callback(slo_reader.close)
         keepers = None
         if policy.forecast.mode != "Off":
             keepers = own.enter_context(
@@ -121,7 +117,7 @@ class DaemonResources:
             self.records,
             keepers=keepers,
             usage=other_reader(),
-            standard=slo_reader,
+            standard=slo_reader_of(policy, own),
             outcomes=self.outcomes,
             stopping=stopping,
         )

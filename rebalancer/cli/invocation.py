@@ -106,11 +106,6 @@ class Invocation:
         self._given = {"database": database, "kubeconfig": kubeconfig, "context": context}
 
     @property
-    def database(self) -> str | None:
-        """The value of --database."""
-        return self._given["database"]
-
-    @property
     def policy_path(self) -> Path:
         """The value of --policy."""
         assert self._policy_path is not None

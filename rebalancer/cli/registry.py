@@ -14,6 +14,7 @@ COMMANDS = {
     "forecast": ("forecast:forecast", "Show the predicted CPU peak of each node in the next 24 hours."),
     "replay": ("replay:replay", "Show what the last days would have been with a policy."),
     "report": ("report:report", "Show whether evictions helped."),
+    "assess": ("assess:assess", "Assess evictions that are due, and evaluate the hot-node SLO."),
     "limits": ("limits:limits", "Show what is used and left of each limit."),
     "windows": ("limits:windows", "Show the change windows of each scope, open or closed."),
     "pause": ("operator:pause", "Stop evictions in a scope."),

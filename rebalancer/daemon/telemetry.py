@@ -45,6 +45,8 @@ def count(metrics: Metrics, report: CycleReport, seconds: float) -> None:
     for each in report.evictions:
         code = str(each.answered.code) if each.answered.code else ""
         metrics.evictions.labels(pool=each.pool, outcome=str(each.answered.outcome), code=code).inc()
+        if each.answered.outcome is Outcome.EVICTED:
+            metrics.evicted(each.service)
     for refusal in report.refusals:
         metrics.refusals.labels(code=str(refusal.code)).inc()
 

@@ -38,6 +38,8 @@ CLOSES: Final = 0.05
 """A residual above this share of the change is noted."""
 WEEKLY_FROM_DAYS: Final = 45
 """The trend of a longer time is weekly."""
+OVERDUE_SECONDS: Final = 60.0
+"""A daemon looks for due assessments several times in this time."""
 SHOWN: Final = 10
 """Nodes, services."""
 
@@ -165,12 +167,13 @@ def make_report(
     accuracy: Sequence[AccuracyLine] = (),
     comparison: Comparison | None = None,
     details_since: float | None = None,
+    now: float = -math.inf,
 ) -> Report:
     """The report of the days that overlap [since, until).
 
     `evicted`: node -> evictions; None: as in `moved`, which has at least those of the services that are shown. `hours`
     begin a week before `since`, for the comparison. `details_since`: start of the episodes and assessments that
-    are kept; None = all of the time.
+    are kept; None = all of the time. `now`: assessments that were due before it are overdue.
     """
     counted_days = [row for row in days if day_of(since) <= row.day < math.ceil(until / DAY_SECONDS)]
     episodes = [each for each in episodes if each.started_at < until and (each.ended_at or math.inf) >= since]
@@ -200,6 +203,7 @@ def make_report(
         accuracy=tuple(accuracy),
         comparison=comparison,
         notes=(
+            *_pending(settled, now),
             *_notes(total, episodes, settled, breakdown, accuracy, since=since, details_since=details_since),
             *_not_assessed(settled, evictions),
         ),
@@ -345,6 +349,16 @@ def _not_assessed(settled: Sequence[Assessment], evictions: int) -> Iterable[str
         yield f"rates count only what is assessed, {of_all}; the tables of nodes and services count all"
 
 
+def _pending(settled: Sequence[Assessment], now: float) -> Iterable[str]:
+    waiting = [each for each in settled if each.assessed_at is None]
+    overdue = sum(each.due_at < now - OVERDUE_SECONDS for each in waiting)
+    if overdue < len(waiting):
+        yield f"{counted(len(waiting) - overdue, 'assessment')} pending"
+    if overdue:
+        made = "made by a daemon, by the next `rebalancer run --once`, or by `rebalancer assess`"
+        yield f"{counted(overdue, 'assessment')} overdue: {made}"
+
+
 def _notes(
     total: RateLine | None,
     episodes: Sequence[HotEpisode],
@@ -365,10 +379,8 @@ def _notes(
         yield f"insufficient data: {counted(hot, 'episode')}, rates need at least {ENOUGH_EPISODES}"
     if now := sum(each.ended_at is None for each in episodes):
         yield f"{counted(now, 'node')} still hot when the SLO was last evaluated: their figures may change"
-    if waiting := sum(each.assessed_at is None for each in settled):
-        yield f"{counted(waiting, 'assessment')} pending"
     if late := sum(each.late for each in settled):
-        yield f"{counted(late, 'assessment')} made late, after an outage: not counted"
+        yield f"{counted(late, 'assessment')} made late: not counted"
     if unknown := sum(each.outcome is Outcome.UNKNOWN for each in settled):
         yield f"{counted(unknown, 'assessment')} without the node's load"
     made = [each.breakdown for each in settled if not each.late and each.breakdown is not None and each.resource == CPU]

@@ -3,6 +3,7 @@
 It runs beside the cycles. An error is logged and retried; it never stops a cycle.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +27,8 @@ LOG = structlog.get_logger("rebalancer")
 SLO_EVERY_SECONDS = 300.0
 FEEDBACK_EVERY_SECONDS = 300.0
 """A circuit breaker closes with time."""
+ASSESSMENTS, SLO = "assessments", "slo"
+"""Parts whose notes are kept apart."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +53,7 @@ class EvaluationLoop:
     """The latest feedback; None before the first."""
     _learned_at: float = float("-inf")
     _read_at: float = float("-inf")
-    _logged: set[str] = field(default_factory=set)
+    _notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def turn(self) -> Sequence[Assessment]:
         """One pass over everything that is due; the assessments made. Never raises for an unavailable cluster, database
@@ -66,8 +69,23 @@ class EvaluationLoop:
                 self._read_at = now
                 self._evaluate_slo(now)
         except RebalancerError as error:
-            self._log_new([f"evictions are not assessed: {error}"])
+            self._log_new(ASSESSMENTS, [f"evictions are not assessed: {error}"])
         return made
+
+    @property
+    def behind(self) -> bool:
+        """Whether more of the hot-node SLO can be read at once."""
+        return self.slo and math.isinf(self._read_at)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Why evictions were not assessed in the last turn."""
+        return self._notes.get(ASSESSMENTS, ())
+
+    @property
+    def slo_notes(self) -> Sequence[str]:
+        """Errors and doubts of the last evaluation of the hot-node SLO."""
+        return self._notes.get(SLO, ())
 
     def days(self, count: int) -> Sequence[DayRow]:
         """Counts of the last days, today included. Raises ConnectError."""
@@ -76,6 +94,7 @@ class EvaluationLoop:
 
     def _assess(self, now: float) -> tuple[Assessment, ...]:
         if not self.effect.due(now):
+            self._log_new(ASSESSMENTS, ())
             return ()
         snapshot = self.cluster.snapshot()
         done = run_due_assessments(
@@ -89,7 +108,7 @@ class EvaluationLoop:
             policy=self.policy,
             now=now,
         )
-        self._log_new(done.notes)
+        self._log_new(ASSESSMENTS, done.notes)
         for each in () if self.quiet else done.made:
             LOG.info(
                 "assessed",
@@ -116,11 +135,11 @@ class EvaluationLoop:
         )
         if reading.behind:
             self._read_at = float("-inf")
-        self._log_new(reading.notes)
+        self._log_new(SLO, reading.notes)
 
-    def _log_new(self, notes: Sequence[str]) -> None:
+    def _log_new(self, part: str, notes: Sequence[str]) -> None:
         """Log each note once, until it is gone."""
         for note in notes:
-            if note not in self._logged and not self.quiet:
+            if note not in self._notes.get(part, ()) and not self.quiet:
                 LOG.warning("effect", note=note)
-        self._logged = set(notes)
+        self._notes[part] = tuple(notes)

@@ -114,6 +114,7 @@ def gather(sources: Sequence[Source], *, since: float, until: float, by: Sequenc
         accuracy=_accuracy(read, since=since, until=until),
         comparison=comparison,
         details_since=max(kept, default=None),
+        now=now,
     )
     return replace(report, notes=(*report.notes, *notes))
 

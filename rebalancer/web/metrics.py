@@ -1,4 +1,5 @@
-"""Metrics of the daemon. Names follow the Prometheus naming rules; no label holds a pod, node or service."""
+"""Metrics of the daemon. Names follow the Prometheus naming rules; no label holds a pod or node, and a capped number of
+series holds services."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Plat
 from prometheus_client.exposition import choose_encoder
 
 from rebalancer import __version__
+from rebalancer.model.cluster.owners import Service
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import MissReason
 from rebalancer.model.records.effect import Outcome
@@ -20,6 +22,12 @@ _STAGE_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 DISCOVERED = "discovered"
 """Value of `result` for a hot episode that at least one cycle found."""
+
+
+MAX_SERVICES = 200
+"""Services with series of their own."""
+OTHER = "other"
+"""Value of the labels of all other services."""
 
 
 class Described(NamedTuple):
@@ -54,6 +62,16 @@ class Metrics:
             "outcome",
             "code",
         )
+        # not `namespace` and `service`, which are labels of the scraped target
+        self.evictions_by_service = self._counter(
+            "evictions_by_service",
+            f"Evictions that happened, by the service of the pod: the first {MAX_SERVICES} services since the start by "
+            f"name, all others as `{OTHER}` in each label.",
+            "service_namespace",
+            "service_kind",
+            "service_name",
+        )
+        self._services: set[Service] = set()
         self.refusals = self._counter("refusals", "Pods and nodes left alone, by reason code.", "code")
         self.limit_left = self._gauge(
             "limit_left_evictions",
@@ -168,6 +186,14 @@ class Metrics:
         for outcome in Outcome:
             self.assessments.labels(outcome=str(outcome), resource=CPU)
         self._begin(self.forecast_verdicts, Verdict.PREVENTED, Verdict.FALSE_ALARM, Verdict.TOO_LATE)
+
+    def evicted(self, service: Service) -> None:
+        """Count an eviction of a pod of this service."""
+        if len(self._services) < MAX_SERVICES:
+            self._services.add(service)
+        known = service in self._services
+        names = (service.namespace, service.kind, service.name) if known else (OTHER, OTHER, OTHER)
+        self.evictions_by_service.labels(*names).inc()
 
     def hot_nodes_by_resource(self, counts: Mapping[str, int]) -> None:
         """Export the counts; resources that were exported before and have none are 0."""

@@ -205,3 +205,10 @@ def test_a_group_of_pods_with_different_messages_shows_whose_message_it_is() -> 
         "hot LimitService 2 shop/a-1 the service's limit is reached; shop/a-1: service shop/a: 1 of 1 in flight",
         "hot OptedOut 2 shop/e-1 opted out",
     ]
+
+
+def test_pods_that_are_not_needed_come_after_the_obstacles_of_their_node() -> None:
+    goal, guard = Reason.GOAL_REACHED, Reason.OPTED_OUT
+    refusals = [a_refusal("a-1", goal.sentence, code=goal), a_refusal("b-1", guard.sentence, code=guard)]
+    rows = section(tables(a_report(refusals=refusals)), "Not evicted")
+    assert [row.split()[1] for row in rows] == ["OptedOut", "GoalReached"]

@@ -27,7 +27,7 @@ START = 1_790_000_000.0
 def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """The practice cluster; the commands use its clock, as `demo` does."""
     with Lab.start("demo", stepped=True, start_time=START) as lab:
-        for name in ("planning_context", "acting_context"):
+        for name in ("planning_context", "evaluated_context"):
             opened = functools.partial(getattr(contexts, name), clock=lab.clock)
             monkeypatch.setattr(contexts, name, opened)
         yield lab

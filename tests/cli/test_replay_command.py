@@ -66,6 +66,13 @@ def call(folder: Path, *words: str) -> Result:
     return done
 
 
+def test_a_note_says_how_much_of_the_time_is_covered(folder: Path, recorded: list[dict[str, Any]]) -> None:
+    note = "covers 1h30m of the 2d asked for"
+    assert note in json.loads(call(folder, "--since", "2d", "-o", "json").out)["notes"]
+    assert f"Note: {note}" in call(folder, "--since", "2d").out
+    assert "asked for" not in call(folder, "--since", "95m").out
+
+
 def test_policies_are_replayed_side_by_side(folder: Path, recorded: list[dict[str, Any]]) -> None:
     before = time.time()
     document = json.loads(call(folder, "--against", str(folder / "other.yaml"), "-o", "json").out)

@@ -1,66 +1,21 @@
 """The same fact is the same through every command: on one practice cluster, from a plan to the next cycle."""
 
-import functools
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap.commands import contexts, ledger_view
-from rebalancer.bootstrap.wiring import history
 from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.cycle.evict.waiting import READY
-from rebalancer.lab import Lab
-from rebalancer.store import SqlLedger, open_records
-from tests.programs.cli import Result
-from tests.programs.in_process import run_here
-
-ROOT = Path(__file__).parents[2]
-START = 1_790_000_000.0
-
-
-class Commands:
-    """Commands of one person in one folder, with the practice cluster's clock."""
-
-    def __init__(self, lab: Lab, folder: Path) -> None:
-        self.lab, self.folder = lab, folder
-        text = (ROOT / "policies" / "demo.yaml").read_text()
-        self.policy = folder / "policy.yaml"
-        self.policy.write_text(re.sub(r"url: .*", f"url: {lab.prometheus_url}", text))
-        self.kubeconfig = lab.write_kubeconfig(folder / "config")
-
-    def run(self, *words: str, kubeconfig: Path | None = None) -> Result:
-        connected = ("-f", str(self.policy), "--kubeconfig", str(kubeconfig or self.kubeconfig))
-        database = ("--database", f"sqlite:///{self.folder / 'rebalancer.db'}")
-        return run_here([*words, *connected, *database])
-
-    @contextmanager
-    def ledger(self) -> Iterator[SqlLedger]:
-        database = f"sqlite:///{self.folder / 'rebalancer.db'}"
-        with open_records(url=database, cluster="demo", clock=self.lab.clock) as records:
-            yield records.ledger(clock=self.lab.clock)
-
-    def document(self, *words: str) -> Any:
-        done = self.run(*words, "-o", "json")
-        assert done.code == 0, done.err
-        return done.document
+from tests.cli.scenarios import Commands, commands_on_the_lab
 
 
 @pytest.fixture
 def it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Commands]:
-    with Lab.start("demo", stepped=True, start_time=START) as lab:
-        for module, name in (
-            (contexts, "planning_context"),
-            (contexts, "acting_context"),
-            (history, "history_keepers"),
-            (ledger_view, "ledger_view"),
-        ):
-            monkeypatch.setattr(module, name, functools.partial(getattr(module, name), clock=lab.clock))
-        monkeypatch.setenv("REBALANCER_HISTORY_DIR", str(tmp_path / "history"))
-        yield Commands(lab, tmp_path)
+    with commands_on_the_lab(monkeypatch, tmp_path) as commands:
+        yield commands
 
 
 def in_flight_by_limits(it: Commands) -> int:
@@ -78,6 +33,18 @@ def test_status_and_limits_count_the_same_evictions_in_flight(it: Commands) -> N
     it.lab.clock.sleep(60.0)
     assert in_flight_by_limits(it) == len(it.document("status")["inFlight"]) == 0
     assert "no evictions in flight" in it.run("status").out
+
+
+def test_limits_of_which_nothing_is_used_are_one_line(it: Commands) -> None:
+    total = len(it.document("limits")["limits"])
+    assert it.run("limits").out == f"Nothing is used of {total} limits; all are shown with -o wide.\n"
+    assert len(it.run("limits", "-o", "wide").out.splitlines()) == total + 2
+    it.document("run", "--once", "--no-wait")
+    lines = it.document("limits")["limits"]
+    used = [each for each in lines if each["used"]]
+    shown = it.run("limits").out.splitlines()
+    assert len(shown) == len(used) + 3
+    assert shown[-1].startswith(f"Nothing is used of {len(lines) - len(used)} other limit")
 
 
 def test_status_without_the_cluster_says_what_it_does_not_know(it: Commands) -> None:

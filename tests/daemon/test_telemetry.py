@@ -4,10 +4,12 @@ from dataclasses import replace
 
 from rebalancer.daemon.telemetry import clear_memory_leaks, count, record_forecast_run
 from rebalancer.forecast.memory.leaks import MemoryLeak
+from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.plan import CycleReport, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.web import Metrics
-from tests.builders import NOW, cluster
+from rebalancer.web.metrics import MAX_SERVICES
+from tests.builders import NOW, an_eviction, cluster, set_fields
 from tests.forecast.builders import MIDNIGHT
 from tests.forecasting.test_resource_forecasts import NODES, PODS, a_loop, named
 
@@ -40,6 +42,20 @@ def test_limits_stages_and_refusals_are_shown_without_names_of_pods() -> None:
     assert 'rebalancer_refusals_total{code="BarePod"} 2.0' in lines
     assert "rebalancer_soft_tainted_nodes 1.0" in lines
     assert not any("secret-pod" in line or "n1" in line for line in lines)
+
+
+def test_evictions_are_counted_by_service_up_to_a_number_of_services() -> None:
+    metrics = Metrics()
+    names = [f"web-{number}" for number in range(MAX_SERVICES + 5)]
+    made = [set_fields(an_eviction(service=f"shop/{name}"), outcome=Outcome.EVICTED) for name in (*names, names[0])]
+    planned = set_fields(an_eviction(service="shop/api"), outcome=Outcome.PLANNED)
+    count(metrics, a_report(evictions=[*made, planned]), 1.0)
+    found = [each for each in metrics.page()[0].decode().splitlines() if "evictions_by_service_total{" in each]
+    assert len(found) == MAX_SERVICES + 1
+    labels = 'service_kind="{}",service_name="{}",service_namespace="{}"'
+    series = "rebalancer_evictions_by_service_total{{{}}} {}"
+    assert series.format(labels.format("Deployment", "web-0", "shop"), 2.0) in found
+    assert series.format(labels.format("other", "other", "other"), 5.0) in found
 
 
 def test_a_cycle_that_stopped_or_was_interrupted_says_so() -> None:

@@ -88,7 +88,8 @@ def essential(objects: list[Object]) -> dict[tuple[str, str], Object]:
     out = {}
     for each in objects:
         metadata = each["metadata"]
-        metadata.pop("annotations", None)
+        if "helm.sh/hook" in metadata.pop("annotations", {}):
+            continue
         if each["kind"] == "ConfigMap":
             metadata["name"] = _without_hash(metadata["name"])
             each["data"] = {name: text.strip() for name, text in each["data"].items()}

@@ -75,6 +75,38 @@ def test_the_example_of_the_charts_page_is_accepted(tmp_path: Path) -> None:
     assert found.cluster == "my-cluster"
 
 
+def test_two_replicas_on_sqlite_are_refused_by_a_line_that_names_the_key() -> None:
+    assert "replicas: more than one needs database.kind postgresql" in refused("--set", "replicas=2")
+    assert "then" not in refused("--set", "replicas=2")
+
+
+def test_the_image_of_a_mirror_keeps_tag_and_digest() -> None:
+    mirror = rendered("--set", "image.registry=mirror.example/proxy,image.repository=org/rebalancer,image.tag=1.2")
+    assert container(mirror)["image"] == "mirror.example/proxy/org/rebalancer:1.2"
+
+
+@pytest.mark.parametrize(("dry_run", "command"), [(True, "plan"), (False, "doctor")])
+def test_helm_test_runs_the_program_with_what_the_daemon_has(dry_run: bool, command: str) -> None:
+    objects = rendered("--set", f"dryRun={str(dry_run).lower()},prometheusSecretName=prom,priorityClassName=high")
+    pod, ours = find(objects, "Pod"), pod_spec(objects)
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    (made,), (daemon,) = pod["spec"]["containers"], ours["containers"]
+    assert made["args"] == [command]
+    for key in ("image", "env", "volumeMounts", "securityContext", "resources"):
+        assert made[key] == daemon[key]
+    assert "livenessProbe" not in made
+    assert pod["spec"]["restartPolicy"] == "Never"
+    for key in ("serviceAccountName", "securityContext", "priorityClassName"):
+        assert pod["spec"][key] == ours[key]
+    assert {each["name"] for each in pod["spec"]["volumes"]} == {each["name"] for each in ours["volumes"]}
+    assert not [each for each in pod["spec"]["volumes"] if "persistentVolumeClaim" in each]
+    for selector in (
+        find(objects, "Service")["spec"]["selector"],
+        find(objects, "Deployment")["spec"]["selector"]["matchLabels"],
+    ):
+        assert not selector.items() <= pod["metadata"]["labels"].items()
+
+
 # ---- names, accounts and rights
 
 

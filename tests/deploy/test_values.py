@@ -43,7 +43,6 @@ def test_the_values_of_every_variant_fit_the_schema(variant: str) -> None:
     [
         {"dryrun": False},
         {"dryRun": "false"},
-        {"replicas": 2},
         {"replicas": 0, "database": {"kind": "postgresql"}},
         {"database": {"kind": "mysql"}},
         {"database": {"kind": "postgresql", "postgresql": {"secretName": ""}}},
@@ -82,7 +81,14 @@ def test_two_replicas_are_fine_with_postgresql() -> None:
 
 
 # Kubernetes' own objects, which the API server checks
-FREE = {"affinity", "podSecurityContext", "securityContext", "global", "monitoring.serviceMonitor.tlsConfig"}
+FREE = {
+    "affinity",
+    "dnsConfig",
+    "podSecurityContext",
+    "securityContext",
+    "global",
+    "monitoring.serviceMonitor.tlsConfig",
+}
 
 
 def objects_of(schema: dict[str, Any], at: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

@@ -69,3 +69,13 @@ def test_the_demo_keeps_its_database_in_the_state_folder_where_status_reads_it(t
     assert status["rows"]["cycles"] >= 1
     assert "evictions" in rebalancer("db", "status", cwd=here, env=home).out
     assert list(here.iterdir()) == []
+
+
+def test_the_demo_writes_nothing_into_the_database_of_the_environment(tmp_path: Path) -> None:
+    home, named = {"XDG_STATE_HOME": str(tmp_path / "state")}, tmp_path / "production.db"
+    production = home | {"REBALANCER_DATABASE": f"sqlite:///{named}"}
+    result = rebalancer("demo", "--speed", "120", cwd=tmp_path, env=production)
+    assert result.code == 0, result.err
+    assert not named.exists()
+    own = f"sqlite:///{tmp_path / 'state' / 'rebalancer' / 'demo.db'}"
+    assert f"rebalancer db status --database {own}" in " ".join(result.out.split())

@@ -113,7 +113,10 @@ def test_limits_are_counted_shown_and_paused(tmp_path: Path) -> None:
         shown = rebalancer("limits", "-f", policy, "--kubeconfig", kubeconfig, cwd=tmp_path, cold=True)
         assert "pool all" in shown.out
         assert "2 in 2h" in shown.out
-        (pulls,) = (line for line in shown.out.splitlines() if "being pulled" in line)
+        assert "being pulled" not in shown.out
+        assert "Nothing is used of" in shown.out
+        all_of_them = rebalancer("limits", "-f", policy, "--kubeconfig", kubeconfig, "-o", "wide", cwd=tmp_path)
+        (pulls,) = (line for line in all_of_them.out.splitlines() if "being pulled" in line)
         assert pulls.split() == ["pool", "all", "20Gi", "being", "pulled", "0", "20Gi", "now"]
 
         # they land by themselves: in flight no more, but still in their windows

@@ -175,7 +175,7 @@ def test_notes_say_what_makes_the_figures_doubtful(report: Report) -> None:
     reported = make_report(since=SINCE, until=UNTIL, by=(), accuracy=[drifts], **known)
     assert reported.notes == (
         "1 assessment pending",
-        "1 assessment made late, after an outage: not counted",
+        "1 assessment made late: not counted",
         "1 assessment without the node's load",
         "25% of the CPU change of relieved nodes is not explained by their pods",
         "nodes, services and the change breakdown are of a shorter time: older details are not kept",

@@ -117,6 +117,17 @@ def test_as_many_pods_are_attributed_as_the_counter_rose_by_in_their_pool() -> N
     assert gap.text == "3 of 5 evictions by rebalancer: no pod that ended at that time fits"
 
 
+def test_evictions_of_the_database_count_with_the_counter_and_without_it() -> None:
+    found = [Replacement(START + 60.0 * minute, 2 * minute, 2 * minute + 1) for minute in range(10, 20)]
+    pools = ["a"] * len(found)
+    by_command = found[5]
+    assert attributed(found, [], pools, evicted={by_command.pod}) == [by_command]
+    # the daemon's counter rose by one at an eviction that its database has, too
+    rose = [Rise(found[7].at, found[7].at + 120.0, 1, "a")]
+    assert attributed(found, rose, pools) != [by_command]
+    assert attributed(found, rose, pools, evicted={by_command.pod}) == [by_command]
+
+
 def test_without_the_counter_none_is_attributed_and_a_gap_says_so_if_it_is_frequent() -> None:
     found = [Replacement(START + 60.0 * minute, 2 * minute, 2 * minute + 1) for minute in range(30)]
     assert attributed(found, [], [""] * 30) == []

@@ -110,6 +110,15 @@ def test_refusals_of_a_node_are_grouped_by_code_over_its_cycles(records: SqlReco
     assert [each.pod for each in found[0].examples] == ["shop/e"]
 
 
+def test_pods_that_are_not_needed_come_after_the_other_refusals(records: SqlRecords, reading: SqlReading) -> None:
+    needless = [build_refusal(pod=pod, code=Reason.GOAL_REACHED) for pod in ("a", "b")]
+    a_cycle(records, 1, refusals=[*needless, build_refusal(pod="c", code=Reason.TOO_YOUNG)])
+    record = reading.cycle("c1")
+    assert record is not None
+    for found in (record.refusals, reading.refusals_of("n1", since=NOW)):
+        assert [each.code for each in found] == ["TooYoung", "GoalReached"]
+
+
 def test_findings_of_a_node_come_newest_first_with_their_cycles_time(records: SqlRecords, reading: SqlReading) -> None:
     for number in range(4):
         a_cycle(records, number, findings=[(build_finding(), "n1"), (build_finding(), "n2")])
@@ -160,6 +169,24 @@ def test_dry_runs_are_not_evictions_of_a_service(records: SqlRecords, reading: S
     records.planned(report, build_eviction())
     assert reading.services(NOW - 1) == []
     assert [row.reserved.dry_run for row in reading.evictions_of("shop/web", limit=5)] == [True]
+
+
+def test_a_pod_that_each_dry_run_plans_again_is_shown_once(records: SqlRecords, reading: SqlReading) -> None:
+    for number in range(3):
+        report = build_report(cycle=f"c{number}", dry_run=True)
+        records.begin(report)
+        for pod in ("web-1", "web-2"):
+            records.planned(report, build_eviction(pod=pod))
+    for found in (
+        reading.evictions_of("shop/web", limit=9),
+        reading.evictions_from("n1", limit=9),
+        reading.evictions_since(NOW - 1, limit=9),
+    ):
+        assert [(row.pod, row.reserved.cycle) for row in found] == [("web-2", "c2"), ("web-1", "c2")]
+    report = build_report(cycle="real")
+    records.begin(report)
+    records.planned(report, build_eviction())
+    assert [row.reserved.cycle for row in reading.evictions_of("shop/web", limit=9)] == ["real", "c2", "c2"]
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ LIMITS = (
     (("pool", "blue/general"), "2 in 10m", 2, 0, NOW + 300),
     (("cluster", "blue"), "5 in flight", 5, 0, None),
     (("pulls", "blue/general"), "20Gi being pulled", 3 << 30, 17 << 30, None),
+    (("landing", "blue/node-7"), "6 in flight", 0, 6, None),
 )
 """(scope, limit, used, left, when there is room again)"""
 WINDOWS = (

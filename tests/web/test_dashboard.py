@@ -347,6 +347,15 @@ def test_a_page_that_fails_is_a_failed_part_until_it_is_shown(
     assert daemon.parts.current() == []
 
 
+def test_a_limit_of_which_nothing_is_used_is_no_row(get: Callable[[str], Answer]) -> None:
+    page = get("/limits").body.decode()
+    table, _, below = page.partition('<section aria-labelledby="limits">')[2].partition("<details>")
+    assert "5 in flight" in table
+    assert "node-7" not in table
+    assert "Nothing is used of 1 limit" in below
+    assert "node-7" in below
+
+
 def test_an_error_in_the_head_of_a_page_is_an_answer_too(
     views: HandMade, get: Callable[[str], Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

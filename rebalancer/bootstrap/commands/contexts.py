@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.bootstrap.wiring.adapters import client_of, lease_lock, make_context
+from rebalancer.bootstrap.wiring.adapters import (
+    client_of,
+    lease_lock,
+    make_context,
+    slo_reader_of,
+    usage_of,
+    without_stabilization,
+)
 from rebalancer.bootstrap.wiring.database import create_database, records_of
 from rebalancer.cycle.context import CycleContext, ForecastReaders, NullRecords, SystemClock
 from rebalancer.cycle.evict.calls import MAX_CALLS
+from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock, Progress
@@ -22,6 +30,7 @@ from rebalancer.store import SqlRecords, database_exists
 from rebalancer.strategies import needs
 
 if TYPE_CHECKING:
+    from rebalancer.bootstrap.wiring.active import Active
     from rebalancer.forecasting.loop import ForecastLoop
 
 
@@ -42,7 +51,8 @@ def planning_context(
         context = make_context(
             policy, settings, client, clock, progress, stack, records=NullRecords(records), ledger=ledger, taints=taints
         )
-        yield _with_kept_history(context, policy, settings, stack, records)
+        context = _with_kept_history(context, policy, settings, stack, records)
+        yield context if records is None else _with_feedback(context, policy, records)
 
 
 @contextmanager
@@ -55,7 +65,23 @@ def acting_context(
     dry_run: bool = False,
     taints: bool = True,
 ) -> Iterator[CycleContext]:
-    """A context that writes records; unless it's a dry run the cluster's Lease is held for the whole time.
+    """The context of `evaluated_context`, for cycles alone."""
+    with evaluated_context(policy, settings, progress=progress, clock=clock, dry_run=dry_run, taints=taints) as active:
+        yield active.context
+
+
+@contextmanager
+def evaluated_context(
+    policy: RebalancerPolicy,
+    settings: Settings,
+    *,
+    progress: Progress,
+    clock: Clock | None = None,
+    dry_run: bool = False,
+    taints: bool = True,
+) -> "Iterator[Active]":
+    """A context that writes records, with its evaluation loop; unless it's a dry run the cluster's Lease is held for
+    the whole time.
 
     Without `taints` no node is tainted, nor cordoned to be drained; those of earlier processes are removed: for a
     process that ends before the replacements have landed. Cordons for maintenance are set as ever.
@@ -89,7 +115,36 @@ def acting_context(
             stack.callback(lambda: context.soft_taint_controller.clear() if lease.holds() else None)
             if lease.term is not None:
                 ledger.fence(lease.term)  # from here on no older leader can reserve
-        yield _with_kept_history(context, policy, settings, stack, records)
+        context = _with_kept_history(context, policy, settings, stack, records)
+        yield _evaluated(context, policy, client, stack, records)
+
+
+def _evaluated(
+    context: CycleContext, policy: RebalancerPolicy, client: ApiClient, stack: ExitStack, records: SqlRecords
+) -> "Active":
+    """The context with its evaluation loop, as the daemon has it. Without the Lease nothing is assessed."""
+    from rebalancer.bootstrap.wiring.active import active_of
+
+    active = active_of(
+        policy,
+        context,
+        records,
+        keepers=None,
+        usage=usage_of(without_stabilization(policy), client, context.clock, context.progress, stack),
+        standard=slo_reader_of(policy, stack),
+        quiet=True,
+    )
+    if context.lease is None:
+        return replace(active, context=_with_feedback(context, policy, records), evaluation=None)
+    return active
+
+
+def _with_feedback(context: CycleContext, policy: RebalancerPolicy, records: SqlRecords) -> CycleContext:
+    """The context with the feedback of the assessments that have been made."""
+    from rebalancer.evaluation.assessments import derive_feedback
+
+    effect, clock = records.effect(), context.clock
+    return replace(context, feedback=lambda: derive_feedback(effect, policy, now=clock.now()))
 
 
 def read_cluster(settings: Settings, *, progress: Progress) -> ClusterSnapshot:

@@ -9,12 +9,13 @@ import numpy as np
 
 from rebalancer.bootstrap.commands.contexts import read_cluster
 from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.bootstrap.wiring.database import kept_records
 from rebalancer.bootstrap.wiring.history import history_keepers
 from rebalancer.cycle.context import SystemClock
 from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock, Progress
-from rebalancer.model.errors import ConfigError, UnsafeDataError
+from rebalancer.model.errors import ConfigError, RebalancerError, UnsafeDataError
 from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS, STEP_SECONDS, DayBlock, date_of, slot_of
 from rebalancer.model.notation.figures import clock_time, counted
 from rebalancer.model.notation.resource_names import CPU
@@ -56,12 +57,14 @@ def read_recording(
         raise ConfigError("--since: expected at least 5m")
     if today is None:
         today = read_cluster(settings, progress=progress)
+    evicted, unread = _evicted(policy, settings, start)
     state = recorded_state(
         prometheus,
         today,
         start=start,
         end=end,
         pools=lambda nodes: NodePools.of(policy.pools, nodes).names,
+        evicted=evicted,
         progress=progress,
         stopping=stopping,
     )
@@ -87,8 +90,18 @@ def read_recording(
         before=figures.before,
         alerts=state.alerts,
         soft_taints=state.soft_taints,
-        gaps=(*state.gaps, *figures.gaps),
+        gaps=(*state.gaps, *unread, *figures.gaps),
     )
+
+
+def _evicted(policy: RebalancerPolicy, settings: Settings, since: float) -> tuple[set[str], Sequence[Gap]]:
+    """UIDs of the pods that were evicted since then, as far as the database has them, and what isn't known. The counter
+    in Prometheus lacks evictions of `run --once`, which exports none."""
+    try:
+        with kept_records(policy, settings) as records:
+            return (set() if records is None else {each.uid for each in records.ledger().evicted(since)}), ()
+    except RebalancerError as error:
+        return set(), [Gap(f"evictions are those of rebalancer_evictions_total alone: {error}", 0)]
 
 
 class _Figures(NamedTuple):

@@ -36,16 +36,17 @@ def active_of(
     records: SqlRecords,
     *,
     keepers: Mapping[str, HistoryKeeper] | None,
-    outcomes: OutcomeKeeper,
+    outcomes: OutcomeKeeper | None = None,
     usage: UsageReader | None = None,
     standard: SloReader | None = None,
     replayed: bool = False,
+    quiet: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Active:
     """The policy with its evaluation loop and, with `keepers` of the history, its forecast loop.
 
-    `usage`: the reader of assessments, which run beside the cycles; None = the cycles' own. A replay logs no assessment
-    and evaluates no hot-node SLO.
+    `usage`: the reader of assessments, which run beside the cycles; None = the cycles' own. `quiet`: no assessment is
+    logged. A replay is quiet and evaluates no hot-node SLO.
     """
     assert context.ledger is not None
     forecasts = records.forecasts()
@@ -59,7 +60,7 @@ def active_of(
         standard=standard,
         clock=context.clock,
         stopping=stopping,
-        quiet=replayed,
+        quiet=quiet or replayed,
         slo=not replayed,
     )
     forecast_loop = None

@@ -28,6 +28,7 @@ from rebalancer.strategies import needs
 if TYPE_CHECKING:
     from rebalancer.kube.leader.leadership import Leadership
     from rebalancer.kube.leader.lease import LeaseLock, Sighting
+    from rebalancer.prometheus.history.slo import PrometheusSlo
 
 TAINT_MARGIN_SECONDS = 5.0
 """With less left of the lease no node is tainted: there must be time to remove the taint again."""
@@ -165,5 +166,16 @@ def usage_of(
         stabilized=policy.threshold_resources,
         beside=beside if isinstance(beside, PrometheusUsage) else None,
     )
+    stack.callback(reader.close)
+    return reader
+
+
+def slo_reader_of(policy: RebalancerPolicy, stack: ExitStack) -> "PrometheusSlo | None":
+    """The reader of the hot-node SLO; None without Prometheus. Raises ConfigError."""
+    if policy.usage.source == "MetricsServer":
+        return None
+    from rebalancer.prometheus.history.slo import PrometheusSlo
+
+    reader = PrometheusSlo(policy.usage, policy.effect.hot_node_slo)
     stack.callback(reader.close)
     return reader

@@ -1,6 +1,5 @@
 """`rebalancer demo`: cycles on the lab, a practice cluster inside this process."""
 
-import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 CYCLES_AT_MOST = 6
 
 
-@options("database", *TABLES)
+@options(*TABLES)
 def demo(
     invocation: Invocation,
     speed: Annotated[
@@ -35,8 +34,8 @@ def demo(
     ] = 60.0,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the practice cluster's noise.")] = 1,
 ) -> None:
-    """Cool the hot nodes of a practice cluster, with the real client over HTTP and a real database. Your own clusters
-    are not contacted."""
+    """Cool the hot nodes of a practice cluster, with the real client over HTTP and a database of its own. Your own
+    clusters and databases are not contacted."""
     from rebalancer.bootstrap.wiring.database import database_shown
     from rebalancer.cli.output.cycle_document import merged_document
     from rebalancer.cli.output.formats import Shown
@@ -45,17 +44,7 @@ def demo(
 
     as_tables = invocation.output in (Output.TABLE, Output.WIDE)
     console = Screen(wide=invocation.output is Output.WIDE, quiet=not as_tables)
-    database = invocation.database
-    if database is None and not os.environ.get("REBALANCER_DATABASE"):
-        # the lab's clock runs ahead, so the rows of an earlier demo lie in this one's future
-        file = demo_database()
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"{file.parent}: {error.strerror}: set XDG_STATE_HOME to a writable folder") from None
-        database = f"sqlite:///{file}"
-        for suffix in ("", "-wal", "-shm"):
-            file.with_name(file.name + suffix).unlink(missing_ok=True)
+    database = _new_database()
     with tempfile.TemporaryDirectory() as folder, Lab.start("demo", speed=speed, seed=seed) as lab:
         kubeconfig = lab.write_kubeconfig(Path(folder) / "kubeconfig")
         settings = settings_for(
@@ -74,6 +63,22 @@ def demo(
     if hot:
         say(f"still hot, measured by the practice cluster: {', '.join(sorted(hot))}")
         raise typer.Exit(UNSAFE_EXIT)
+
+
+def _new_database() -> str:
+    """The demo's own, whatever REBALANCER_DATABASE names: its evictions would count in the limits of a real cluster.
+
+    Raises ConfigError.
+    """
+    file = demo_database()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # the lab's clock runs ahead, so the rows of an earlier demo lie in this one's future
+        for suffix in ("", "-wal", "-shm"):
+            file.with_name(file.name + suffix).unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{file.parent}: {error.strerror}: set XDG_STATE_HOME to a writable folder") from None
+    return f"sqlite:///{file}"
 
 
 def demo_policy(lab: "Lab") -> "RebalancerPolicy":
@@ -128,4 +133,4 @@ def _summary(console: "Console", reports: "list[CycleReport]", hot: list[str], d
     verdict = f"still hot: {', '.join(hot)}" if hot else "no node is hot any more"
     done = f"{counted(evicted, 'eviction')} in {counted(len(reports), 'cycle')}"
     console.print(f"\n{done}. Measured by the practice cluster: {verdict}.")
-    console.print(f"All decisions are recorded in {database}; see `rebalancer db status`.")
+    console.print(f"All decisions are recorded in {database}; see `rebalancer db status --database {database}`.")

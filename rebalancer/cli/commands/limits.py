@@ -52,14 +52,19 @@ def _limits(invocation: Invocation) -> "Shown":
     ]
 
     def draw(screen: "Screen") -> None:
+        shown = [line for line in lines if screen.wide or not line.unused]
         table = plain_table("Limits", "SCOPE", "LIMIT", "USED", "LEFT", "NEXT")
-        for line in lines:
+        for line in shown:
             amount = size if line.in_bytes else str
             following = "when one is Ready" if line.next_at is None else ahead(line.next_at)
             table.add_row(
                 str(line.scope), line.what, amount(line.used), amount(line.left), "now" if line.left else following
             )
-        screen.print(table)
+        if shown:
+            screen.print(table)
+        if hidden := len(lines) - len(shown):
+            of = "limits" if hidden == len(lines) else "other limits" if hidden > 1 else "other limit"
+            screen.print(f"Nothing is used of {hidden} {of}; all are shown with -o wide.")
 
     return Shown(document={"limits": found}, draw=draw, rows="limits", version="1")
 

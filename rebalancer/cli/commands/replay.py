@@ -136,11 +136,22 @@ def replay(
             )
     if made is None:
         raise Stopped(interrupt.number)
+    notes = (*_covered(made, end - start), *notes)
     page = render_replay(made, now=now, goal=goal or "", notes=notes)
     _write(made, page, goal or "", notes, output, file)
     if interrupt.number:
         raise Stopped(interrupt.number)
     _keep(page, newest_replay(settings.history_dir, policy.cluster))
+
+
+def _covered(made: "Replay", asked_seconds: float) -> Sequence[str]:
+    """How much of the time is covered, where that isn't all of it; why is in the gaps."""
+    from rebalancer.model.measured.history import STEP_SECONDS
+    from rebalancer.model.notation.figures import age
+
+    covered = made.end - made.start
+    missing = asked_seconds - covered
+    return [f"covers {age(covered)} of the {age(asked_seconds)} asked for"] if missing > 2 * STEP_SECONDS else []
 
 
 def _candidates(

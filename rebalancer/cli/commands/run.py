@@ -14,6 +14,7 @@ from rebalancer.cli.commands.plan import exit_code, show
 from rebalancer.cli.common import parse_policy, read_file
 from rebalancer.cli.invocation import CLUSTER, TABLES, AllNodesOption, Invocation, NamespaceOption, options
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.notation.figures import counted
 
 if TYPE_CHECKING:
     from rebalancer.bootstrap.process.settings import Settings
@@ -54,7 +55,8 @@ def run(
     """Run the daemon until stopped, or with --once a single cycle.
 
     The daemon runs cycles on a timer, on alerts, on forecasts and on request. A cycle finds hot nodes, evicts pods,
-    records the decisions and measures the effect.
+    records the decisions and measures the effect. With --once the evictions of earlier runs that are due are assessed
+    first.
     """
     settings = invocation.settings
     if not once:
@@ -64,7 +66,8 @@ def run(
     if on_lab is not None:
         raise ConfigError("run: --lab is for the daemon; for one cycle on a practice cluster use `rebalancer demo`")
     policy = invocation.policy
-    from rebalancer.bootstrap.commands.contexts import acting_context
+    from rebalancer.bootstrap.commands.assessments import assess_due
+    from rebalancer.bootstrap.commands.contexts import evaluated_context
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.cycle.evict.remeasure import remeasure
     from rebalancer.cycle.run import begin_report, execute_cycle
@@ -72,9 +75,15 @@ def run(
     with (
         TerminalProgress() as progress,
         # without waiting a soft taint cannot be removed once the replacements are scheduled
-        acting_context(policy, settings, progress=progress, dry_run=dry_run, taints=wait) as context,
+        evaluated_context(policy, settings, progress=progress, dry_run=dry_run, taints=wait) as active,
     ):
+        context, evaluation = active.context, active.evaluation
+        # first, because backoffs, circuit breakers and relief of this cycle follow from it
+        made = assess_due(active)
         report = begin_report(context, policy, dry_run=dry_run)
+        if made:
+            report.notes.append(f"{counted(len(made), 'assessment')} of earlier evictions made before this cycle")
+        report.notes += () if evaluation is None else evaluation.notes
         try:
             execute_cycle(context, policy, report)
             if wait:

@@ -267,14 +267,16 @@ def _print_refusals(console: Console, report: CycleReport, *, each: bool) -> Non
     if not groups:
         return
     nodes_of = Counter(code for _, code in groups)
-    many = {code: count for code, count in sorted(nodes_of.items()) if count > MOST_NODES and not each}
+    by_cause = sorted(nodes_of.items(), key=lambda item: (item[0] == Reason.GOAL_REACHED, item[0]))
+    many = {code: count for code, count in by_cause if count > MOST_NODES and not each}
     title = "Not evicted (each node with --all-nodes)" if many else "Not evicted"
     table = plain_table(title, "NODE", "CODE", "COUNT", "EXAMPLE", "REASON", legend="CODE")
 
     def row(where: str, code: str, members: list[tuple[str, str]]) -> None:
         table.add_row(where, code, str(len(members)), members[0][0], _reason_of_all(code, members))
 
-    ranked = sorted(groups.items())
+    # what is not needed is no obstacle, so it comes last
+    ranked = sorted(groups.items(), key=lambda item: (item[0][0], item[0][1] == Reason.GOAL_REACHED, item[0][1]))
     for (node, code), members in ranked:
         if code not in many:
             row(node, code, [(pod or "(the node)", message) for pod, message in members])

@@ -192,3 +192,8 @@ class LimitLine:
     next_at: float | None
     """Seconds since the epoch when one more eviction fits; None where it fits now or after a replacement
     is Ready."""
+
+    @property
+    def unused(self) -> bool:
+        """Whether nothing of it is used, and it holds nothing back."""
+        return self.used == 0 and self.left > 0 and self.next_at is None

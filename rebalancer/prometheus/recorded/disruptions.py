@@ -1,7 +1,7 @@
 """Budgets, alerts and rebalancer's own evictions of a recording."""
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -180,9 +180,14 @@ def replacements(table: RecordedPodTable, nodes: RecordedNodes, *, start: float)
     return sorted(out)
 
 
-def attributed(found: Sequence[Replacement], rose: Sequence[Rise], pools: Sequence[str]) -> list[Replacement]:
-    """Replacements after evictions by rebalancer: at each rise of the counter as many as it rose by, in its pool, those
-    nearest before it. `pools` has the pool of each of `found`."""
+def attributed(
+    found: Sequence[Replacement], rose: Sequence[Rise], pools: Sequence[str], *, evicted: Collection[int] = ()
+) -> list[Replacement]:
+    """Replacements after evictions by rebalancer: those of the pods `evicted` by its database, and at each rise of the
+    counter as many as it rose by, in its pool: those of the database first, then those nearest before it.
+
+    `pools` has the pool of each of `found`.
+    """
     times = [each.at for each in found]
     known, left = set(pools), set(range(len(found)))
     out = []
@@ -190,22 +195,25 @@ def attributed(found: Sequence[Replacement], rose: Sequence[Rise], pools: Sequen
         first = bisect_left(times, rise.after - _CYCLE_SECONDS)
         last = bisect_left(times, rise.until + MINUTE / 2)
         near = [at for at in range(first, last) if at in left and (pools[at] == rise.pool or rise.pool not in known)]
-        near.sort(key=lambda at, rise=rise: max(rise.after - times[at], 0.0))  # type: ignore[misc]
+        near.sort(  # an eviction that the database and the counter have is one
+            key=lambda at, rise=rise: (found[at].pod not in evicted, max(rise.after - times[at], 0.0))  # type: ignore[misc]
+        )
         for at in near[: rise.by]:
             left.discard(at)
             out.append(found[at])
-    return out
+    return out + [found[at] for at in sorted(left) if found[at].pod in evicted]
 
 
 def eviction_gaps(found: Sequence[Replacement], rose: Sequence[Rise], evicted: int, *, has_counter: bool) -> list[Gap]:
-    """`has_counter`: the counter of evictions is there."""
+    """`has_counter`: evictions are known by the counter or by the database."""
     total = sum(each.by for each in rose)
     if total > evicted:
         of = counted(total, "eviction")
         return [Gap(f"{total - evicted} of {of} by rebalancer: no pod that ended at that time fits", 0)]
     if not has_counter and len(found) >= _FREQUENT:
         text = (
-            "no rebalancer_evictions_total: pods replaced while their node stayed don't count as evicted by rebalancer"
+            "no rebalancer_evictions_total and no database: pods replaced while their node stayed don't count as "
+            "evicted by rebalancer"
         )
         return [Gap(text, len(found))]
     return []

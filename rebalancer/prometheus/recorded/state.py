@@ -1,7 +1,7 @@
 """A cluster's objects over some days: kube-state-metrics in Prometheus, completed by today's snapshot."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -68,10 +68,12 @@ def recorded_state(
     start: float,
     end: float,
     pools: Callable[[Nodes], Sequence[str]],
+    evicted: Collection[str] = (),
     progress: Progress,
     stopping: Callable[[], bool] = lambda: False,
 ) -> RecordedState:
-    """Read the objects from `start` to `end`, both multiples of STEP_SECONDS. `pools` gives the pool of each node.
+    """Read the objects from `start` to `end`, both multiples of STEP_SECONDS. `pools` gives the pool of each node,
+    `evicted` the UIDs of pods that rebalancer has evicted, as far as they are known.
 
     It begins later, and ends earlier, where Prometheus has nothing of kube-state-metrics. Raises ConnectError, and
     ConfigError where it has nothing at all.
@@ -89,7 +91,7 @@ def recorded_state(
         known = state.pods()
         _check(known, state, url=pool.url)
         pods = recorded_pods(known, state.parents(known), today, nodes=nodes.nodes.names, start=span.start, steps=steps)
-        pods, of_evictions = _with_evictions(state, pods, nodes, pools(nodes.nodes), start=span.start)
+        pods, of_evictions = _with_evictions(state, pods, nodes, pools(nodes.nodes), evicted, start=span.start)
         budgets, of_budgets = recorded_budgets(state.healthy(), today.budgets, start=span.start, steps=steps)
         alerts = recorded_alerts(state.alerts(), start=span.start)
         return RecordedState(
@@ -119,16 +121,23 @@ def _check(pods: PodHistory, state: KubeState, *, url: str) -> None:
 
 
 def _with_evictions(
-    state: KubeState, table: RecordedPodTable, nodes: RecordedNodes, pools: Sequence[str], *, start: float
+    state: KubeState,
+    table: RecordedPodTable,
+    nodes: RecordedNodes,
+    pools: Sequence[str],
+    evicted: Collection[str],
+    *,
+    start: float,
 ) -> tuple[RecordedPodTable, list[Gap]]:
     """The pods, with those that replaced one after an eviction by rebalancer."""
     series = state.evictions()
     rose, found = rises(series, start=start), replacements(table, nodes, start=start)
-    evicted = attributed(found, rose, [pools[int(table.pods.node[each.pod])] for each in found])
+    known = {index for index, uid in enumerate(table.pods.uids) if uid in evicted}
+    made = attributed(found, rose, [pools[int(table.pods.node[each.pod])] for each in found], evicted=known)
     replaced = table.pods.replaced.copy()
-    for each in evicted:
+    for each in made:
         replaced[each.by] = each.pod
-    gaps = eviction_gaps(found, rose, len(evicted), has_counter=bool(series))
+    gaps = eviction_gaps(found, rose, len(made), has_counter=bool(series or evicted))
     return replace(table, pods=replace(table.pods, replaced=replaced)), gaps
 
 

@@ -8,10 +8,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, Select, exists, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, Select, exists, false, func, or_, select, true
 
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
 from rebalancer.model.notation.resource_names import CPU
+from rebalancer.model.reason import Reason
 from rebalancer.model.records.cycles import (
     CycleNode,
     CycleRecord,
@@ -102,7 +103,7 @@ class SqlReading:
                 summary=summary,
                 findings=tuple(_finding(row, at=summary.started_at) for row in findings),
                 evictions=tuple(read_eviction({**row, "trigger": summary.trigger}) for row in evictions),
-                refusals=tuple(sorted(groups, key=lambda each: (each.node, -each.count, each.code))),
+                refusals=tuple(sorted(groups, key=_by_cause)),
                 nodes=tuple(
                     CycleNode(**{name: value for name, value in row.items() if name != "cycle"}) for row in nodes
                 ),
@@ -129,7 +130,8 @@ class SqlReading:
         return [_finding(row, at=row["started_at"]) for row in found]
 
     def refusals_of(self, node: str, *, since: float) -> list[RefusalGroup]:
-        """Per code the newest group of a node by cycles that began at or after `since`; the newest first."""
+        """Per code the newest group of a node by cycles that began at or after `since`; the newest first, and
+        GoalReached last."""
         query = (
             select(REFUSALS, CYCLES.c.started_at)
             .join(CYCLES, CYCLES.c.id == REFUSALS.c.cycle)
@@ -142,7 +144,7 @@ class SqlReading:
         for row in found:
             if row["code"] not in newest:
                 newest[row["code"]] = _refusals(row, at=row["started_at"], cycles=cycles[row["code"]])
-        return list(newest.values())
+        return sorted(newest.values(), key=_is_no_cause)
 
     # -- forecasts ----------------------------------------------------------------------------------------------------
 
@@ -209,11 +211,14 @@ class SqlReading:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _evictions(self, which: ColumnElement[bool], limit: int) -> list[Eviction]:
+        """The newest first; a pod that dry runs planned again and again is there once, by the newest."""
         rows = EVICTIONS.c
+        which &= rows.cluster == self._cluster
+        newest = select(func.max(rows.id)).where(which, rows.dry_run == true()).group_by(rows.uid, rows.node)
         query = (
             select(EVICTIONS, CYCLES.c.trigger)
             .join(CYCLES, CYCLES.c.id == rows.cycle)
-            .where(rows.cluster == self._cluster, which)
+            .where(which, or_(rows.dry_run == false(), rows.id.in_(newest)))
             .order_by(rows.planned_at.desc(), rows.id.desc())
             .limit(limit)
         )
@@ -242,6 +247,15 @@ class SqlReading:
 
     def _since(self, since: float) -> tuple[ColumnElement[bool], ...]:
         return CYCLES.c.cluster == self._cluster, CYCLES.c.started_at >= since
+
+
+def _is_no_cause(each: RefusalGroup) -> bool:
+    """Whether these pods stay because the plan needs no more: the least that a reader looks for."""
+    return each.code == Reason.GOAL_REACHED
+
+
+def _by_cause(each: RefusalGroup) -> tuple[str, bool, int, str]:
+    return each.node, _is_no_cause(each), -each.count, each.code
 
 
 def outcomes_of(connection: Connection, cycles: Sequence[str]) -> Mapping[str, dict[str, int]]:

@@ -35,6 +35,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "rebalancer.image" -}}
 {{- $repository := required "image.repository: set it to your image without its tag: --set image.repository=REGISTRY/rebalancer" .Values.image.repository -}}
+{{- with .Values.image.registry }}{{ . }}/{{ end -}}
 {{- if .Values.image.digest -}}
 {{ $repository }}@{{ .Values.image.digest }}
 {{- else -}}

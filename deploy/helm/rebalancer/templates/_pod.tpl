@@ -26,6 +26,15 @@ spec:
   {{- with .Values.priorityClassName }}
   priorityClassName: {{ . | quote }}
   {{- end }}
+  {{- with .Values.runtimeClassName }}
+  runtimeClassName: {{ . | quote }}
+  {{- end }}
+  {{- with .Values.dnsPolicy }}
+  dnsPolicy: {{ . }}
+  {{- end }}
+  {{- with .Values.dnsConfig }}
+  dnsConfig: {{- toYaml . | nindent 4 }}
+  {{- end }}
   {{- with .Values.imagePullSecrets }}
   imagePullSecrets: {{- toYaml . | nindent 4 }}
   {{- end }}
