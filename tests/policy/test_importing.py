@@ -27,8 +27,6 @@ ARGUMENTS: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
     ("LowNodeUtilization", {"thresholds": {"cpu": 20, "memory": 20, "pods": 20}, "targetThresholds": {"cpu": 50, "memory": 50, "pods": 50}, "evictionLimits": {"node": 5}},
      {"source": "Requests"}, ["args.evictionLimits.node", "args.targetThresholds"]),
     ("RemovePodsViolatingNodeAffinity", {"nodeAffinityType": ["requiredDuringSchedulingIgnoredDuringExecution"]}, {"nodeAffinityType": ["requiredDuringSchedulingIgnoredDuringExecution"]}, []),
-    ("PodLifeTime", {"states": ["Succeeded"], "conditions": [{"reason": "PodCompleted", "status": "True", "minTimeSinceLastTransitionSeconds": 14400}], "namespaces": {"include": ["default"]}},
-     {"states": ["Succeeded"], "maxPodLifeTime": "4h", "namespaces": {"include": ["default"]}}, ["args.conditions"]),
     ("PodLifeTime", {"maxPodLifeTimeSeconds": 604800, "states": ["Pending", "PodInitializing"]}, {"maxPodLifeTime": "7d", "states": ["Pending", "PodInitializing"]}, []),
     ("PodLifeTime", {"maxPodLifeTimeSeconds": 86400, **PODS}, {"maxPodLifeTime": "1d", **PODS}, []),
     ("PodLifeTime", {"maxPodLifeTimeSeconds": 86400, "namespaces": {"exclude": ["a"]}, "includingInitContainers": True}, {"maxPodLifeTime": "1d", "namespaces": {"exclude": ["a"]}, "includingInitContainers": True}, []),

@@ -63,6 +63,8 @@ def test_where_all_nodes_of_the_pool_are_low_none_is_drained_unless_the_policy_s
     assert kept.nodes == []
     assert kept.skipped == dict.fromkeys("ab", "low, but not to be drained: all nodes of its pool are low")
     assert drain([*low, busy], pods, args=keep).nodes == ["a", "b"]
+    cordoned = a_node("c", used=9e3, unschedulable=True)
+    assert drain([*low, cordoned], pods, args=keep).nodes == []
 
 
 @pytest.mark.parametrize(("used", "low"), [(7_999.9, True), (8_000.0, False), (0.0, True)])

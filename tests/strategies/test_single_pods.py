@@ -38,6 +38,20 @@ def test_the_pod_that_restarts_most_comes_first_and_its_reason_has_the_numbers()
     assert not made.findings[0].landing.elsewhere
 
 
+@pytest.mark.parametrize(
+    ("name", "fields", "args"),
+    [(RESTARTS, {"restarts": 7}, {"podRestartThreshold": 5}), (LIFE, {"age": 2 * DAY}, {"maxPodLifeTime": "1d"})],
+)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_pod_that_fits_on_its_own_node_alone_goes_unless_another_one_is_asked_for(
+    name: str, fields: dict[str, Any], args: dict[str, Any], elsewhere: bool
+) -> None:
+    policy = strategy_policy(name, {**args, "otherNode": elsewhere}, guards={"minReplicas": 1})
+    outcome = plan_all([a_node("n"), a_node("other", cpu=100.0)], [pod("p", cpu=1_000, **fields)], policy)
+    assert outcome.pods == ([] if elsewhere else ["p"])
+    assert outcome.refusals == ({"p": "NoTargetNode"} if elsewhere else {})
+
+
 @pytest.mark.parametrize(("counted", "names"), [(False, []), (True, ["p"])])
 def test_init_containers_count_when_asked_for(counted: bool, names: list[str]) -> None:
     pods = [pod("p", restarts=3, init_restarts=3)]

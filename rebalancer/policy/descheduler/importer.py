@@ -35,8 +35,11 @@ ALWAYS = (
 )
 """Differences of every import: (path in the RebalancerPolicy, why)."""
 EVICTOR = "DefaultEvictor"
+STAYING = ("PodLifeTime", "RemovePodsHavingTooManyRestarts")
+"""Strategies whose replacements may come back to their node; in the descheduler nodeFit asks for another one."""
 WORKING = ("deschedule", "balance")
-OTHER_POINTS = ("filter", "preevictionfilter", "preEvictionFilter", "presort", "sort")
+FILTERS = ("filter", "preevictionfilter", "preEvictionFilter")
+OTHER_POINTS = (*FILTERS, "presort", "sort")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +145,11 @@ class _Import:
     def _profile(self, profile: Keys, pool: str, labels: dict[str, Any]) -> None:
         name = str(profile.get("name", ""))
         switched_on = self._switched_on(profile)
+        if foreign := self._foreign_filters(profile):
+            why = f"{' and '.join(foreign)} may protect pods that nothing here would protect, so it is not enabled"
+            for enabled in switched_on.values():
+                self._notes.add(enabled, UNSUPPORTED, why)
+            return
         fits = bool(self._evictor(profile).peek("nodeFit", False))
         for index, config in enumerate(profile.peek("pluginConfig", [])):
             if config["name"] not in switched_on and config["name"] != EVICTOR:
@@ -163,6 +171,8 @@ class _Import:
                 self._notes.add(at, UNSUPPORTED, why)
                 continue
             made = make_strategy(plugin, args, self._notes, self._thresholds[pool])
+            if made is not None and fits and plugin in STAYING:
+                made.args["otherNode"] = True
             if made is not None:
                 self._add(made, at, name, pool, labels)
 
@@ -188,6 +198,11 @@ class _Import:
             if chosen.get("disabled", []):
                 self._notes.add((*chosen.at, "disabled"), UNSUPPORTED, "guards cannot be disabled as a whole")
         return out
+
+    def _foreign_filters(self, profile: Keys) -> list[str]:
+        """Names of the profile's filters that the descheduler doesn't have itself."""
+        plugins = profile.peek("plugins", {})
+        return sorted({name for point in FILTERS for name in plugins.get(point, {}).get("enabled", [])} - {EVICTOR})
 
     def _add(self, made: Made, at: FieldPath, profile: str, pool: str, labels: dict[str, Any]) -> None:
         args = dict(made.args)
@@ -227,7 +242,8 @@ class _Import:
             self._limits["namespace"] = {"evictions": [{"max": most, "per": CYCLE}]}
             self._per_window(("maxNoOfPodsToEvictPerNamespace",), "limits.namespace")
         if (most := top.get("maxNoOfPodsToEvictTotal")) is not None:
-            self._limits["perCycle"] = most
+            self._limits |= {"perCycle": most, "cluster": {"evictions": [{"max": most, "per": CYCLE}]}}
+            self._per_window(("maxNoOfPodsToEvictTotal",), "limits.cluster")
         if top.get("gracePeriodSeconds") is not None:
             self._notes.add(("gracePeriodSeconds",), UNSUPPORTED, "each pod's own grace period applies")
         if "evictionFailureEventNotification" in top:

@@ -103,8 +103,7 @@ def _utilization(name: str, args: Keys, notes: Notes, thresholds: ImportedThresh
 
 def _life_time(args: Keys, notes: Notes) -> float | None:
     """Seconds; None if one of its restrictions has no equivalent."""
-    age, states = args.get("maxPodLifeTimeSeconds"), set(args.get("states", []))
-    conditions = args.get("conditions", [])
+    age = args.get("maxPodLifeTimeSeconds")
     if args.get("includingEphemeralContainers"):
         notes.add((*args.at, "includingEphemeralContainers"), UNSUPPORTED, "their states are not considered")
     if any(args.section("ownerKinds").get(key) for key in ("include", "exclude")):
@@ -113,14 +112,11 @@ def _life_time(args: Keys, notes: Notes) -> float | None:
     if args.get("exitCodes"):
         _without(args, "exitCodes", notes)
         return None
-    since = [each.get("minTimeSinceLastTransitionSeconds") or 0 for each in conditions]
-    if conditions and not (states and states <= FINISHED):
+    if args.get("conditions", []):
+        # the age of a pod says nothing of how long a condition has held: one may have finished just now
         _without(args, "conditions", notes)
         return None
-    if conditions:
-        why = "conditions are not considered: finished pods are selected by age"
-        notes.add((*args.at, "conditions"), DIFFERENT, why, "strategies[].args.maxPodLifeTime")
-    wanted = max([age or 0, *since])
+    wanted = age or 0
     if wanted < SHORTEST_LIFE:
         at = (*args.at, "maxPodLifeTimeSeconds") if age is not None else args.at
         notes.add(at, DIFFERENT, "pods younger than 1m are not evicted", "strategies[].args.maxPodLifeTime")

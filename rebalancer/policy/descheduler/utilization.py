@@ -114,6 +114,11 @@ def _by_cpu(
                 notes.add((*args.at, key, name), UNSUPPORTED, "only CPU and memory are balanced by real usage")
     if chosen is None and not by_memory:
         return None
+    query = str(args.section("metricsUtilization").section("prometheus").peek("query", ""))
+    if chosen == MEASURED and not is_cpu(query):
+        why = "a share of CPU is what nodes are measured by; a query of another unit would be taken for it: not enabled"
+        notes.add((*args.at, "metricsUtilization", "prometheus", "query"), UNSUPPORTED, why)
+        return None
     why = "a node must be hot in several samples, and only as many pods are evicted as cool it"
     notes.add(args.at, DIFFERENT, why, "usage.stabilizationWindow")
     if relative and chosen is not None:
@@ -143,6 +148,12 @@ def _by_cpu(
         thresholds.cpu["resources"] = {MEMORY: {"high": top, "target": target, "low": bottom}}
     _note_low(notes, "thresholds")
     return {"source": "CPU"}
+
+
+def is_cpu(query: str) -> bool:
+    """Whether a query names CPU in use, and neither pressure, throttling nor memory."""
+    words = query.lower()
+    return "cpu" in words and not any(each in words for each in ("pressure", "psi", "throttl", "memory"))
 
 
 def _apart(high: float, low: float, args: Keys, notes: Notes) -> tuple[float, float, float]:

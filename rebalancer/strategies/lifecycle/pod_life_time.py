@@ -32,7 +32,7 @@ def find(view: StrategyView) -> Findings:
         what = "1 pod is" if count == 1 else f"{count} pods are"
         reason = f"{what} older than {longest}, the oldest {figures.age(age[oldest[0]])}"
         # an old pod goes, whatever happened to its predecessors
-        rule, ill = LandingRule(elsewhere=False), bool(broken[oldest[0]])
+        rule, ill = LandingRule(elsewhere=args.other_node), bool(broken[oldest[0]])
         finding = some_pods(view, oldest, reason, recurs=True, landing=rule, broken=ill)
         found.append((-float(age[oldest[0]]), snapshot.nodes.names[finding.node], finding))
     found.sort(key=lambda each: each[:2])

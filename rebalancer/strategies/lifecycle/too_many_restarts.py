@@ -27,7 +27,7 @@ def find(view: StrategyView) -> Findings:
                 view,
                 pod,
                 f"its containers restarted {restarts[pod]} times, {args.pod_restart_threshold} are too many",
-                landing=LandingRule(elsewhere=False),
+                landing=LandingRule(elsewhere=args.other_node),
                 broken=not snapshot.pods.ready[pod],  # a pod that is Ready again does its work for now
             )
             for pod in pods.tolist()

@@ -146,7 +146,8 @@ def _to_empty(
     kept = {node: why for node in low if (why := _kept(view, node, whole=whole))}
     for index, _ in () if args.drain_when_all_low else view.chosen_pools:
         members = ready & (view.node_pools.of_node == index)
-        if shares.under[members].all():
+        # pods of a drained node can't go to a cordoned one, however full it is
+        if shares.under[members & ~view.snapshot.nodes.unschedulable].all():
             kept |= dict.fromkeys(np.flatnonzero(emptied & members).tolist(), "all nodes of its pool are low")
     emptied[list(kept)] = False
     emptied[list(begun)] = True

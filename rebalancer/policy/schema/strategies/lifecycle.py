@@ -17,6 +17,8 @@ class RestartsArgs(PodArgs):
     """Whether restarts of init containers count."""
     states: Names = ()
     """If set, only pods in one of these states: a phase, or a container's waiting reason such as CrashLoopBackOff."""
+    other_node: bool = False
+    """Whether a pod is evicted only where its replacement lands on another node."""
 
 
 class LifeTimeArgs(PodArgs):
@@ -29,6 +31,8 @@ class LifeTimeArgs(PodArgs):
     termination reason."""
     including_init_containers: bool = False
     """Whether the states of init containers count."""
+    other_node: bool = False
+    """Whether a pod is evicted only where its replacement lands on another node."""
 
 
 class FailedPodsArgs(PodArgs):
