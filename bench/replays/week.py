@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
 
 from bench.forecasts.value import BALANCED, WEEKS, Week
@@ -29,6 +30,8 @@ from rebalancer.replay.runner.replay import replay
 
 LEVELS = ("Minimal", "Conservative", "Balanced", "Active", "Aggressive")
 SHIPPED = "Balanced"
+FIRST_STEPS = 3
+"""Of five minutes: until a load is measured over a whole rate window, stable, and relieved."""
 BOUND_AIM, PRICE_AIM, BREAKER_AIM, SERVICE_AIM, CURVE_AIM = 1.25, 5.0, 0.03, 1.0, 1.1
 """At most: hot node-hours left, in units of the bound; evictions for each hot node-hour relieved; share of what is left
 that our circuit breaker keeps; evictions of a service in a day, in units of its daily limit; what a level leaves, in
@@ -69,12 +72,24 @@ def figures_of(recording: Recording) -> Iterator[Figure]:
         yield Figure(f"left_to_level_below_{label}", left / max(below, 1e-9), CURVE_AIM)
         below = left
     left = lines[SHIPPED].hot_node_hours
+    yield Figure("left_in_first_minutes", first_minutes(runs[SHIPPED]) / max(left * 60.0, 1e-9))
     yield Figure("left_to_bound", left / max(bound, 1e-9), BOUND_AIM)
     yield Figure("evictions_for_an_hour", lines[SHIPPED].evictions / max(before - left, 1e-9), PRICE_AIM)
     breaker = [each for each in summary.of(SHIPPED).blocked if each.code == Reason.CIRCUIT_BREAKER_OPEN]
     kept = sum(each.hot_node_hours for each in breaker)
     yield Figure("kept_by_circuit_breaker", kept / max(left, 1e-9), BREAKER_AIM)
     yield Figure("most_of_a_service_to_limit", most_of_a_service(runs[SHIPPED]), SERVICE_AIM)
+
+
+def first_minutes(run: ReplayRun) -> float:
+    """Hot minutes in the first FIRST_STEPS of each time in which a node was hot."""
+    hot = np.nan_to_num(run.hot_minutes)
+    lasted = np.zeros(len(hot))
+    minutes = 0.0
+    for step in range(hot.shape[1]):
+        lasted = np.where(hot[:, step] > 0, lasted + 1, 0)
+        minutes += float(hot[lasted <= FIRST_STEPS, step].sum())
+    return minutes
 
 
 def most_of_a_service(run: ReplayRun) -> float:
