@@ -102,6 +102,11 @@ POD_CREATOR = (
         bound="`trust` without `Name` and `Level`",
     ),
     power(
+        "A pod makes its eviction dear, by a grace period of days",
+        "Pods that cost less go first. It costs three ordinary evictions at most, and goes from a hot node.",
+        "tests/planner/test_price.py::test_no_grace_period_keeps_a_pod_in_place",
+    ),
+    power(
         "A change window that is fuzzed, or costs much to search",
         "It counts as closed, for that service only; no search is slow.",
         "tests/policy/test_windows.py::test_no_annotation_raises_or_opens_without_being_understood",

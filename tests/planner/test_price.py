@@ -82,6 +82,11 @@ def test_the_terms_are_printed_with_what_they_are_of() -> None:
     )
 
 
+def test_no_grace_period_keeps_a_pod_in_place() -> None:
+    long = single("a", used=3_000.0, template={"graceSeconds": 10 * 86_400})
+    assert plan_for([hot(), cold()], [heavy("hot"), long]).pods == ["a"]
+
+
 def test_a_node_whose_unmovable_part_is_over_high_is_relieved() -> None:
     """Its DaemonSet uses 78%, three pods the rest; four nodes are idle."""
     nodes = [a_node("hot", used=15_360.0), *(cold(f"cold{at}", used=500.0) for at in range(4))]

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.notation.figures import age, counted
 
-GRACE_SECONDS = 600.0
-"""A termination grace period that costs an ordinary eviction more."""
+GRACE_SECONDS, MOST_GRACE = 600.0, 2.0
+"""A termination grace period that costs an ordinary eviction more, and what any costs at most: whoever creates a pod
+sets it, and it must not keep the pod in place."""
 PRIORITY = 1_000_000.0
 """A priority that costs an ordinary eviction more; higher ones cost no more than that."""
 WHOLE_DEVICES = 2.0
@@ -67,7 +68,7 @@ def price_of(
     return Price(
         level=level,
         replicas=1.0 / count,
-        grace=template.grace_seconds / GRACE_SECONDS,
+        grace=min(template.grace_seconds / GRACE_SECONDS, MOST_GRACE),
         priority=min(max(pod.priority, 0) / PRIORITY, 1.0),
         devices=WHOLE_DEVICES * min(shares.get(device, 0.0), 1.0),
         evicted=of_service / count + of_pod,
