@@ -10,7 +10,8 @@ from tests.faults.scenarios.kills import forgotten, kill_often
 def test_a_daemon_that_is_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'rebalancer.db'}"
     upgrade(url)
-    found = kill_often(tmp_path, url, number=5, seed=1, impatient=True)
+    # the first life has slow answers: with quick ones a fast machine has used up the limits before any kill
+    found = kill_often(tmp_path, url, number=5, seed=6, impatient=True)
     assert found.wrong == []
     assert found.kills == 5
     assert found.evictions > 5
