@@ -15,7 +15,7 @@ from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.notation.figures import age, counted
 
 GRACE_SECONDS, MOST_GRACE = 600.0, 2.0
-"""A termination grace period that costs an ordinary eviction more, and what any costs at most: whoever creates a pod
+"""A termination grace period that costs an ordinary eviction more, and what any costs at most: the author of a pod
 sets it, and it must not keep the pod in place."""
 PRIORITY = 1_000_000.0
 """A priority that costs an ordinary eviction more; higher ones cost no more than that."""
