@@ -67,6 +67,7 @@ def test_the_policy_says_how_low_a_high_may_be(high: str, bound: int, fits: bool
     episode = read({"high": high}, minHigh=bound)
     if fits:
         assert isinstance(episode, ActionableEpisode)
+        assert episode.override is not None
         assert episode.override.high == float(high) / 100
     else:
         assert isinstance(episode, RejectedEpisode)
@@ -82,6 +83,7 @@ def test_the_policy_says_how_low_a_target_may_be(target: str, fits: bool) -> Non
 def test_a_target_that_follows_from_high_is_no_lower_than_the_policy_allows() -> None:
     episode = read({"high": "51"}, minTarget=48)
     assert isinstance(episode, ActionableEpisode)
+    assert episode.override is not None
     assert (episode.override.high, episode.override.target) == (0.51, 0.48)
 
 
@@ -109,6 +111,7 @@ def test_what_was_evicted_from_the_node_counts(ago: float, cores: float, left: f
     ]
     episode = read({"high": "60"}, moves)
     assert isinstance(episode, ActionableEpisode)
+    assert episode.override is not None
     assert episode.override.max_excess == pytest.approx(left)
 
 
@@ -231,6 +234,7 @@ def test_an_alert_names_a_node_and_chooses_no_pod_of_it(label: str) -> None:
         episode = resolve_episode(AlertEpisode(id=1, alert=alert, received_at=NOW, next_at=NOW), names, policy, now=NOW)
         if isinstance(episode, RejectedEpisode):
             return []
+        assert episode.override is not None
         view = view_of(made, usage_of(made, nodes, pods), policy, overrides={(0, "cpu"): episode.override})
         return [(each.node, each.reason, each.candidates.tolist()) for each in find(view).findings]
 

@@ -69,7 +69,8 @@ def read(one: AlertEpisode, by: RebalancerPolicy | None = None) -> ActionableEpi
 
 def marks_of(found: ActionableEpisode | RejectedEpisode) -> tuple[str, float, float]:
     assert isinstance(found, ActionableEpisode), found.reason
-    return found.override.node, found.override.high, found.override.target
+    assert found.override is not None
+    return found.node, found.override.high, found.override.target
 
 
 def test_the_rule_says_what_is_hot() -> None:
@@ -137,7 +138,12 @@ def test_what_time_may_change_stays_open_and_the_rest_is_closed() -> None:
 def result_of(report: CycleReport) -> tuple[str, float]:
     inbox = Notes()
     marks = ThresholdOverride(node="n1", strategy="LowNodeUtilization", high=0.6, target=0.5, source="alert NodeHot")
-    record_results(inbox, [ActionableEpisode(episode=episode(), override=marks)], report, now=NOW)
+    record_results(
+        inbox,
+        [ActionableEpisode(episode=episode(), node="n1", strategy=marks.strategy, override=marks)],
+        report,
+        now=NOW,
+    )
     [(_, reason, at)] = inbox.tried_
     return reason, at - NOW
 

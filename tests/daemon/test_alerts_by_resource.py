@@ -54,7 +54,12 @@ def read(
 def override(*of: Any) -> ThresholdOverride:
     found = read(*of)
     assert isinstance(found, ActionableEpisode), found.reason
+    assert found.override is not None
     return found.override
+
+
+def of_override(episode: AlertEpisode, mark: ThresholdOverride) -> ActionableEpisode:
+    return ActionableEpisode(episode=episode, node=mark.node, strategy=mark.strategy, override=mark)
 
 
 def refusal(*of: Any) -> RejectedEpisode:
@@ -154,7 +159,7 @@ def test_two_alerts_for_two_resources_of_a_node_both_count() -> None:
         next_at=NOW,
     )
     marks = [MARK, replace(MARK, resource="cpu", high=0.7), replace(MARK, high=0.7)]
-    request = with_alerts(None, [ActionableEpisode(episode=episode, override=each) for each in marks])
+    request = with_alerts(None, [of_override(episode, each) for each in marks])
     assert request is not None
     assert {key: each.high for key, each in request.thresholds.items()} == {("hot", "memory"): 0.6, ("hot", "cpu"): 0.7}
 
@@ -167,7 +172,7 @@ def outcome_of(report: CycleReport) -> str:
     episode = AlertEpisode(
         id=1, alert=Alert(fingerprint="f", firing=True, labels={}, starts_at=NOW), received_at=NOW, next_at=NOW
     )
-    record_results(inbox, [ActionableEpisode(episode=episode, override=MARK)], report, now=NOW)
+    record_results(inbox, [of_override(episode, MARK)], report, now=NOW)
     [(_, reason, _)] = inbox.tried_
     return reason
 

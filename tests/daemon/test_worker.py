@@ -217,6 +217,8 @@ def test_alerts_for_many_nodes_are_one_scope() -> None:
     alerted = [
         ActionableEpisode(
             episode=AlertEpisode(id=number, alert=an_alert(number), received_at=START, next_at=START),
+            node=f"n{number}",
+            strategy="LowNodeUtilization",
             override=ThresholdOverride(
                 node=f"n{number}", strategy="LowNodeUtilization", high=0.6, target=0.5, source="alert"
             ),

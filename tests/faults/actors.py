@@ -201,6 +201,17 @@ ALERT_SENDER = (
         bound="the connections of an address, the size of a delivery",
     ),
     power(
+        "An alert whose rule names another strategy, for any node",
+        "What the strategy evicts from that node in its periodic cycles, sooner. No label or annotation of the alert "
+        "selects a strategy, or a node that the strategy does not choose.",
+        "tests/daemon/test_alert_strategies.py::test_an_alert_starts_the_strategy_of_its_rule_on_its_node_alone",
+        "tests/daemon/test_alert_strategies.py::"
+        "test_an_alert_about_a_node_that_its_strategy_does_not_choose_evicts_nothing",
+        "tests/daemon/test_alert_strategies.py::test_an_alert_that_starts_one_strategy_starts_no_other",
+        "tests/daemon/test_alert_strategies.py::test_guards_hold_in_a_cycle_that_an_alert_started",
+        bound="the strategies of `alerts.rules`, their arguments, guards, limits, windows",
+    ),
+    power(
         "An alert about a node that is not hot by measurement",
         "Nothing is evicted; the disagreement is recorded.",
         "tests/daemon/test_alert_requests.py::test_where_measurement_and_alert_disagree_that_is_written_down",

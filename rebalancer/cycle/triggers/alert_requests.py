@@ -1,4 +1,4 @@
-"""Open alerts as cycle requests: the node and thresholds of each alert, and the result of the cycle.
+"""Open alerts as cycle requests: node, strategy and thresholds of each alert, and the result of the cycle.
 
 An episode is one alert from its start (fingerprint and start time). It stays open until Alertmanager resolves it or it
 expires, and is retried when a limit or window may have changed. If measurement and alert disagree, that is recorded and
@@ -32,10 +32,13 @@ MAX_RETRY_SECONDS = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionableEpisode:
-    """An episode with a node of this cluster and valid thresholds."""
+    """An episode with a node of this cluster, and the strategy that it starts there."""
 
     episode: AlertEpisode
-    override: ThresholdOverride
+    node: str
+    strategy: str
+    override: ThresholdOverride | None = None
+    """None: the strategy decides as in its periodic cycles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,26 +95,43 @@ class _RejectedError(Exception):
 def resolve_episode(
     episode: AlertEpisode, nodes: AlertedNodes, policy: RebalancerPolicy, *, now: float
 ) -> ActionableEpisode | RejectedEpisode:
-    """The node and resource of an episode, and the thresholds it sets for them, within the bounds of the policy."""
+    """The node and strategy of an episode, and the thresholds it sets for them, within the bounds of the policy."""
     try:
-        return ActionableEpisode(episode=episode, override=_override(episode, nodes, policy, now=now))
+        return _resolved(episode, nodes, policy, now=now)
     except _RejectedError as rejected:
         return RejectedEpisode(episode=episode, reason=str(rejected), final=rejected.final)
 
 
-def _override(episode: AlertEpisode, nodes: AlertedNodes, policy: RebalancerPolicy, *, now: float) -> ThresholdOverride:
-    alert = episode.alert
-    rule = policy.alerts.rule_for(alert)
+def _resolved(episode: AlertEpisode, nodes: AlertedNodes, policy: RebalancerPolicy, *, now: float) -> ActionableEpisode:
+    rule = policy.alerts.rule_for(episode.alert)
     if rule is None:
-        raise _RejectedError(f"the policy has no rule for {alert.name}")
+        raise _RejectedError(f"the policy has no rule for {episode.alert.name}")
+    node = _node_of(episode.alert, nodes, policy)
+    pool = next((each for each in policy.pools if each.name == nodes.pool_of_node.get(node)), None)
+    if pool is None:
+        raise _RejectedError(f"{node} is in no pool of the policy", final=False)
+    own_pools = [each.pools for each in policy.strategies if each.name == rule.strategy]
+    if not any(names is None or pool.name in names for names in own_pools):
+        raise _RejectedError(f"{node} is in no pool of {rule.strategy}", final=False)
+    override = _override(episode, rule, node, pool, nodes, policy, now=now) if rule.sets_thresholds else None
+    return ActionableEpisode(episode=episode, node=node, strategy=rule.strategy, override=override)
+
+
+def _override(
+    episode: AlertEpisode,
+    rule: AlertRule,
+    node: str,
+    pool: Pool,
+    nodes: AlertedNodes,
+    policy: RebalancerPolicy,
+    *,
+    now: float,
+) -> ThresholdOverride:
+    alert = episode.alert
     resource = policy.alerts.resource_of(alert)
     if resource not in policy.measured_resources:
         known = ", ".join(policy.measured_resources)
         raise _RejectedError(f"{policy.alerts.resource_annotation}: expected one of {known}, got {resource[:40]!r}")
-    node = _node_of(alert, nodes, policy)
-    pool = next((each for each in policy.pools if each.name == nodes.pool_of_node.get(node)), None)
-    if pool is None:
-        raise _RejectedError(f"{node} is in no pool of the policy", final=False)
     high, target = _thresholds(alert, rule, _own_thresholds(pool, resource), policy.alerts)
     evicted = nodes.evicted_share(node, resource, excess_since(episode, policy, now))
     left = policy.alerts.max_excess / 100 - evicted
@@ -197,12 +217,11 @@ def with_alerts(request: CycleRequest | None, actionable: list[ActionableEpisode
     """
     if not actionable:
         return request
-    marks = {}
-    for each in sorted((each.override for each in actionable), key=lambda mark: -mark.high):
-        marks[each.node, each.resource] = each
+    overrides = [each.override for each in actionable if each.override is not None]
+    marks = {(mark.node, mark.resource): mark for mark in sorted(overrides, key=lambda mark: -mark.high)}
     # not a scope for each node: each is asked about every node of the cluster
     nodes: dict[str, set[str]] = {}
-    for each in marks.values():
+    for each in actionable:
         nodes.setdefault(each.strategy, set()).add(each.node)
     alerted = CycleRequest(
         trigger=Trigger.ALERT,
@@ -215,7 +234,7 @@ def with_alerts(request: CycleRequest | None, actionable: list[ActionableEpisode
 def record_results(inbox: Inbox, actionable: Sequence[ActionableEpisode], report: CycleReport, *, now: float) -> None:
     """Record the cycle's result for each episode, and when to retry."""
     for each in actionable:
-        reason, next_at = _episode_result(each.override, report, now)
+        reason, next_at = _episode_result(each, report, now)
         inbox.tried(each.episode, reason=reason, next_at=next_at)
 
 
@@ -228,44 +247,50 @@ def close_rejected(inbox: Inbox, rejected: Sequence[RejectedEpisode], *, now: fl
             inbox.tried(each.episode, reason=each.reason, next_at=now + 5 * RETRY_SECONDS)
 
 
-def _episode_result(override: ThresholdOverride, report: CycleReport, now: float) -> tuple[str, float]:
+def _episode_result(actionable: ActionableEpisode, report: CycleReport, now: float) -> tuple[str, float]:
     """(result as text, time of the next retry in seconds since the epoch)"""
+    node, strategy, override = actionable.node, actionable.strategy, actionable.override
     again = now + RETRY_SECONDS
     if report.stopped is not None:
         return report.stopped.message, again
-    # one finding relieves its node of several resources, and its evictions are recorded with the first
-    cooled_of = {
-        finding.resource
-        for finding, node in report.findings
-        if node == override.node
-        and override.resource in (finding.resource, *(each.resource for each in finding.others))
-    }
-    of_node = [each for each in report.refusals if each.node == override.node]
-    if not cooled_of:
+    here = [finding for finding, name in report.findings if (name, finding.strategy) == (node, strategy)]
+    if override is not None:
+        here = [each for each in here if override.resource in (each.resource, *(one.resource for one in each.others))]
+    of_node = [each for each in report.refusals if each.node == node]
+    if not here:
         skipped = next((each for each in of_node if not each.name), None)
-        if skipped is not None:
-            return skipped.message, again
-        line = next((each for each in report.nodes if each.name == override.node), None)
-        share = None if line is None else line.before(override.resource)
-        what = "" if override.resource == CPU else f"{override.resource} "
-        measured = "not known" if share is None else f"{percent(share)}"
-        return f"measured {what}{measured}, not above the alert's {percent(override.high)}: nothing is evicted", again
+        return skipped.message if skipped is not None else _nothing_found(actionable, report), again
+    # one finding relieves its node of several resources, and its evictions are recorded with the first
+    resources = ("", *(each.resource for each in here))
     gone = (Outcome.PLANNED,) if report.dry_run else (Outcome.EVICTED, Outcome.UNKNOWN)
     went = sum(
-        each.node == override.node and each.answered.outcome in gone and each.resource in ("", *cooled_of)
+        (each.node, each.strategy) == (node, strategy)
+        and each.answered.outcome in gone
+        and (override is None or each.resource in resources)
         for each in report.evictions
     )
     if went:
         return f"{went} {'would be evicted (dry run)' if report.dry_run else 'evicted'}", again
-    return _blocked(of_node), _retry_at(of_node, now)
+    return _blocked("hot" if override is not None else f"found by {strategy}", of_node), _retry_at(of_node, now)
 
 
-def _blocked(refusals: Sequence[PodRefusal]) -> str:
+def _nothing_found(actionable: ActionableEpisode, report: CycleReport) -> str:
+    override = actionable.override
+    if override is None:
+        return f"{actionable.strategy} found nothing on the node: nothing is evicted"
+    line = next((each for each in report.nodes if each.name == override.node), None)
+    share = None if line is None else line.before(override.resource)
+    what = "" if override.resource == CPU else f"{override.resource} "
+    measured = "not known" if share is None else f"{percent(share)}"
+    return f"measured {what}{measured}, not above the alert's {percent(override.high)}: nothing is evicted"
+
+
+def _blocked(found: str, refusals: Sequence[PodRefusal]) -> str:
     counts: dict[str, int] = {}
     for each in refusals:
         counts[str(each.code)] = counts.get(str(each.code), 0) + 1
     codes = ", ".join(f"{code} {count}" for code, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])))
-    return f"hot, but nothing may be evicted: {codes}" if codes else "hot, but nothing may be evicted"
+    return f"{found}, but nothing may be evicted{f': {codes}' if codes else ''}"
 
 
 def _retry_at(refusals: Sequence[PodRefusal], now: float) -> float:

@@ -1,6 +1,6 @@
 """The `alerts` section of the policy file: which alerts trigger which strategy, with which thresholds."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -8,16 +8,21 @@ from rebalancer.model.decisions.alerts import Alert
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.policy.schema.types import AsTuple, Duration, FieldError, NonEmpty, Percent, Section, at_least
 
+THRESHOLD_STRATEGY = "LowNodeUtilization"
+"""The strategy whose thresholds an alert may replace."""
+
 
 class AlertRule(Section):
-    """Alerts of this name (and labels) trigger a strategy. Thresholds in the alert's annotations take precedence."""
+    """Alerts of this name (and labels) start a strategy for their node. Thresholds in the alert's annotations take
+    precedence."""
 
     alert: NonEmpty
     """The `alertname`."""
     labels: dict[str, str] = {}
     """Labels that the alert must have."""
-    strategy: Literal["LowNodeUtilization"] = "LowNodeUtilization"
-    """The strategy it triggers; must be one of the policy."""
+    strategy: NonEmpty = THRESHOLD_STRATEGY
+    """The strategy that it starts for its node; must be one of the policy. Thresholds and `resource` are for
+    LowNodeUtilization; the others decide by their own arguments, as in their periodic cycles."""
     resource: NonEmpty = CPU
     """The resource that the alert is about: `cpu`, `memory` or a name of `usage.prometheus.resources`. The alert's
     annotation takes precedence. The node's pool must have thresholds of it."""
@@ -26,8 +31,16 @@ class AlertRule(Section):
     target: Percent | None = None
     """The node is cooled to it. Default: the alert's annotation, else as far below `high` as the pool's."""
 
+    @property
+    def sets_thresholds(self) -> bool:
+        """Whether the strategy takes thresholds of an alert."""
+        return self.strategy == THRESHOLD_STRATEGY
+
     @model_validator(mode="after")
     def _in_order(self) -> "AlertRule":
+        for field in () if self.sets_thresholds else ("high", "target", "resource"):
+            if field in self.model_fields_set:
+                raise FieldError(field, f"expected it with {THRESHOLD_STRATEGY} only, got it with {self.strategy}")
         if self.high is not None and self.target is not None and self.target >= self.high:
             raise FieldError("target", f"expected target < high, got {self.target:g} and {self.high:g}")
         return self

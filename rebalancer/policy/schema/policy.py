@@ -378,9 +378,10 @@ class RebalancerPolicy(Section):
     @model_validator(mode="after")
     def _alerts_have_strategies(self) -> "RebalancerPolicy":
         have = {strategy.name for strategy in self.strategies}
-        for rule in self.alerts.rules:
+        for index, rule in enumerate(self.alerts.rules):
             if rule.strategy not in have:
-                raise FieldError("alerts", f"expected a strategy of this policy for {rule.alert}, got {rule.strategy}")
+                at = ("alerts", "rules", index, "strategy")
+                raise FieldError(at, f"expected one of {', '.join(sorted(have))}, got {rule.strategy!r}")
             if rule.resource not in (CPU, *self.threshold_resources):
                 known = ", ".join((CPU, *self.threshold_resources))
                 raise FieldError(
