@@ -12,6 +12,7 @@ from rebalancer.cycle.triggers.alert_requests import (
     RETRY_SECONDS,
     ActionableEpisode,
     AlertedNodes,
+    AlertSpacing,
     RejectedEpisode,
     resolve_episode,
 )
@@ -242,6 +243,44 @@ def test_an_alert_names_a_node_and_chooses_no_pod_of_it(label: str) -> None:
     assert [node for node, _, _ in plain] == [0]
     assert found_with({"node": "n1", label: "p-3"}) == plain
     assert found_with({label: "p-3"}) == []
+
+
+def test_new_alerts_about_a_node_start_a_cycle_a_minute_and_the_first_at_once(tmp_path: Path) -> None:
+    with around(tmp_path, practice=crowded(), **FREE) as it:
+        began = it.lab.clock.now()
+        for number in range(150):  # each a new alert, a second after the last
+            alert(it, high=95.0, target=90.0, number=number)
+            it.worker.work(None)
+            it.lab.clock.sleep(1)
+        assert [round(each.started_at - began) for each in it.reports] == [0, 60, 120]
+
+
+def test_a_new_alert_about_another_node_waits_for_no_other(tmp_path: Path) -> None:
+    with around(tmp_path, practice=crowded(), **FREE) as it:
+        for number, name in enumerate(("crowded", "cold-1", "cold-2")):
+            alert(it, high=95.0, target=90.0, number=number, node=name)
+            assert it.worker.work(None) is not None
+
+
+def test_a_postponed_alert_says_why(tmp_path: Path) -> None:
+    with around(tmp_path, practice=crowded(), **FREE) as it:
+        alert(it, high=95.0, target=90.0)
+        it.worker.work(None)
+        it.lab.clock.sleep(5)
+        alert(it, high=95.0, target=90.0, number=1)
+        assert it.worker.work(None) is None
+        assert it.inbox.next_at() == it.reports[0].started_at + RETRY_SECONDS
+        it.lab.clock.sleep(RETRY_SECONDS)
+        reasons = {each.alert.fingerprint: each.reason for each in it.inbox.due(expire_after_seconds=HOUR)}
+        assert reasons["crowded 1"] == "crowded had a cycle of LowNodeUtilization less than 60 s ago"
+
+
+def test_a_clock_that_was_set_back_postpones_nothing() -> None:
+    found = read({"high": "60"})
+    assert isinstance(found, ActionableEpisode)
+    spacing = AlertSpacing()
+    spacing.count([found], NOW)
+    assert [spacing.next_at(found, at) - at for at in (NOW, NOW + 59, NOW + 60, NOW - 1)] == [60, 1, 0, 0]
 
 
 def test_hundreds_of_alerts_are_one_cycle_and_none_before_they_are_retried(tmp_path: Path) -> None:

@@ -201,6 +201,12 @@ ALERT_SENDER = (
         bound="the connections of an address, the size of a delivery",
     ),
     power(
+        "New alerts about one node, again and again",
+        "One cycle a minute for the node, a strategy and a resource. An alert about another node does not wait.",
+        "tests/daemon/test_alert_power.py::test_new_alerts_about_a_node_start_a_cycle_a_minute_and_the_first_at_once",
+        "tests/daemon/test_alert_power.py::test_a_new_alert_about_another_node_waits_for_no_other",
+    ),
+    power(
         "An alert whose rule names another strategy, for any node",
         "What the strategy evicts from that node in its periodic cycles, sooner. No label or annotation of the alert "
         "selects a strategy, or a node that the strategy does not choose.",

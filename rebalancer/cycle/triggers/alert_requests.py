@@ -21,7 +21,7 @@ from rebalancer.policy.schema.alerts import AlertRule, Alerts
 from rebalancer.policy.schema.policy import Pool, ResourceThresholds, Thresholds
 
 RETRY_SECONDS = 60.0
-"""Retry interval when no refusal states a time."""
+"""Retry interval when no refusal states a time, and the spacing of the cycles that new alerts about a node start."""
 
 LEAST_EXCESS = 0.01
 """With less left of `alerts.maxExcess`, as a share of the node, an alert changes nothing."""
@@ -49,6 +49,30 @@ class RejectedEpisode:
     reason: str
     final: bool
     """A retry cannot succeed."""
+
+
+class AlertSpacing:
+    """When new alerts may start a cycle: for the same node, strategy and resource RETRY_SECONDS after the last cycle.
+    Otherwise a sender that fires again and again, each time as another alert, would start cycle after cycle. The first
+    alert waits for nothing, and the retries of an episode have times of their own."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str, str], float] = {}
+
+    def next_at(self, each: ActionableEpisode, now: float) -> float:
+        """The earliest cycle for the episode, in seconds since the epoch."""
+        last = self._last.get(_subject(each), -RETRY_SECONDS)
+        # a last cycle in the future: the clock was set back
+        return now if each.episode.attempts or last > now else max(now, last + RETRY_SECONDS)
+
+    def count(self, handled: Sequence[ActionableEpisode], now: float) -> None:
+        """Count the cycle that handled these."""
+        self._last = {key: at for key, at in self._last.items() if now - at < RETRY_SECONDS}
+        self._last |= {_subject(each): now for each in handled}
+
+
+def _subject(each: ActionableEpisode) -> tuple[str, str, str]:
+    return each.node, each.strategy, "" if each.override is None else each.override.resource
 
 
 class AlertedNodes:

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -12,8 +12,10 @@ from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.run import begin_report, execute_cycle
 from rebalancer.cycle.triggers.alert_requests import (
+    RETRY_SECONDS,
     ActionableEpisode,
     AlertedNodes,
+    AlertSpacing,
     RejectedEpisode,
     close_rejected,
     excess_since,
@@ -70,6 +72,7 @@ class Worker:
     """Receives the trigger and error of a cycle that did not begin."""
     parts: FailedParts
     dry_run: bool = False
+    _spacing: AlertSpacing = field(default_factory=AlertSpacing)
     _passed: bool = False
     """Whether alerts went past a periodic request last. The next time they share its cycle."""
 
@@ -138,6 +141,7 @@ class Worker:
             began = time.monotonic()
             try:
                 execute_cycle(context, policy, report, request=request, snapshot=snapshot)
+                self._spacing.count(actionable, report.started_at)
                 record_results(self.inbox, actionable, report, now=context.clock.now())
                 self.parts.worked(CYCLES)
             finally:
@@ -184,7 +188,17 @@ class Worker:
         for reason, count in Counter(each.reason for each in rejected).most_common(MAX_LINES):
             LOG.warning("alerts rejected", reason=reason, alerts=count)
         close_rejected(self.inbox, rejected, now=now)
-        return [each for each in read if isinstance(each, ActionableEpisode)]
+        actionable = [each for each in read if isinstance(each, ActionableEpisode)]
+        return [each for each in actionable if not self._postponed(each, now)]
+
+    def _postponed(self, each: ActionableEpisode, now: float) -> bool:
+        """Whether the episode waits, since its node had a cycle just now; it is then tried again at the right time."""
+        next_at = self._spacing.next_at(each, now)
+        if next_at <= now:
+            return False
+        reason = f"{each.node} had a cycle of {each.strategy} less than {RETRY_SECONDS:g} s ago"
+        self.inbox.tried(each.episode, reason=reason, next_at=next_at)
+        return True
 
     def _nap(self) -> float:
         if self.parts.waiting(ALERTS) is not None:
