@@ -12,7 +12,7 @@ from rebalancer.web.http import connections
 from tests.builders import a_policy
 
 PAGE = (Path(__file__).parents[2] / "docs" / "webhook.md").read_text()
-POLICY, RULE, MEMORY, ALERTMANAGER = (
+POLICY, RULE, MEMORY, STRATEGIES, ALERTMANAGER = (
     yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.S)
 )
 
@@ -35,6 +35,12 @@ def test_the_example_about_memory_sets_what_the_policy_reads() -> None:
     assert MEMORY["annotations"] == dict(zip(names, ("memory", "85", "75"), strict=True))
     assert MEMORY["expr"].endswith(" > 85")
     assert section.lowest_target < 75
+
+
+def test_the_example_of_strategies_names_strategies_of_its_policy() -> None:
+    policy = a_policy(**STRATEGIES)
+
+    assert {rule.strategy for rule in policy.alerts.rules} == {each.name for each in policy.strategies}
 
 
 def test_the_receiver_posts_where_alerts_are_taken() -> None:
