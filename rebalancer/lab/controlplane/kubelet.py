@@ -80,6 +80,9 @@ class Kubelet:
         elif node_name and node is None:
             self._at(pod, _STOP, now)  # pod garbage collection: its node is gone
         elif node_name and phase == "Pending":
+            if "startTime" not in pod["status"]:
+                # before images are pulled and containers started
+                pod = self.store.change("pods", pod, lambda new: new["status"].update(startTime=timestamp(now)))
             delay = self.start_seconds if behaviour.start_seconds is None else behaviour.start_seconds
             if (uid, _START) not in self._due:
                 pulled = now + self._pull_seconds(missing_image(pod, node))
@@ -166,7 +169,7 @@ class Kubelet:
             podIPs=[{"ip": address}],
             hostIP=host,
             hostIPs=[{"ip": host}],
-            startTime=timestamp(now),
+            startTime=pod["status"].get("startTime") or timestamp(now),
             containerStatuses=[
                 {
                     "name": each["name"],
