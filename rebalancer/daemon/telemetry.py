@@ -47,6 +47,9 @@ def count(metrics: Metrics, report: CycleReport, seconds: float) -> None:
         metrics.evictions.labels(pool=each.pool, outcome=str(each.answered.outcome), code=code).inc()
         if each.answered.outcome is Outcome.EVICTED:
             metrics.evicted(each.service)
+    if report.score is not None:
+        metrics.relief.inc(report.score.hot_node_minutes)
+        metrics.relief_price.inc(report.score.price)
     for refusal in report.refusals:
         metrics.refusals.labels(code=str(refusal.code)).inc()
 

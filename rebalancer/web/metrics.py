@@ -72,6 +72,12 @@ class Metrics:
             "service_name",
         )
         self._services: set[Service] = set()
+        self.relief = self._counter(
+            "relief_hot_node_minutes",
+            "Hot node-minutes that the evictions of a cycle remove in the hour after it, as if loads stayed; each "
+            "weighs from 0.5 just over `high` to 1 at the full capacity.",
+        )
+        self.relief_price = self._counter("relief_price", "Price of these evictions, in ordinary ones.")
         self.refusals = self._counter("refusals", "Pods and nodes left alone, by reason code.", "code")
         self.limit_left = self._gauge(
             "limit_left_evictions",

@@ -5,7 +5,7 @@ from dataclasses import replace
 from rebalancer.daemon.telemetry import clear_memory_leaks, count, record_forecast_run
 from rebalancer.forecast.memory.leaks import MemoryLeak
 from rebalancer.model.decisions.eviction import Outcome
-from rebalancer.model.decisions.plan import CycleReport, NodeLine, PodRefusal, Trigger
+from rebalancer.model.decisions.plan import CycleReport, NodeLine, PlanScore, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.web import Metrics
 from rebalancer.web.metrics import MAX_SERVICES
@@ -56,6 +56,16 @@ def test_evictions_are_counted_by_service_up_to_a_number_of_services() -> None:
     series = "rebalancer_evictions_by_service_total{{{}}} {}"
     assert series.format(labels.format("Deployment", "web-0", "shop"), 2.0) in found
     assert series.format(labels.format("other", "other", "other"), 5.0) in found
+
+
+def test_relief_and_price_of_evictions_are_summed_up_over_cycles() -> None:
+    metrics = Metrics()
+    for minutes, price in ((40.0, 1.5), (2.5, 3.0)):
+        count(metrics, a_report(score=PlanScore(hot_node_minutes=minutes, price=price)), 1.0)
+    count(metrics, a_report(), 1.0)
+    lines = metrics.page()[0].decode().splitlines()
+    assert "rebalancer_relief_hot_node_minutes_total 42.5" in lines
+    assert "rebalancer_relief_price_total 4.5" in lines
 
 
 def test_a_cycle_that_stopped_or_was_interrupted_says_so() -> None:

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from rebalancer import __version__
 from rebalancer.model.decisions.eviction import Outcome
-from rebalancer.model.decisions.plan import Goal
+from rebalancer.model.decisions.plan import Goal, PlanScore
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.store import SqlRecords, open_records, status
@@ -49,6 +49,7 @@ def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
     report.findings += [(build_finding(), "n1"), (build_finding(cpu_share=math.nan, resource="memory"), "n2")]
     report.refusals += [build_refusal(pod="web-9", detail="3 minutes"), build_refusal(node="n2", pod="")]
     report.stopped = Refusal.of(Reason.LEASE_LOST, "another holder")
+    report.score = PlanScore(hot_node_minutes=37.5, price=1.25)
     report.finished_at = NOW + 30
     records.finish(report)
 
@@ -70,6 +71,8 @@ def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
         "findings": 2,
         "evictions": 2,
         "refusals": 2,
+        "hot_node_minutes": 37.5,
+        "price": 1.25,
     }
     assert back["nodes"] == [
         {"cycle": "c1", "node": "n1", "pool": "general", "cpu_before": 0.91, "cpu_planned": 0.68}

@@ -81,6 +81,8 @@ def a_cycle_line(**fields: Any) -> CycleSummary:
         "nodes": 40,
         "hot_nodes": 2,
         "findings": 2,
+        "hot_node_minutes": 37.5,
+        "price": 1.25,
         "refusals": 9,
         "outcomes": {"evicted": 2, "refused": 1},
         "stopped": "",

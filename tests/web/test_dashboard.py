@@ -120,6 +120,12 @@ def test_a_decision_is_two_clicks_away_from_the_overview(get: Callable[[str], An
         assert wording in shown
 
 
+def test_a_cycle_says_what_its_evictions_remove_and_their_price(get: Callable[[str], Answer]) -> None:
+    assert "38 hot node-minutes of the next hour, at a price of 1.2 ordinary evictions" in " ".join(
+        page_of(get(f"/cycles/{CYCLE}")).one("main").text.split()
+    )
+
+
 def test_a_finding_by_another_resource_names_it_beside_its_share(get: Callable[[str], Answer]) -> None:
     shown = "".join(page_of(get(f"/cycles/{CYCLE}")).one("main").text.split())
     assert "memory" in shown

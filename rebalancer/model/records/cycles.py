@@ -30,6 +30,9 @@ class CycleSummary:
     hot_nodes: int | None
     findings: int | None
     refusals: int | None
+    hot_node_minutes: float | None = None
+    """As in `PlanScore`; None: nothing was evicted."""
+    price: float | None = None
     outcomes: Mapping[str, int]
     """Outcome -> evictions."""
     stopped: str

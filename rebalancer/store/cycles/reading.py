@@ -270,7 +270,7 @@ def outcomes_of(connection: Connection, cycles: Sequence[str]) -> Mapping[str, d
 
 def _summary(row: RowMapping, outcomes: Mapping[str, int]) -> CycleSummary:
     same = ("id", "trigger", "dry_run", "started_at", "finished_at", "version")
-    counts = ("nodes", "hot_nodes", "findings", "refusals")
+    counts = ("nodes", "hot_nodes", "findings", "refusals", "hot_node_minutes", "price")
     return CycleSummary(
         **{name: row[name] for name in (*same, *counts)},
         outcomes=outcomes,

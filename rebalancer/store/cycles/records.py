@@ -191,6 +191,8 @@ class SqlRecords:
             "findings": len(report.findings),
             "evictions": len(report.evictions),
             "refusals": len(report.refusals),
+            "hot_node_minutes": None if report.score is None else report.score.hot_node_minutes,
+            "price": None if report.score is None else report.score.price,
         }
 
         def work(connection: Connection) -> None:

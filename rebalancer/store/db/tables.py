@@ -114,6 +114,8 @@ CYCLES = Table(
     Column("findings", Integer),
     Column("evictions", Integer),
     Column("refusals", Integer),
+    Column("hot_node_minutes", Measure),  # that its evictions remove; NULL: none, or written before 0015
+    Column("price", Measure),  # of its evictions
     Index(None, "cluster", "started_at"),
 )
 
