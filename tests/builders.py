@@ -176,8 +176,10 @@ def a_model(
 ) -> PlacementModel:
     """The scheduler's view of a cluster, with what is about to go; `found` is planned."""
     projection = projection_of(snapshot, policy)
-    displaced = projection.displaced_beside(finding.candidates for each in found for finding in each.findings)
-    return PlacementModel(snapshot, removed=projection.closed, displaced=displaced, **options)
+    findings = [finding for each in found for finding in each.findings]
+    displaced = projection.displaced_beside(finding.candidates for finding in findings)
+    relieved = {finding.node for finding in findings}
+    return PlacementModel(snapshot, removed=projection.closed, displaced=displaced, relieved=relieved, **options)
 
 
 def a_reserve(snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy) -> Loads | None:

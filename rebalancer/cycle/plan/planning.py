@@ -122,6 +122,7 @@ class PlanningSession:
         seen = self.observation
         closed = mask(seen, self.context.soft_taint_controller.uncertain)
         if self._placement is None:
+            findings = [finding for each in self.found for finding in each.findings]
             self._placement = PlacementModel(
                 seen.snapshot,
                 config=self.context.scheduler,
@@ -131,9 +132,8 @@ class PlanningSession:
                 out_of_time=limit,
                 young_seconds=self.policy.safety.cooldowns.new_node,
                 removed=seen.projection.closed,
-                displaced=seen.projection.displaced_beside(
-                    finding.candidates for each in self.found for finding in each.findings
-                ),
+                displaced=seen.projection.displaced_beside(finding.candidates for finding in findings),
+                relieved={finding.node for finding in findings},
             )
         else:
             self._placement.start_over(soft_tainted=soft_tainted, cordoned=cordoned, closed=closed, out_of_time=limit)

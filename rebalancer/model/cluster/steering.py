@@ -28,6 +28,11 @@ CORDONS = (DRAINING, MAINTENANCE)
 """Values of the taint on nodes that the rebalancer has cordoned: only these are ever uncordoned by it."""
 
 
+def ours_soft_tainted(nodes: Nodes) -> Bools:
+    """(nodes,) with our soft taint."""
+    return np.array([any(each.key == SOFT_TAINT for each in taints) for taints in nodes.taints], dtype=np.bool_)
+
+
 def ours_cordoned(nodes: Nodes) -> Bools:
     """(nodes,) cordoned by us."""
     ours = np.zeros(len(nodes), dtype=np.bool_)

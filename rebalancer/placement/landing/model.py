@@ -6,7 +6,7 @@ not modelled is refused.
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from rebalancer.model.cluster.scheduler import DEFAULT_SCHEDULER, SchedulerConfig
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
-from rebalancer.model.cluster.steering import ours_cordoned
+from rebalancer.model.cluster.steering import ours_cordoned, ours_soft_tainted
 from rebalancer.model.notation.arrays import Bools, Ints, Rows
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.board import Board
@@ -59,11 +59,12 @@ class PlacementModel:
         young_seconds: float = YOUNG_SECONDS,
         removed: Mapping[int, str] | None = None,
         displaced: Bools | None = None,
+        relieved: Collection[int] = (),
     ) -> None:
         """`soft_tainted`, `cordoned` (nodes,): as in `Board`. `closed` (nodes,) are no targets. Pending pods are placed
         until `out_of_time` returns True. Nodes younger than `young_seconds` are no targets. `removed`: index of each
         node that is or may be removed -> why it is no target. `displaced` (pods,) will have to land again: their nodes
-        are about to go."""
+        are about to go; soft taints will keep them off these `relieved` nodes."""
         self._snapshot = snapshot
         self._board = Board(snapshot)
         self._engine = Engine(self._board, config)
@@ -79,7 +80,7 @@ class PlacementModel:
         nodes = snapshot.nodes
         self._removed: Mapping[int, str] = removed or {}
         self.due = DisplacedLandings()
-        """Of displaced pods, under the taints and cordons of the snapshot."""
+        """Of displaced pods, under the taints and cordons of the snapshot, and soft taints on relieved nodes."""
         self._young: Bools = snapshot.taken - nodes.created < young_seconds
         self._pressed = under_memory_pressure(nodes)
         self._unfit: Bools = self._young | self._pressed | ~nodes.ready
@@ -91,7 +92,9 @@ class PlacementModel:
         self._kept = min(KEPT, KEPT_NODES // max(len(nodes), 1))
         self._tentative = False
         if displaced is not None and displaced.any():
-            self.start_over(out_of_time=out_of_time)
+            tainted = ours_soft_tainted(nodes)
+            tainted[list(relieved)] = True
+            self.start_over(soft_tainted=tainted, out_of_time=out_of_time)
             self.due = self._pending.land_displaced(np.flatnonzero(displaced).astype(np.int32), out_of_time)
         self.start_over(soft_tainted=soft_tainted, cordoned=cordoned, closed=closed, out_of_time=out_of_time)
 

@@ -131,6 +131,9 @@ class Landings:
             if self._steering is None or hopeless:
                 break
             barring = self._barring(risk)
+            # displaced pods would go elsewhere too, and may have no room there
+            if not all(each.may_divert([*self.chosen, *barring]) for each in self._all):
+                break
             if len(tainted) + len(barring) > most:
                 self.needs_many_taints = True
                 break

@@ -18,6 +18,9 @@ from rebalancer.placement.landing.pending import DisplacedLandings
 ROUNDING = 1e-9
 """Relative slack for sums of floats: a node filled to exactly its target is not over it."""
 
+DIVERTED_ROOM = 4.0
+"""kube-scheduler doesn't share out pods as headroom is shared out."""
+
 
 class TargetHeadroom:
     """Loads with this plan's moves counted. A resource without a threshold (NaN) isn't evaluated on that node. A node
@@ -54,12 +57,14 @@ class TargetHeadroom:
         self._goal: Floats = loads.target * (1 + ROUNDING)
         self._limit = self._goal
         """What a landing may fill a node to."""
+        self._awaited: Floats | None = None
+        """(nodes, resources) loads of `due`; None = none."""
         if due is not None and len(due.pods):
-            taken = np.zeros(loads.node.shape)
-            np.add.at(taken, due.nodes, due.expected[:, None] * self._load[due.pods])
+            self._awaited = np.zeros(loads.node.shape)
+            np.add.at(self._awaited, due.nodes, due.expected[:, None] * self._load[due.pods])
             for pods, number, share in due.others:
-                taken += share[:, None] * (number * self._load[pods].sum(axis=0))
-            self._limit = self._goal - taken
+                self._awaited += share[:, None] * (number * self._load[pods].sum(axis=0))
+            self._limit = self._goal - self._awaited
 
     def shares_left(self, pod_load: Floats) -> Floats:
         """(nodes,) the smallest share of a node, of all resources, that is left with `pod_load` (resources,) added,
@@ -103,6 +108,17 @@ class TargetHeadroom:
         opened = self._eligible if strict else self._open
         load = self._sure[nodes] + self._in_slots(int(slots.max(initial=-1)) + 1)[slots] + pod_load
         return _in_all((load <= self._limit[nodes]) | self._unmarked[nodes]) & opened[nodes]
+
+    def may_divert(self, nodes: list[int]) -> bool:
+        """Whether the landings of `due` may go elsewhere than to these nodes: the others have DIVERTED_ROOM times the
+        headroom that they need."""
+        if self._awaited is None:
+            return True
+        left = np.where(self._eligible[:, None], np.clip(np.nan_to_num(self._limit - self._sure), 0.0, None), 0.0)
+        left[nodes] = 0.0
+        return bool(
+            (self._awaited[nodes].sum(axis=0) * DIVERTED_ROOM <= left.sum(axis=0))[self._marked.any(axis=0)].all()
+        )
 
     def excess(self, node: int) -> Floats:
         """(resources,) load over target; negative or zero where the goal is reached, NaN without a threshold."""
