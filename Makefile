@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 ONLY   ?=
-WORKERS ?= $(shell expr 2 \* `nproc 2>/dev/null || echo 2`)
+WORKERS ?= $(shell expr 5 \* `nproc 2>/dev/null || echo 2` / 2)
 
 .PHONY: help demo test faults mutants soak kills fuzz lint bench sbom audit docs site replay recording screenshots lock
 .DEFAULT_GOAL := help

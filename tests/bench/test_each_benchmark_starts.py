@@ -36,8 +36,8 @@ TINY: dict[str, Sequence[str]] = {
     "report": ["--nodes", "2", "--evictions", "3", "--hot", "1", "--turns", "1"],
     "scale": ["--sizes", "20,40"],
     "strategies": ["--nodes", "40"],
-    "value": ["--seed", "1", "--nodes", "8", "--days", "1"],
-    "week": ["--seed", "1", "--nodes", "8", "--days", "1"],
+    "value": ["--seed", "1", "--nodes", "4", "--days", "1"],
+    "week": ["--seed", "1", "--nodes", "4", "--days", "1"],
 }
 """Name -> options. Aims are missed or met by chance at such a size: 0 and 1 are both the end of a run."""
 

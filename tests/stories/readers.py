@@ -281,3 +281,22 @@ class Watch:
 
 def _service(pod: dict[str, Any]) -> str:
     return str((pod["metadata"].get("labels") or {}).get("app.kubernetes.io/name", ""))
+
+
+def unready_seconds(lab: Lab, name: str, *, at_start: int) -> float:
+    """For how long a service that began with so many Ready pods had none."""
+    ready, since, seconds = at_start, None, 0.0
+    gone: set[str] = set()
+    for each in Log.of(lab):
+        if service_of(each) != name or each.uid in gone:
+            continue
+        if each.event == "ready":
+            ready += 1
+        elif each.event in ("terminating", "broken", "failed"):
+            ready -= 1
+            gone.add(each.uid)
+        if ready == 0 and since is None:
+            since = each.at
+        elif ready > 0 and since is not None:
+            seconds, since = seconds + each.at - since, None
+    return seconds + (lab.clock.now() - since if since is not None else 0.0)

@@ -12,6 +12,7 @@ from rebalancer.lab import Scenario
 from rebalancer.lab.objects.disruption import is_ready
 from rebalancer.model.decisions.plan import NodeLine
 from rebalancer.projection.projection import HORIZON_SECONDS
+from tests.stories.readers import unready_seconds
 from tests.stories.scenarios.stage import Stage, a_scenario, a_stage, burner, service
 
 LEAVES = "ToBeDeletedByClusterAutoscaler"
@@ -69,6 +70,9 @@ class Outcome:
     """Node -> share of CPU in fact."""
     displaced_to: set[str]
     ready: dict[str, int]
+    """Service -> Ready pods at the end."""
+    without: dict[str, float]
+    """Service that lost a pod to us -> seconds without a Ready pod."""
 
 
 def carried_out(stage: Stage, cluster: Cluster) -> Outcome:
@@ -80,7 +84,8 @@ def carried_out(stage: Stage, cluster: Cluster) -> Outcome:
     lab.clock.sleep(30.0)
     before = {pod["metadata"]["uid"] for pod in lab.cluster.pods()}
     report = stage.cycle()
-    targets = [each.target for each in stage.log.moves]
+    moves = stage.log.moves
+    targets = [each.target for each in moves]
     lab.clock.sleep(60.0)
     for name in cluster.leaving:
         lab.cluster.drain_node(name)
@@ -92,6 +97,9 @@ def carried_out(stage: Stage, cluster: Cluster) -> Outcome:
         shares=lab.truth.node_cpu_share(),
         displaced_to=set(new - Counter(targets)),
         ready={name: sum(is_ready(pod) for pod in lab.cluster.pods(workload=name)) for name in cluster.services},
+        without={
+            each.service: unready_seconds(lab, each.service, at_start=cluster.services[each.service]) for each in moves
+        },
     )
 
 
@@ -102,6 +110,7 @@ def test_nodes_and_services_become_what_was_planned(seed: int, tmp_path: Path) -
         found = carried_out(stage, cluster)
     assert found.targets
     assert found.ready == cluster.services
+    assert not any(found.without.values())
     for name, share in found.shares.items():
         line = found.planned[name]
         most = line.cpu_planned if line.cpu_planned_p99 is None else line.cpu_planned_p99

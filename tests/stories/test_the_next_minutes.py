@@ -5,32 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.lab import Lab, workload
-from tests.stories.readers import Log, service_of
+from rebalancer.lab import workload
+from tests.stories.readers import service_of, unready_seconds
 from tests.stories.scenarios.stage import HIGH, START, Stage, a_machine, a_scenario, a_stage, burner, codes, service
 
 SPOT = "aws-node-termination-handler/spot-itn"
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 SLOW_START = 180.0
-
-
-def unready_seconds(lab: Lab, name: str, *, at_start: int) -> float:
-    """For how long a service that began with so many Ready pods had none."""
-    ready, since, seconds = at_start, None, 0.0
-    gone: set[str] = set()
-    for each in Log.of(lab):
-        if service_of(each) != name or each.uid in gone:
-            continue
-        if each.event == "ready":
-            ready += 1
-        elif each.event in ("terminating", "broken", "failed"):
-            ready -= 1
-            gone.add(each.uid)
-        if ready == 0 and since is None:
-            since = each.at
-        elif ready > 0 and since is not None:
-            seconds, since = seconds + each.at - since, None
-    return seconds + (lab.clock.now() - since if since is not None else 0.0)
 
 
 def evicted(stage: Stage, name: str) -> list[float]:
