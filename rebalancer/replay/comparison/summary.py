@@ -14,11 +14,20 @@ from numpy.typing import NDArray
 
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.reason import Reason
-from rebalancer.model.recordings.replay import HOUR_MINUTES, Grid32, HotBound, Replay, ReplayedCycle, ReplayRun
+from rebalancer.model.recordings.replay import (
+    HOUR_MINUTES,
+    Grid32,
+    HotBound,
+    PoolCapacity,
+    Replay,
+    ReplayedCycle,
+    ReplayRun,
+)
 from rebalancer.replay.comparison.lifted import LIFTED
 from rebalancer.replay.comparison.lines import (
     BlockedLine,
     BoundLine,
+    CapacityLine,
     EvictionLine,
     GapLine,
     GoalLine,
@@ -28,6 +37,7 @@ from rebalancer.replay.comparison.lines import (
     RuleLine,
     RunLine,
     ServiceLine,
+    Span,
 )
 from rebalancer.replay.comparison.variants import cheapest, frontier, read_goal
 
@@ -53,6 +63,7 @@ def compared(replay: Replay) -> Replay:
         measured_share=replay.measured_share[:, :steps],
         measured_hot_minutes=replay.measured_hot_minutes[:, :steps],
         bound=HotBound(*(each[:steps] for each in replay.bound)),
+        capacity=(),
         as_recorded=_cut(replay.as_recorded, steps, end),
         without=_cut(replay.without, steps, end),
         runs=tuple(_cut(run, steps, end) for run in replay.runs),
@@ -114,6 +125,7 @@ def _summarised(replay: Replay, goal: str, *, interrupted: bool, notes: tuple[st
             large_pods=float(replay.bound.large_pods.sum()) / HOUR_MINUTES,
             capacity=float(replay.bound.capacity.sum()) / HOUR_MINUTES,
         ),
+        capacity=tuple(_capacity(each) for each in replay.capacity),
         error=replay.error,
         runs=tuple(_line(run, on_frontier=run.label in best) for run in runs),
         pools=tuple(each for run in runs for each in _pools(replay, run)),
@@ -125,6 +137,19 @@ def _summarised(replay: Replay, goal: str, *, interrupted: bool, notes: tuple[st
         goal=_goal_line(replay, goal) if goal else None,
         policies={run.label: replay.parts.get(run.label, "") for run in replay.runs},
         notes=notes,
+    )
+
+
+def _capacity(of: PoolCapacity) -> CapacityLine:
+    return CapacityLine(
+        pool=of.pool,
+        nodes=of.nodes,
+        node_millicores=of.node_millicores,
+        missing=of.missing,
+        hot_node_hours=of.hot_node_minutes / HOUR_MINUTES,
+        short=tuple(Span(since=since, until=until) for since, until in of.short),
+        spare_by_usage=of.spare_by_usage,
+        spare_by_requests=of.spare_by_requests,
     )
 
 

@@ -15,6 +15,7 @@ from rebalancer.model.recordings.replay import Replay, ReplayRun
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, fixed_high
 from rebalancer.replay.comparison.bound import bound_of
+from rebalancer.replay.comparison.capacity import capacity_of
 from rebalancer.replay.comparison.hot_minutes import hot_minutes
 from rebalancer.replay.comparison.variants import Variant
 from rebalancer.replay.cycles.run import high_millicores, measured
@@ -78,13 +79,14 @@ def replay(
     as_recorded = done[AS_RECORDED]
     gaps = [Gap(f"pool {name} has no fixed high: its nodes never count as hot", 0) for name in unknown]
     share, minutes = measured(recording, marks)
+    pools = NodePools.of(policy.pools, recording.nodes).names
     return Replay(
         cluster=recording.cluster,
         source=recording.source,
         start=recording.start,
         end=recording.end,
         nodes=tuple(recording.nodes.names),
-        pools=tuple(NodePools.of(policy.pools, recording.nodes).names),
+        pools=tuple(pools),
         high=high,
         pods=len(recording.pods),
         measured_share=share,
@@ -93,6 +95,7 @@ def replay(
         without=done.get(WITHOUT, as_recorded),
         runs=tuple(done[each.label] for each in variants if each.label in done),
         bound=bound_of(recording, marks),
+        capacity=capacity_of(recording, pools, marks),
         gaps=(*recording.gaps, *gaps),
         seed=seed,
         parts={each.label: each.part for each in variants},
