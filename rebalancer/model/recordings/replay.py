@@ -29,6 +29,8 @@ class Blocked:
     code: str
     """`Reason` that kept most of its load there, or that stopped the cycle."""
     message: str
+    pod: str = ""
+    """Namespace and name of the largest pod with this reason; empty = none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,8 @@ class ReplayRun:
     cycles: tuple[ReplayedCycle, ...] = ()
     most_in_flight: int = 0
     """Evictions in flight at once."""
+    waiting_pod_minutes: float = 0.0
+    """Time in which pods found no node, of all pods together."""
     notes: tuple[str, ...] = ()
     unsure: frozenset[str] = frozenset()
     """UIDs of recorded pods that kube-scheduler's model would have placed elsewhere although everything else was as

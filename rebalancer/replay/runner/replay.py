@@ -17,7 +17,7 @@ from rebalancer.policy.pools import NodePools, fixed_high
 from rebalancer.replay.comparison.bound import bound_of
 from rebalancer.replay.comparison.capacity import capacity_of
 from rebalancer.replay.comparison.hot_minutes import hot_minutes
-from rebalancer.replay.comparison.variants import Variant
+from rebalancer.replay.comparison.variants import Change, Variant
 from rebalancer.replay.cycles.run import high_millicores, measured
 from rebalancer.replay.runner.job import Compose, Job, Mode
 from rebalancer.replay.runner.jobs import SPLIT_NODES, Runner
@@ -52,9 +52,10 @@ def replay(
     if not high:
         raise ConfigError("pools: no pool has a fixed thresholds.high, which hot node-hours are counted by")
 
-    def job(mode: Mode, label: str, under: RebalancerPolicy) -> Job:
+    def job(mode: Mode, label: str, under: RebalancerPolicy, change: Change | None = None) -> Job:
         # read here: a worker on another machine doesn't have the file
-        return Job(policy=under, mode=mode, label=label, high=high, seed=seed, scheduler=scheduler_of(under))
+        scheduled = scheduler_of(under)
+        return Job(policy=under, mode=mode, label=label, high=high, seed=seed, scheduler=scheduled, change=change)
 
     marks = high_millicores(recording, policy, high)
     hot_over = marks / np.maximum(recording.nodes.cpu_capacity_millicores, 1.0)
@@ -66,7 +67,7 @@ def replay(
     known = [job("recorded", AS_RECORDED, policy)]
     if np.any(recording.pods.replaced >= 0):
         known.append(job("none", WITHOUT, policy))
-    of_policies = [job("policy", each.label, each.policy) for each in variants]
+    of_policies = [job("policy", each.label, each.policy, each.change) for each in variants]
     if len(recording.nodes) < SPLIT_NODES:
         workers = min(workers, max(len(of_policies), 1))
     with open_workers(workers=workers, scheduler=scheduler) as opened:
