@@ -40,7 +40,7 @@ PLACEHOLDERS = {
     **dict.fromkeys(("database", "server", "prometheus", "prometheus_url", "dask"), "URL"),
     **dict.fromkeys(("since", "until"), "TIME"),
     **dict.fromkeys(("duration", "older_than"), "DURATION"),
-    **dict.fromkeys(("days", "port", "seed", "speed", "workers"), "NUMBER"),
+    **dict.fromkeys(("days", "most", "port", "seed", "speed", "workers"), "NUMBER"),
     **dict.fromkeys(("kubeconfig", "policy", "policies", "against", "file", "plot", "token_file", "ca_file"), "FILE"),
     "selector": "LABELS",
     "reason": "TEXT",

@@ -8,7 +8,7 @@ import numpy as np
 from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.reason import Reason
 from rebalancer.model.recordings.recording import Gap
-from rebalancer.model.recordings.replay import Blocked, HotBound, Replay, ReplayedCycle, ReplayRun
+from rebalancer.model.recordings.replay import Blocked, HotBound, PoolCapacity, Replay, ReplayedCycle, ReplayRun
 from tests.builders import an_eviction
 
 START = 1_789_948_800.0
@@ -78,6 +78,21 @@ def a_run(
     return ReplayRun(**{**given, **fields})
 
 
+def a_capacity(pool: str = "general", **fields: Any) -> PoolCapacity:
+    """A pool of six nodes that lacks none."""
+    given: dict[str, Any] = {
+        "pool": pool,
+        "nodes": 6,
+        "node_millicores": 16_000.0,
+        "missing": 0,
+        "hot_node_minutes": 0.0,
+        "short": (),
+        "spare_by_usage": 3,
+        "spare_by_requests": 1,
+    }
+    return PoolCapacity(**{**given, **fields})
+
+
 def a_replay(*runs: ReplayRun, nodes: int = 8, hours: int = 168, **fields: Any) -> Replay:
     """A week of which two nodes were hot for three hours a day; by default with one policy."""
     recorded = a_run("as recorded", nodes=nodes, hours=hours, hot=(9, 10, 11), hot_nodes=2, cycles=())
@@ -99,6 +114,7 @@ def a_replay(*runs: ReplayRun, nodes: int = 8, hours: int = 168, **fields: Any) 
         "without": recorded,
         "runs": policies,
         "bound": HotBound(np.full(hours * HOUR_STEPS, 0.5), np.zeros(hours * HOUR_STEPS)),
+        "capacity": (a_capacity(),),
         "gaps": (
             Gap(text="affinity and tolerations are those of today's objects", pods=212),
             Gap(text="autoscalers are not replayed", pods=0),

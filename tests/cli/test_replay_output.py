@@ -17,7 +17,7 @@ from rebalancer.cli.output.tables import Screen
 from rebalancer.model.reason import Reason
 from rebalancer.model.recordings.replay import HotBound, Replay, ReplayedCycle
 from rebalancer.replay.comparison.summary import summary_of
-from tests.cli.builders import HOUR, START, a_replay, a_run
+from tests.cli.builders import HOUR, START, a_capacity, a_replay, a_run
 
 WIDTH = 80
 
@@ -67,6 +67,25 @@ def test_the_bound_says_what_no_eviction_can_remove(large: float, capacity: floa
     assert f"Bound: {sentence}" in flat(shown(replay))
     summary = summary_of(replay, when)[1]
     assert summary.bound.hot_node_hours == pytest.approx(summary.bound.large_pods + summary.bound.capacity)
+
+
+def test_the_capacity_of_each_pool_is_a_sentence_and_ends_with_an_interruption() -> None:
+    short = tuple((START + at * HOUR, START + (at + 2) * HOUR) for at in (9, 33, 57, 81))
+    lacking = a_capacity("batch", node_millicores=8_000.0, missing=2, hot_node_minutes=90.0, short=short)
+    hopeless = a_capacity("spot", missing=None, short=short[:1])
+    replay = a_replay(capacity=(lacking, a_capacity(), hopeless))
+    text = flat(shown(replay))
+    assert (
+        "Capacity: Pool general lacks no node. Of its 6 nodes of 16 cores at most 3 are to spare by usage, and 1 by "
+        "requests."
+    ) in text
+    assert "Capacity: Pool batch lacks at least 2 nodes of 8 cores, in 8 hours: Mon 2026-09-21 " in text
+    assert "and 1 more." in text
+    assert "Pool spot lacks more than nodes of 16 cores could give, in 2 hours: Mon" in text
+    found = json.loads(as_text(replay_document(summary_of(replay, when)[1])))["capacity"][0]
+    assert (found["pool"], found["missing"], found["hotNodeHours"]) == ("batch", 2, 1.5)
+    assert found["short"][0] == {"since": "2026-09-21T09:00:00+00:00", "until": "2026-09-21T11:00:00+00:00"}
+    assert "Capacity:" not in shown(a_replay(a_run(until=START + 36 * HOUR)))
 
 
 def test_runs_stand_side_by_side_with_pools_reasons_gaps_and_the_error() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rebalancer.model.cluster.annotations import EVICT_JOB
 from rebalancer.model.cluster.pods import FAILED, PENDING, SUCCEEDED, UNKNOWN
 from rebalancer.model.reason import Reason
 from tests.constraints.builders import OPT, an_owner, asked, code, noted, volume
@@ -72,6 +73,18 @@ CASES = {
     ),
     "of a job that counts disruptions": a_case(
         Reason.JOB_POD, of(owner_kind="Job") | {"owner": an_owner("Job"), "guards": {"jobPods": True}}
+    ),
+    "of a job that doesn't opt in": a_case(
+        Reason.JOB_POD,
+        {"pod": {**noted(**{EVICT_JOB: "yes"}), "owner_kind": "Job"}},
+        {"pod": {**noted(**{EVICT_JOB: "true"}), "owner_kind": "Job"}, "siblings": 0},
+        owner=an_owner("Job", spares_disruptions=True),
+    ),
+    "of a job that opts in and counts disruptions": a_case(
+        Reason.JOB_POD, {"pod": {**noted(**{EVICT_JOB: "true"}), "owner_kind": "Job"}}
+    ),
+    "of a service with the annotation of a job": a_case(
+        Reason.MIN_REPLICAS, {"pod": noted(**{EVICT_JOB: "true"}), "siblings": 0}, {"siblings": 1}
     ),
     "of a job that is named as a kind": a_case(
         Reason.JOB_POD, of(owner_kind="Job") | {"guards": {"ownerKinds": ["Job"]}}

@@ -54,6 +54,10 @@ def test_the_page_tells_figures_reasons_gaps_and_the_error(text: str) -> None:
         assert each in wording, each
 
 
+def test_the_page_states_the_capacity_of_each_pool(text: str) -> None:
+    assert "Pool general lacks no node." in read_page(text).one("main").text
+
+
 def test_the_page_says_what_it_is_before_its_figures(text: str) -> None:
     page = read_page(text)
     wording = page.one("main").text

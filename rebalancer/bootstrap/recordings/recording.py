@@ -19,6 +19,7 @@ from rebalancer.model.errors import ConfigError, RebalancerError, UnsafeDataErro
 from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS, STEP_SECONDS, DayBlock, date_of, slot_of
 from rebalancer.model.notation.figures import clock_time, counted
 from rebalancer.model.notation.resource_names import CPU
+from rebalancer.model.recordings.jobs import with_failure_policies
 from rebalancer.model.recordings.recorded_usage import days_before, recorded_usage
 from rebalancer.model.recordings.recording import Gap, RecordedUsage, Recording
 from rebalancer.policy import RebalancerPolicy
@@ -81,7 +82,7 @@ def read_recording(
         node_ready=nodes.ready,
         node_unschedulable=nodes.unschedulable,
         namespaces=pods.namespaces,
-        owners=pods.owners,
+        owners=with_failure_policies(pods.owners, today),
         pod_templates=pods.pod_templates,
         pods=pods.pods,
         usage=figures.usage,

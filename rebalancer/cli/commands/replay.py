@@ -45,6 +45,26 @@ class Source(StrEnum):
     PROMETHEUS = "prometheus"
 
 
+SourceOption = Annotated[
+    Source | None,
+    typer.Option(
+        "--source",
+        help="Where the days are read from. [default: the daemon's journal, if this history folder has it of all "
+        "days, else Prometheus]",
+    ),
+]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulated scheduler.")]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Processes for the runs. [default: the number of CPUs]")
+]
+DaskOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dask", help="Address of a Dask scheduler whose workers take the runs, such as tls://10.0.0.1:8786."
+    ),
+]
+
+
 @options("policy", "kubeconfig", "context", "verbose", "utc")
 def replay(
     invocation: Invocation,
@@ -73,24 +93,10 @@ def replay(
             help="Name the run with the fewest evictions that keeps a bound such as hot<=1% or evictions<=100.",
         ),
     ] = None,
-    source: Annotated[
-        Source | None,
-        typer.Option(
-            "--source",
-            help="Where the days are read from. [default: the daemon's journal, if this history folder has it of all "
-            "days, else Prometheus]",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulated scheduler.")] = 0,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes for the runs. [default: the number of CPUs]")
-    ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option(
-            "--dask", help="Address of a Dask scheduler whose workers take the runs, such as tls://10.0.0.1:8786."
-        ),
-    ] = None,
+    source: SourceOption = None,
+    seed: SeedOption = 0,
+    workers: WorkersOption = None,
+    dask: DaskOption = None,
     output: Annotated[
         PageOutput, typer.Option("--output", "-o", help="Output format; csv has a row for each run, html is one page.")
     ] = PageOutput.TABLE,
@@ -106,10 +112,7 @@ def replay(
     if file is not None and output in PAGE_TABLES:
         raise ConfigError("--file: expected with -o json, yaml, csv or html")
     now = time.time()
-    start = parse_moment("--since", since, now)
-    end = min(now if until is None else parse_moment("--until", until, now), now)
-    if start >= end:
-        raise ConfigError(f"--since {since}: expected a time before {'now' if end == now else f'--until {until}'}")
+    start, end = between(since, until, now)
     from rebalancer.bootstrap.process.paths import newest_replay
     from rebalancer.bootstrap.recordings import replay as replays
     from rebalancer.cli.output.progress import TerminalProgress
@@ -142,6 +145,15 @@ def replay(
     if interrupt.number:
         raise Stopped(interrupt.number)
     _keep(page, newest_replay(settings.history_dir, policy.cluster))
+
+
+def between(since: str, until: str | None, now: float) -> tuple[float, float]:
+    """The times of `--since` and `--until`. Raises ConfigError."""
+    start = parse_moment("--since", since, now)
+    end = min(now if until is None else parse_moment("--until", until, now), now)
+    if start >= end:
+        raise ConfigError(f"--since {since}: expected a time before {'now' if end == now else f'--until {until}'}")
+    return start, end
 
 
 def _covered(made: "Replay", asked_seconds: float) -> Sequence[str]:

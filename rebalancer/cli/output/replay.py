@@ -15,6 +15,7 @@ from rebalancer.replay.comparison.lifted import LIFTED
 from rebalancer.replay.comparison.lines import BlockedLine, PoolLine, ReplaySummary, RuleLine, RunLine, ServiceLine
 from rebalancer.replay.comparison.messages import (
     bound_sentence,
+    capacity_sentence,
     error_sentence,
     gap_sentence,
     goal_sentence,
@@ -79,6 +80,8 @@ def print_replay(console: Console, summary: ReplaySummary, *, wide: bool = False
     console.print()
     print_paragraph(console, "Replay error:", error_sentence(summary))
     print_paragraph(console, "Bound:", bound_sentence(summary))
+    for pool in summary.capacity:
+        print_paragraph(console, "Capacity:", capacity_sentence(pool, when))
     for gap in summary.gaps:
         print_paragraph(console, "Gap:", gap_sentence(gap))
 

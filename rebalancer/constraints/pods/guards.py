@@ -1,7 +1,7 @@
 """Guards: rules that protect a pod regardless of the plan. One function each, in order; the first refusal counts.
 
-A guard sees one pod and the snapshot. It can only refuse: no annotation lifts another guard's protection. Shields that
-the policy doesn't trust a namespace with (`trust`) don't count.
+A guard sees one pod and the snapshot. It can only refuse. One annotation lifts a protection: EVICT_JOB, which the
+creator of a Job gives its pods. Shields that the policy doesn't trust a namespace with (`trust`) don't count.
 """
 
 import math
@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from rebalancer.constraints.pods.autoscalers import ServicesInChange
 from rebalancer.constraints.pods.trust import Lifted
 from rebalancer.model.cluster.annotations import (
+    EVICT_JOB,
     EVICTION_IN_PROGRESS,
     FOR_A_TIME,
     MIRROR,
@@ -164,14 +165,21 @@ def _owner_kind(pod: Pod, view: GuardView) -> Refusal | None:
     if owner.kind == "DaemonSet":
         return Refusal.of(Reason.DAEMONSET_POD)
     if owner.kind == "Job":
-        if not view.guards.job_pods:
-            return Refusal.of(Reason.JOB_POD)
+        if not view.guards.job_pods and not _is_evictable_job(pod):
+            value = pod.template.annotations.get(EVICT_JOB)
+            return Refusal.of(Reason.JOB_POD, "" if value is None else f'{EVICT_JOB} is "{value}"')
         if not owner.spares_disruptions:
             return Refusal.of(Reason.JOB_POD, f"the podFailurePolicy of {owner.name} doesn't ignore DisruptionTarget")
         return None
     if owner.kind not in RECREATING_KINDS and owner.kind not in view.guards.owner_kinds:
         return Refusal.of(Reason.UNKNOWN_OWNER_KIND, owner.kind)
     return None
+
+
+def _is_evictable_job(pod: Pod) -> bool:
+    """A pod of a Job that continues from a checkpoint, by its annotation."""
+    of_job = pod.owner is not None and pod.owner.kind == "Job"
+    return of_job and parse_flag(pod.template.annotations.get(EVICT_JOB, "")) is True
 
 
 def _ours(pod: Pod, view: GuardView) -> Refusal | None:
@@ -357,7 +365,8 @@ def _age(pod: Pod, view: GuardView) -> Refusal | None:
 
 def _replicas(pod: Pod, view: GuardView) -> Refusal | None:
     desired, _ = view.projection.replicas(pod.index)
-    if desired >= view.guards.min_replicas:
+    # a Job serves no requests that another replica would have to take
+    if desired >= view.guards.min_replicas or _is_evictable_job(pod):
         return None
     return Refusal.of(
         Reason.MIN_REPLICAS, f"{pod.service} has {desired}, guards.minReplicas is {view.guards.min_replicas}"

@@ -17,6 +17,10 @@ OWN_PREFIX: Final = "rebalancer.dev/"
 OPT: Final = f"{OWN_PREFIX}evict"
 """Annotation and label: whether the pod may be evicted."""
 
+EVICT_JOB: Final = f"{OWN_PREFIX}evict-job"
+"""Annotation: whether this pod of a Job may be evicted, although the policy's other Job pods may not, because the Job
+continues from a checkpoint."""
+
 MIRROR: Final = "kubernetes.io/config.mirror"
 SOURCE: Final = "kubernetes.io/config.source"
 

@@ -288,6 +288,8 @@ class RemainingHotNode:
     code: Reason
     """The reason that keeps most of its load there."""
     message: str
+    pod: str = ""
+    """Namespace and name of the largest pod with this reason; empty = none."""
     setting: str = ""
     """Policy key that would help most; empty = none would."""
     value: str = ""

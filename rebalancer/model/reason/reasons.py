@@ -52,7 +52,7 @@ class Reason(RowCode):
     JOB_POD = _guard(
         "JobPod",
         "a Job pod: its eviction counts as a failure (or Job pods are not allowed by guards.jobPods)",
-        "{guards.jobPods}, or the end of its Job",
+        "{guards.jobPods} or the annotation rebalancer.dev/evict-job, or the end of its Job",
     )
     OURSELVES = _guard("Ourselves", "this is rebalancer itself", "nothing")
     OUR_PROMETHEUS = _guard("OurPrometheus", "the Prometheus that usage is read from", "guards.ours")

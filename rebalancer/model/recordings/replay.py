@@ -29,6 +29,8 @@ class Blocked:
     code: str
     """`Reason` that kept most of its load there, or that stopped the cycle."""
     message: str
+    pod: str = ""
+    """Namespace and name of the largest pod with this reason; empty = none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,8 @@ class ReplayRun:
     cycles: tuple[ReplayedCycle, ...] = ()
     most_in_flight: int = 0
     """Evictions in flight at once."""
+    waiting_pod_minutes: float = 0.0
+    """Time in which pods found no node, of all pods together."""
     notes: tuple[str, ...] = ()
     unsure: frozenset[str] = frozenset()
     """UIDs of recorded pods that kube-scheduler's model would have placed elsewhere although everything else was as
@@ -92,6 +96,28 @@ class HotBound(NamedTuple):
         return float(self.large_pods.sum() + self.capacity.sum()) / HOUR_MINUTES
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolCapacity:
+    """The nodes that a pool lacks, or has to spare, with its pods placed and moved at will within it."""
+
+    pool: str
+    nodes: int
+    """Nodes of its most common size, the fewest at once."""
+    node_millicores: float
+    """CPU capacity of that size."""
+    missing: int | None
+    """The fewest nodes of that size to be added so that the pool never lacks capacity; None where no number of them is
+    enough, because each is hot by itself."""
+    hot_node_minutes: float
+    """Without them, as all its pods together use more than its nodes have left."""
+    short: tuple[tuple[float, float], ...]
+    """Begin and end of the whole hours in which it lacks capacity."""
+    spare_by_usage: int
+    """Nodes of that size that could be removed for the whole time: the others take all pods under `high`."""
+    spare_by_requests: int
+    """The same by what pods request: the others' allocatable CPU, memory and pods are enough."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Replay:
     """All runs over one recording."""
@@ -119,6 +145,8 @@ class Replay:
     runs: tuple[ReplayRun, ...]
     """Of each policy, in their order."""
     bound: HotBound
+    capacity: tuple[PoolCapacity, ...] = ()
+    """Of each pool in which nodes can be hot, over the whole recording."""
     gaps: tuple[Gap, ...] = ()
     seed: int = 0
     parts: Mapping[str, str] = field(default_factory=dict)

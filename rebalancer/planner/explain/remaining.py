@@ -45,6 +45,7 @@ def _remaining(name: str, pool: str, share: float, refusals: Sequence[PodRefusal
         share_planned=share,
         code=code,
         message=f"{largest.namespace}/{largest.name}: {largest.message}",
+        pod=f"{largest.namespace}/{largest.name}",
         setting=largest.setting or code.setting,
         value=largest.value,
     )

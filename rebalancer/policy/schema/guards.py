@@ -96,7 +96,8 @@ class Guards(Section):
     annotation, evictions in progress."""
 
     job_pods: bool = False
-    """Whether Job pods may be evicted; even then only if the Job's podFailurePolicy ignores DisruptionTarget."""
+    """Whether Job pods may be evicted; even then only if the Job's podFailurePolicy ignores DisruptionTarget. Pods with
+    the annotation `rebalancer.dev/evict-job: "true"` may be, whatever this and `minReplicas` are."""
     owner_kinds: Annotated[tuple[str, ...], AsTuple] = ()
     """Owner kinds besides the built-in ones whose controllers recreate pods, for example CloneSet."""
     priority_below: int | None = None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rebalancer.model.measured.history import STEP_SECONDS
-from rebalancer.model.notation.arrays import Floats
+from rebalancer.model.notation.arrays import Floats, Rows
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.model.recordings.replay import HotBound
@@ -33,31 +33,72 @@ class _Values(NamedTuple):
     used: Floats
 
 
+class Rooms(NamedTuple):
+    """What some nodes have left beside their own processes and DaemonSets, and the pods that may move among them;
+    millicores. Arrays are (nodes, steps) or (steps,)."""
+
+    full: Floats
+    """Up to the capacity; 0 where the node isn't there."""
+    cool: Floats
+    """Up to `high`."""
+    forced: np.ndarray
+    """Nodes that are over `high` by themselves."""
+    movable: Floats
+    """All pods."""
+    large: Floats
+    """Pods that use more than any `cool`."""
+
+    def bound(self) -> HotBound:
+        """Hot node-minutes that no eviction can remove."""
+        for_large = np.maximum(_fewest(self.full, self.large), self.forced)
+        in_all = _fewest(self.full - self.cool, self.movable - self.cool.sum(axis=0))
+        minutes = STEP_SECONDS / 60.0
+        by_size = for_large >= in_all
+        return HotBound(
+            large_pods=np.where(by_size, for_large, 0) * minutes, capacity=np.where(by_size, 0, in_all) * minutes
+        )
+
+
 def bound_of(recording: Recording, high: Floats) -> HotBound:
     """`high` (nodes,) millicores over which a node is hot; NaN = never."""
+    (rooms,) = rooms_of(recording, high, np.zeros(len(recording.nodes), dtype=np.int64), groups=1)
+    return rooms.bound()
+
+
+def rooms_of(recording: Recording, high: Floats, group: Rows, *, groups: int) -> list[Rooms]:
+    """(groups,) the rooms of each group of nodes, whose pods stay in it. `group` (nodes,): -1 for a node in none."""
     capacity = recording.nodes.cpu_capacity_millicores[:, None]
     own = recording.usage[CPU].node.astype(np.float64)
     there, steps = np.isfinite(own), recording.steps
-    movable = np.zeros(steps)
+    movable = np.zeros(groups * steps)
     for node, step, used in _movable(recording):
         np.subtract.at(own, (node, step), used)
-        movable += np.bincount(step, weights=used, minlength=steps)
+        inside = group[node] >= 0
+        cell = group[node[inside]] * steps + step[inside]
+        movable += np.bincount(cell, weights=used[inside], minlength=groups * steps)
     full = np.where(there, np.maximum(capacity - own, 0.0), 0.0)
     limit = np.where(np.isfinite(high), high, np.inf)[:, None]
     cool = np.where(there, np.minimum(limit, capacity) - own, 0.0)
-    forced = np.count_nonzero(there & (own > limit), axis=0)
+    forced = there & (own > limit)
     cool = np.maximum(cool, 0.0)
-    most, large = cool.max(axis=0, initial=0.0), np.zeros(steps)
-    for _, step, used in _movable(recording):
-        too_large = used > most[step]
-        large += np.bincount(step[too_large], weights=used[too_large], minlength=steps)
-    for_large = np.maximum(_fewest(full, large), forced)
-    in_all = _fewest(full - cool, movable - cool.sum(axis=0))
-    minutes = STEP_SECONDS / 60.0
-    by_size = for_large >= in_all
-    return HotBound(
-        large_pods=np.where(by_size, for_large, 0) * minutes, capacity=np.where(by_size, 0, in_all) * minutes
-    )
+    rows = [np.flatnonzero(group == number) for number in range(groups)]
+    most = np.array([cool[of].max(axis=0, initial=0.0) for of in rows]).reshape(groups * steps)
+    large = np.zeros(groups * steps)
+    for node, step, used in _movable(recording):
+        inside = group[node] >= 0
+        cell, load = group[node[inside]] * steps + step[inside], used[inside]
+        too_large = load > most[cell]
+        large += np.bincount(cell[too_large], weights=load[too_large], minlength=groups * steps)
+    return [
+        Rooms(
+            full=full[of],
+            cool=cool[of],
+            forced=np.count_nonzero(forced[of], axis=0),
+            movable=movable[number * steps : (number + 1) * steps],
+            large=large[number * steps : (number + 1) * steps],
+        )
+        for number, of in enumerate(rows)
+    ]
 
 
 def _fewest(room: Floats, load: Floats) -> np.ndarray:

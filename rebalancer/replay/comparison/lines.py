@@ -127,6 +127,35 @@ class BoundLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Whole hours."""
+
+    since: Instant
+    until: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityLine:
+    """Nodes that a pool lacks, or has to spare, with its pods placed and moved at will within it."""
+
+    pool: str
+    nodes: Count
+    """Nodes of its most common size, the fewest at once."""
+    node_millicores: Amount
+    """CPU capacity of that size."""
+    missing: int | None
+    """Nodes of that size, at least; null where no number of them is enough."""
+    hot_node_hours: Amount
+    """That no eviction removes without them."""
+    short: tuple[Span, ...]
+    """When the pool lacks them."""
+    spare_by_usage: Count
+    """Nodes of that size that are to spare for the whole time, at most: by what pods use."""
+    spare_by_requests: Count
+    """The same by what pods request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleLine:
     """What a rule of the first policy costs: the run with it alone lifted, less the run with all rules."""
 
@@ -163,6 +192,8 @@ class ReplaySummary:
     measured_hot_node_hours: Amount
     """As recorded, not simulated."""
     bound: BoundLine
+    capacity: tuple[CapacityLine, ...]
+    """Of each pool in which nodes can be hot; empty where the replay was interrupted."""
     error: float
     """Hot node-hours of the run `as recorded` / those measured - 1: the error of the simulation; null without any."""
     runs: tuple[RunLine, ...]

@@ -3,11 +3,14 @@
 import math
 from collections.abc import Callable
 
-from rebalancer.model.notation.figures import counted
-from rebalancer.replay.comparison.lines import GapLine, ReplaySummary, RunLine
+from rebalancer.model.measured.history import HOUR_SECONDS
+from rebalancer.model.notation.figures import cores, counted
+from rebalancer.replay.comparison.lines import CapacityLine, GapLine, ReplaySummary, RunLine
 
 MOST_SERVICES = 5
 """Services in a sentence."""
+MOST_SPANS = 3
+"""Spans of hours in a sentence."""
 
 
 def hours(value: float) -> str:
@@ -69,6 +72,21 @@ def bound_sentence(summary: ReplaySummary) -> str:
     if not parts:
         return "None of them must stay: with pods placed and moved at will no node would have been hot."
     return f"At least {hours(bound.hot_node_hours)} hot node-hours stay whatever is evicted: {', '.join(parts)}."
+
+
+def capacity_sentence(line: CapacityLine, when: Callable[[float], str]) -> str:
+    """What a pool lacks, or has to spare. `when` formats times."""
+    of = f"of {cores(line.node_millicores)} cores"
+    if line.missing == 0:
+        return (
+            f"Pool {line.pool} lacks no node. Of its {counted(line.nodes, 'node')} {of} at most {line.spare_by_usage} "
+            f"are to spare by usage, and {line.spare_by_requests} by requests."
+        )
+    spans = [f"{when(each.since)} to {when(each.until)}" for each in line.short]
+    total = round(sum(each.until - each.since for each in line.short) / HOUR_SECONDS)
+    times = ", ".join(spans[:MOST_SPANS]) + (f" and {len(spans) - MOST_SPANS} more" if spans[MOST_SPANS:] else "")
+    lacks = f"at least {counted(line.missing, 'node')} {of}" if line.missing else f"more than nodes {of} could give"
+    return f"Pool {line.pool} lacks {lacks}, in {counted(total, 'hour')}: {times}."
 
 
 def goal_sentence(summary: ReplaySummary) -> str:

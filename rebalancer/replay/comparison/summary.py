@@ -8,17 +8,27 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.reason import Reason
-from rebalancer.model.recordings.replay import HOUR_MINUTES, Grid32, HotBound, Replay, ReplayedCycle, ReplayRun
+from rebalancer.model.recordings.replay import (
+    HOUR_MINUTES,
+    Grid32,
+    HotBound,
+    PoolCapacity,
+    Replay,
+    ReplayedCycle,
+    ReplayRun,
+)
 from rebalancer.replay.comparison.lifted import LIFTED
 from rebalancer.replay.comparison.lines import (
     BlockedLine,
     BoundLine,
+    CapacityLine,
     EvictionLine,
     GapLine,
     GoalLine,
@@ -28,6 +38,7 @@ from rebalancer.replay.comparison.lines import (
     RuleLine,
     RunLine,
     ServiceLine,
+    Span,
 )
 from rebalancer.replay.comparison.variants import cheapest, frontier, read_goal
 
@@ -53,6 +64,7 @@ def compared(replay: Replay) -> Replay:
         measured_share=replay.measured_share[:, :steps],
         measured_hot_minutes=replay.measured_hot_minutes[:, :steps],
         bound=HotBound(*(each[:steps] for each in replay.bound)),
+        capacity=(),
         as_recorded=_cut(replay.as_recorded, steps, end),
         without=_cut(replay.without, steps, end),
         runs=tuple(_cut(run, steps, end) for run in replay.runs),
@@ -98,22 +110,14 @@ def _summarised(replay: Replay, goal: str, *, interrupted: bool, notes: tuple[st
     best = {run.label for run in frontier(runs, end=replay.end)}
     places = {node: number for number, node in enumerate(replay.nodes)}
     return ReplaySummary(
-        replayed=Replayed(
-            cluster=replay.cluster,
-            source=replay.source,
-            since=replay.start,
-            until=replay.end,
-            interrupted=interrupted,
-            nodes=len(replay.nodes),
-            pods=replay.pods,
-            seed=replay.seed,
-        ),
+        replayed=replayed_of(replay, interrupted=interrupted),
         measured_hot_node_hours=replay.measured_hot_node_minutes / HOUR_MINUTES,
         bound=BoundLine(
             hot_node_hours=replay.bound.hours,
             large_pods=float(replay.bound.large_pods.sum()) / HOUR_MINUTES,
             capacity=float(replay.bound.capacity.sum()) / HOUR_MINUTES,
         ),
+        capacity=tuple(_capacity(each) for each in replay.capacity),
         error=replay.error,
         runs=tuple(_line(run, on_frontier=run.label in best) for run in runs),
         pools=tuple(each for run in runs for each in _pools(replay, run)),
@@ -125,6 +129,33 @@ def _summarised(replay: Replay, goal: str, *, interrupted: bool, notes: tuple[st
         goal=_goal_line(replay, goal) if goal else None,
         policies={run.label: replay.parts.get(run.label, "") for run in replay.runs},
         notes=notes,
+    )
+
+
+def replayed_of(replay: Replay, *, interrupted: bool = False) -> Replayed:
+    """What was replayed."""
+    return Replayed(
+        cluster=replay.cluster,
+        source=replay.source,
+        since=replay.start,
+        until=replay.end,
+        interrupted=interrupted,
+        nodes=len(replay.nodes),
+        pods=replay.pods,
+        seed=replay.seed,
+    )
+
+
+def _capacity(of: PoolCapacity) -> CapacityLine:
+    return CapacityLine(
+        pool=of.pool,
+        nodes=of.nodes,
+        node_millicores=of.node_millicores,
+        missing=of.missing,
+        hot_node_hours=of.hot_node_minutes / HOUR_MINUTES,
+        short=tuple(Span(since=since, until=until) for since, until in of.short),
+        spare_by_usage=of.spare_by_usage,
+        spare_by_requests=of.spare_by_requests,
     )
 
 
@@ -212,37 +243,52 @@ def _evictions(run: ReplayRun) -> Iterator[EvictionLine]:
 
 
 def _blocked(replay: Replay, run: ReplayRun, places: Mapping[str, int]) -> list[BlockedLine]:
-    """A node's hot minutes belong to the newest reason of its own, if that is not older than KNOWN_SECONDS."""
-    judged = _judgements(replay, run, places)
-    steps = run.hot_minutes.shape[1]
-    ends = replay.start + STEP_SECONDS * np.arange(1, steps + 1)
-    by_code: dict[str, dict[int, Grid32]] = defaultdict(dict)
-    for place, found in judged.items():
-        hot = np.nan_to_num(run.hot_minutes[place])
-        at, codes = np.array([each[0] for each in found]), np.array([each[1] for each in found])
-        newest = np.searchsorted(at, ends, side="left") - 1
-        held = (hot > 0) & (newest >= 0) & (ends - at[newest] <= KNOWN_SECONDS)
-        for code in np.unique(codes[newest[held]]):
-            mine = np.where(held & (codes[newest] == code), hot, 0.0)
-            by_code[str(code)][place] = np.add.reduceat(mine, np.arange(0, steps, HOUR_STEPS))
-    lines = [_blocked_line(replay, run, code, hours, judged) for code, hours in by_code.items()]
+    judged = judgements(replay, run, places)
+    keys = {place: [(each.at, each.code) for each in found] for place, found in judged.items()}
+    lines = [
+        _blocked_line(replay, run, code, of_nodes, judged) for code, of_nodes in attributed(replay, run, keys).items()
+    ]
     return sorted(lines, key=lambda each: (-each.hot_node_hours, each.code))
 
 
-Judgement = tuple[float, str, str]
-"""(time, code, message)"""
+def attributed(
+    replay: Replay, run: ReplayRun, keys: Mapping[int, Sequence[tuple[float, str]]]
+) -> dict[str, dict[int, Grid32]]:
+    """Key -> node -> (hours,) its hot minutes. `keys`: node -> times and keys, oldest first. A node's hot minutes
+    belong to its newest key, if that is not older than KNOWN_SECONDS."""
+    steps = run.hot_minutes.shape[1]
+    ends = replay.start + STEP_SECONDS * np.arange(1, steps + 1)
+    out: dict[str, dict[int, Grid32]] = defaultdict(dict)
+    for place, found in keys.items():
+        hot = np.nan_to_num(run.hot_minutes[place])
+        at, names = np.array([each[0] for each in found]), np.array([each[1] for each in found])
+        newest = np.searchsorted(at, ends, side="left") - 1
+        held = (hot > 0) & (newest >= 0) & (ends - at[newest] <= KNOWN_SECONDS)
+        for name in np.unique(names[newest[held]]):
+            mine = np.where(held & (names[newest] == name), hot, 0.0)
+            out[str(name)][place] = np.add.reduceat(mine, np.arange(0, steps, HOUR_STEPS))
+    return out
 
 
-def _judgements(replay: Replay, run: ReplayRun, places: Mapping[str, int]) -> dict[int, list[Judgement]]:
+class Judgement(NamedTuple):
+    """Why a cycle left a node hot; see `Blocked`."""
+
+    at: float
+    code: str
+    message: str
+    pod: str = ""
+
+
+def judgements(replay: Replay, run: ReplayRun, places: Mapping[str, int]) -> dict[int, list[Judgement]]:
     """Node -> its reasons, oldest first. A cycle that stopped without naming nodes is a reason for every hot one."""
     out: dict[int, list[Judgement]] = defaultdict(list)
     for cycle in sorted(run.cycles, key=lambda each: each.at):
         for each in cycle.blocked:
             if each.node in places:
-                out[places[each.node]].append((cycle.at, each.code or STOPPED, each.message))
+                out[places[each.node]].append(Judgement(cycle.at, each.code or STOPPED, each.message, each.pod))
         if cycle.stopped and not cycle.blocked:
             for place in _hot_at(replay, run, cycle):
-                out[int(place)].append((cycle.at, STOPPED, cycle.stopped))
+                out[int(place)].append(Judgement(cycle.at, STOPPED, cycle.stopped))
     return out
 
 
@@ -267,7 +313,7 @@ def _blocked_line(
     since = replay.start + worst * HOUR_STEPS * STEP_SECONDS
     until = since + HOUR_STEPS * STEP_SECONDS
     most = list(of_nodes)[int(hours[:, worst].argmax())]
-    messages = [message for at, each, message in judged[most] if each == code and at < until]
+    messages = [each.message for each in judged[most] if each.code == code and each.at < until]
     return BlockedLine(
         run=run.label,
         code=code,

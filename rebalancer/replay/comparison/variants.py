@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel
 
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.recordings.recording import Recording
 from rebalancer.model.recordings.replay import HOUR_MINUTES, ReplayRun
 from rebalancer.policy.document import Document
 from rebalancer.policy.loader import checked_policy
@@ -49,15 +50,21 @@ class Sweep:
     values: tuple[Value, ...]
 
 
+Change = Callable[[Recording], Recording]
+"""A change of what was recorded, such as of the requests of a service. Can be pickled."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A policy that differs from the file by the fields of the sweeps."""
+    """A policy that differs from the file by the fields of the sweeps, or a recording that differs from what was."""
 
     label: str
     """`high=70, cluster=nights`: the end of each field that tells it from the others, and its value."""
     policy: RebalancerPolicy
     part: str
     """The fields of the sweeps as YAML, to paste into the policy."""
+    change: Change | None = None
+    """Makes the recording of its run; nodes, pods and usage stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,7 +115,9 @@ def periodic(strategies: set[str], *, every: bool) -> CycleRequest:
 def summary_of(report: CycleReport, at: float) -> ReplayedCycle:
     """A cycle's report as a replay keeps it."""
     hot = [each.name for each in report.nodes if each.hot]
-    blocked = [Blocked(node=each.name, code=str(each.code), message=each.message) for each in report.remaining]
+    blocked = [
+        Blocked(node=each.name, code=str(each.code), message=each.message, pod=each.pod) for each in report.remaining
+    ]
     named = {each.node for each in blocked}
     blocked += [
         Blocked(node=each.node, code=str(each.code), message=each.message)

@@ -14,6 +14,7 @@ from rebalancer.model.recordings.recording import Recording
 from rebalancer.model.recordings.replay import ReplayedCycle, ReplayRun
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.comparison.hot_minutes import hot_minutes
+from rebalancer.replay.comparison.variants import Change
 from rebalancer.replay.cycles.readings import Errors, errors_of
 from rebalancer.replay.cycles.run import PolicyRun, high_millicores, recorded_evictions, slowed
 from rebalancer.replay.runner.merge import most_in_flight
@@ -47,6 +48,8 @@ class Job:
     unsure: frozenset[str] | None = None
     """That of the run as recorded with the same seed and configuration; None = found first, which takes as long as
     that run."""
+    change: Change | None = None
+    """Makes the recording of a run with a policy; what it is compared with is as recorded."""
 
 
 def run_job(
@@ -67,9 +70,11 @@ def run_job(
         # the recorded cycles may have read longer windows than those of this policy
         remembered = max(remembered, float(recording.readings.window_seconds.max(initial=0.0)))
 
-    def simulated(loads: Loads, *, as_recorded: bool, unsure: frozenset[str] = frozenset()) -> SimulatedCluster:
+    def simulated(
+        loads: Loads, *, as_recorded: bool, unsure: frozenset[str] = frozenset(), change: Change | None = None
+    ) -> SimulatedCluster:
         return SimulatedCluster(
-            recording,
+            recording if change is None else change(recording),
             loads,
             seed=job.seed,
             scheduler=job.scheduler,
@@ -91,7 +96,7 @@ def run_job(
                 _advance(recorded, stopping=stopping)
                 unsure = frozenset(recorded.scheduling.disagreed)
             del recorded  # it is as large as the run
-        cluster = simulated(loads, as_recorded=False, unsure=unsure)
+        cluster = simulated(loads, as_recorded=False, unsure=unsure, change=job.change)
     hours = round((recording.end - recording.start) / 3600.0)
 
     def report(now: float) -> None:
@@ -119,6 +124,7 @@ def run_job(
         evictions=tuple(evictions),
         cycles=tuple(cycles),
         most_in_flight=most_in_flight(evictions),
+        waiting_pod_minutes=cluster.waiting_pod_minutes,
         notes=cluster.scheduling.notes(),
         unsure=frozenset(cluster.scheduling.disagreed),
     )

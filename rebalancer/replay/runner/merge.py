@@ -44,6 +44,7 @@ def merge(runs: Sequence[ReplayRun], parts: Sequence[Part], recording: Recording
         evictions=tuple(evictions),
         cycles=_cycles(each for run in runs for each in run.cycles if each.at <= until),
         most_in_flight=max(most_in_flight(evictions), *(run.most_in_flight for run in runs)),
+        waiting_pod_minutes=sum(run.waiting_pod_minutes for run in runs),
         notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
         unsure=frozenset[str]().union(*(run.unsure for run in runs)),
     )

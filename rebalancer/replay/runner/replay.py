@@ -15,8 +15,9 @@ from rebalancer.model.recordings.replay import Replay, ReplayRun
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, fixed_high
 from rebalancer.replay.comparison.bound import bound_of
+from rebalancer.replay.comparison.capacity import capacity_of
 from rebalancer.replay.comparison.hot_minutes import hot_minutes
-from rebalancer.replay.comparison.variants import Variant
+from rebalancer.replay.comparison.variants import Change, Variant
 from rebalancer.replay.cycles.run import high_millicores, measured
 from rebalancer.replay.runner.job import Compose, Job, Mode
 from rebalancer.replay.runner.jobs import SPLIT_NODES, Runner
@@ -51,9 +52,10 @@ def replay(
     if not high:
         raise ConfigError("pools: no pool has a fixed thresholds.high, which hot node-hours are counted by")
 
-    def job(mode: Mode, label: str, under: RebalancerPolicy) -> Job:
+    def job(mode: Mode, label: str, under: RebalancerPolicy, change: Change | None = None) -> Job:
         # read here: a worker on another machine doesn't have the file
-        return Job(policy=under, mode=mode, label=label, high=high, seed=seed, scheduler=scheduler_of(under))
+        scheduled = scheduler_of(under)
+        return Job(policy=under, mode=mode, label=label, high=high, seed=seed, scheduler=scheduled, change=change)
 
     marks = high_millicores(recording, policy, high)
     hot_over = marks / np.maximum(recording.nodes.cpu_capacity_millicores, 1.0)
@@ -65,7 +67,7 @@ def replay(
     known = [job("recorded", AS_RECORDED, policy)]
     if np.any(recording.pods.replaced >= 0):
         known.append(job("none", WITHOUT, policy))
-    of_policies = [job("policy", each.label, each.policy) for each in variants]
+    of_policies = [job("policy", each.label, each.policy, each.change) for each in variants]
     if len(recording.nodes) < SPLIT_NODES:
         workers = min(workers, max(len(of_policies), 1))
     with open_workers(workers=workers, scheduler=scheduler) as opened:
@@ -78,13 +80,14 @@ def replay(
     as_recorded = done[AS_RECORDED]
     gaps = [Gap(f"pool {name} has no fixed high: its nodes never count as hot", 0) for name in unknown]
     share, minutes = measured(recording, marks)
+    pools = NodePools.of(policy.pools, recording.nodes).names
     return Replay(
         cluster=recording.cluster,
         source=recording.source,
         start=recording.start,
         end=recording.end,
         nodes=tuple(recording.nodes.names),
-        pools=tuple(NodePools.of(policy.pools, recording.nodes).names),
+        pools=tuple(pools),
         high=high,
         pods=len(recording.pods),
         measured_share=share,
@@ -93,6 +96,7 @@ def replay(
         without=done.get(WITHOUT, as_recorded),
         runs=tuple(done[each.label] for each in variants if each.label in done),
         bound=bound_of(recording, marks),
+        capacity=capacity_of(recording, pools, marks),
         gaps=(*recording.gaps, *gaps),
         seed=seed,
         parts={each.label: each.part for each in variants},

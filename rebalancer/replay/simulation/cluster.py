@@ -90,6 +90,8 @@ class SimulatedCluster:
         """Called with each step that has ended, which `share` has; None where nothing is kept for forecasts."""
         self.share: Grid32 = np.full((len(recording.nodes), recording.steps), np.nan, dtype=np.float32)
         """(nodes, steps) CPU as a share of the capacity, NaN where the node wasn't there."""
+        self.waiting_pod_minutes = 0.0
+        """Time in which pods found no node, of all pods together."""
         self._terminating: dict[int, None] = {}
         """Evicted pods that have not left yet."""
         self._events: list[Due] = []
@@ -143,6 +145,7 @@ class SimulatedCluster:
         if minute and minute * TICK_SECONDS % STEP_SECONDS == 0:
             self._end_step(round(minute * TICK_SECONDS / STEP_SECONDS))
         if self.state.waiting:
+            self.waiting_pod_minutes += len(self.state.waiting) * TICK_SECONDS / 60.0
             self._retry()
 
     def _end_step(self, step: int) -> None:

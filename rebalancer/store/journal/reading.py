@@ -21,6 +21,7 @@ from rebalancer.model.notation.arrays import Bools, Ints
 from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.notation.figures import clock_time, counted
 from rebalancer.model.notation.resource_names import CPU
+from rebalancer.model.recordings.jobs import with_failure_policies
 from rebalancer.model.recordings.recorded_usage import days_before, recorded_usage
 from rebalancer.model.recordings.recording import (
     CAME_BACK,
@@ -342,9 +343,12 @@ class _State:
             node_ready=_stacked([self._node_ready[at] for at in nodes_there], self.steps),
             node_unschedulable=_stacked([self._node_cordoned[at] for at in nodes_there], self.steps),
             namespaces=namespaces,
-            owners=tuple(
-                Owner(kind=each.kind, namespace=each.namespace, name=each.name, uid=each.uid, parent=each.parent)
-                for each in self._owners
+            owners=with_failure_policies(
+                [
+                    Owner(kind=each.kind, namespace=each.namespace, name=each.name, uid=each.uid, parent=each.parent)
+                    for each in self._owners
+                ],
+                today,
             ),
             pod_templates=PodTemplateTable(list(self._templates), json_decoder(PodTemplate).decode),
             pods=pods,

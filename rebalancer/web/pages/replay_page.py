@@ -12,6 +12,7 @@ from rebalancer.model.recordings.replay import HOUR_MINUTES, Replay, ReplayRun
 from rebalancer.replay.comparison.lines import EvictionLine, ReplaySummary, RunDetails, RunLine
 from rebalancer.replay.comparison.messages import (
     bound_sentence,
+    capacity_sentence,
     change,
     error_sentence,
     gap_sentence,
@@ -77,6 +78,7 @@ def render_replay(replay: Replay, *, now: float, goal: str = "", notes: Sequence
         runs=[runs[0].label, *(run.label for run in chosen)],
         frontier=frontier(summary.runs, name="frontier") if len(summary.runs) > 2 else Markup(),
         bound=bound_sentence(summary),
+        capacity=[capacity_sentence(each, when) for each in summary.capacity],
         error=error_sentence(summary),
         goal=goal_sentence(summary),
         gaps=[gap_sentence(each) for each in summary.gaps],
