@@ -275,6 +275,19 @@ def test_a_postponed_alert_says_why(tmp_path: Path) -> None:
         assert reasons["crowded 1"] == "crowded had a cycle of LowNodeUtilization less than 60 s ago"
 
 
+def test_a_cycle_that_decided_nothing_postpones_no_alert(tmp_path: Path) -> None:
+    with around(tmp_path, practice=crowded(), **FREE) as it:
+        it.lab.faults.set(nan=("*",))
+        alert(it, high=95.0, target=90.0)
+        it.worker.work(None)
+        assert it.reports[0].stopped is not None
+        it.lab.faults.clear()
+        it.lab.clock.sleep(5)
+        alert(it, high=95.0, target=90.0, number=1)
+        assert it.worker.work(None) is not None
+        assert it.reports[1].stopped is None
+
+
 def test_a_clock_that_was_set_back_postpones_nothing() -> None:
     found = read({"high": "60"})
     assert isinstance(found, ActionableEpisode)

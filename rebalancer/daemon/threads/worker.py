@@ -141,7 +141,9 @@ class Worker:
             began = time.monotonic()
             try:
                 execute_cycle(context, policy, report, request=request, snapshot=snapshot)
-                self._spacing.count(actionable, report.started_at)
+                if report.stopped is None:
+                    # one that decided nothing keeps no alert waiting: its cause may have ended
+                    self._spacing.count(actionable, report.started_at)
                 record_results(self.inbox, actionable, report, now=context.clock.now())
                 self.parts.worked(CYCLES)
             finally:
