@@ -1,7 +1,7 @@
 """The recorded objects of a case as an API server has them.
 
-The recordings come from unit tests, whose objects lack what every cluster has: UIDs, owners, states of pods and hostname
-labels.
+The recordings come from unit tests, whose objects lack what every cluster has: UIDs, owners, states of pods and
+hostname labels.
 """
 
 from collections.abc import Iterator
@@ -74,11 +74,17 @@ def _pod(pod: Json, now: float, born: str) -> Json:
     for number, container in enumerate(spec.get("containers", [])):
         container["name"] = container["name"] or f"main-{number}"
     spec.setdefault("schedulerName", "default-scheduler")
-    status.setdefault("phase", "Running")
+    status.setdefault("phase", "Pending" if _waits(status) else "Running")
     status.setdefault("startTime", meta["creationTimestamp"])
     if status["phase"] == "Running" and "conditions" not in status:
         status["conditions"] = [{"type": "Ready", "status": "True", "lastTransitionTime": status["startTime"]}]
     return pod
+
+
+def _waits(status: Json) -> bool:
+    """Whether a container hasn't started."""
+    groups = (status.get(f"{kind}ontainerStatuses", ()) for kind in ("c", "initC"))
+    return any("waiting" in each["state"] for group in groups for each in group)
 
 
 def _owners(meta: Json) -> Iterator[Json]:

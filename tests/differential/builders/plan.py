@@ -23,6 +23,10 @@ Json = dict[str, Any]
 
 ROWS = 11
 ROW_SECONDS = 60.0
+BY_POD = (
+    *("PodLifeTime", "RemoveFailedPods", "RemovePodsHavingTooManyRestarts"),
+    *("RemovePodsViolatingInterPodAntiAffinity", "RemovePodsViolatingNodeTaints"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +39,8 @@ class Verdict:
     """`namespace/name` of each other candidate -> code of the reason; empty for a node."""
     refused: str = ""
     """Why the import refuses the policy; empty where it doesn't."""
-    notes: Sequence[str] = ()
+    differences: Sequence[str] = ()
+    """Lines of the import: the paths in both policies, and why."""
 
 
 class RecordedUsage:
@@ -73,7 +78,9 @@ class RecordedUsage:
             node = [cpu_millicores(metrics["nodes"].get(name, {"cpu": "0"})["cpu"]) for name in nodes.names]
             return np.array(node), np.array([of_pod.get(key, 0.0) for key in keys])
         if shares := self._case.get("prometheus"):
-            percent = np.array([float(shares.get(name, {"MetricResource": 0})["MetricResource"]) for name in nodes.names])
+            percent = np.array(
+                [float(shares.get(name, {"MetricResource": 0})["MetricResource"]) for name in nodes.names]
+            )
             node = percent / 100 * nodes.cpu_capacity_millicores
             scale = np.append(node / np.where(requested > 0, requested, 1.0), 0.0)
             return node, pods.cpu_request_millicores * scale[pods.node]
@@ -93,14 +100,20 @@ class NoTaints:
         raise NotImplementedError
 
 
+def _whatever_nodes_there_are(case: Json) -> bool:
+    """Whether the original decides by the pod and its node alone. Here a replacement needs a node, which most of these
+    cases lack."""
+    by_pod = case.get("kind") == "Filter" or case.get("plugin") in BY_POD
+    return by_pod and not (case["evictor"].get("nodeFit") and "plugin" in case)
+
+
 def verdict_on(case: Json) -> Verdict:
     """Import, snapshot, plan."""
     try:
-        policy = imported(case)
+        policy, differences = imported(case)
     except ConfigError as error:
         return Verdict(evicted=(), reasons={}, refused=str(error))
-    # the verdict of `Filter` is about the pod alone, wherever its replacement goes
-    cluster = cluster_of(case, spare=case.get("kind") == "Filter")
+    cluster = cluster_of(case, spare=_whatever_nodes_there_are(case))
     clock = FakeClock(case["now"])
     with serving(cluster) as (_, client):
         context = CycleContext(
@@ -119,6 +132,8 @@ def verdict_on(case: Json) -> Verdict:
     assert report.stopped is None, report.stopped
     return Verdict(
         evicted=[f"{each.namespace}/{each.pod}" for each in report.evictions],
-        reasons={f"{each.namespace}/{each.name}" if each.name else each.node: str(each.code) for each in report.refusals},
-        notes=report.notes,
+        reasons={
+            f"{each.namespace}/{each.name}" if each.name else each.node: str(each.code) for each in report.refusals
+        },
+        differences=[f"{each.field} {each.ours} {each.why}" for each in differences],
     )
