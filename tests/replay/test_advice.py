@@ -81,6 +81,17 @@ def test_cron_jobs_that_hold_most_come_first_and_are_replayed_alone() -> None:
     assert found.all_evictable.hot_node_hours < first.evictable.hot_node_hours < found.now.hot_node_hours
 
 
+def test_what_keeps_nodes_hot_once_jobs_may_be_evicted_is_named() -> None:
+    made = recording(Recorded(nodes=5, pods=[a_job(f"batch-{at}", node=at // 2) for at in range(4)]))
+    strict = policy(limits={"service": {"evictions": [{"max": 1, "per": "1d"}]}})
+    found = advise_jobs(made, strict, run=partial(replay, made, strict), most=5)
+    assert found is not None
+    assert found.all_evictable is not None
+    assert found.all_evictable.evictions == 1
+    assert [each.code for each in found.blocked][:1] == ["LimitService"]
+    assert found.blocked[0].hot_node_hours > 1.5
+
+
 def test_without_a_job_that_keeps_a_node_hot_there_is_one_replay() -> None:
     made = recording(Recorded(nodes=2, pods=[a_job("batch-a")]))
     asked = list[Sequence[Variant]]()

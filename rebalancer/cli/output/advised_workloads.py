@@ -1,7 +1,7 @@
 """Advice on Jobs and on requests as tables and documents."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,14 +13,16 @@ from rebalancer.cli.output.json import encode
 from rebalancer.cli.output.replay import when
 from rebalancer.cli.output.tables import UNKNOWN, Screen, plain_table, print_paragraph
 from rebalancer.model.notation.figures import counted, millicores
-from rebalancer.replay.advice.jobs import JobAdvice, JobLine
-from rebalancer.replay.advice.requests import RequestAdvice, RequestLine
+from rebalancer.replay.advice.jobs import JobAdvice
+from rebalancer.replay.advice.requests import RequestAdvice
 from rebalancer.replay.advice.results import Result
 from rebalancer.replay.comparison.lines import Replayed
 from rebalancer.replay.comparison.messages import change, hours
 
 MOST_ROWS: Final = 10
 """Without -o wide."""
+MOST_REASONS: Final = 3
+"""In a sentence."""
 NUMBERS: Final = frozenset({"HELD", "NODES", "LEFT", "EVICTED", "PODS", "REQUEST", "PROPOSED", "EXCESS", "WAITING"})
 POD_LEVEL: Final = (
     "The request is of the whole pod (Kubernetes 1.34 or later); with an older version divide it among the containers. "
@@ -47,6 +49,10 @@ def _print_jobs(screen: Screen, found: JobAdvice) -> None:
     holders = f"Pods of {counted(len(found.jobs), 'Job')} hold {hours(held)} hot node-hours."
     print_paragraph(screen, "", f"{_sentence(found.now)} {holders}")
     print_paragraph(screen, "If they could be evicted:", _changed(found.now, found.all_evictable))
+    if found.blocked:
+        kept = ", ".join(f"{hours(each.hot_node_hours)} by {each.code}" for each in found.blocked[:MOST_REASONS])
+        worst = found.blocked[0]
+        print_paragraph(screen, "Kept hot then:", f"{kept}. {worst.code}: {worst.example or worst.meaning}")
     shown = found.jobs if screen.wide else found.jobs[:MOST_ROWS]
     table = plain_table(
         f"HELD: hot node-hours; LEFT: with this Job alone evictable{_more(shown, found.jobs)}",
@@ -65,7 +71,8 @@ def _print_jobs(screen: Screen, found: JobAdvice) -> None:
         )
     screen.print()
     screen.print(table)
-    _print_patches(screen, shown, "Rules of a podFailurePolicy that is there come after this one.")
+    patches = {each.kind: _patch(each.kind, "NAMESPACE", "NAME", each.patch) for each in found.jobs}
+    _print_patches(screen, patches.values(), "Rules of a podFailurePolicy that is there come after this one.")
 
 
 def _print_requests(screen: Screen, found: RequestAdvice) -> None:
@@ -98,7 +105,8 @@ def _print_requests(screen: Screen, found: RequestAdvice) -> None:
         )
     screen.print()
     screen.print(table)
-    _print_patches(screen, shown, POD_LEVEL)
+    patches = [_patch(each.kind, each.namespace, each.name, each.patch) for each in shown]
+    _print_patches(screen, patches, POD_LEVEL)
 
 
 def _print_replayed(console: Console, title: str, replayed: Replayed) -> None:
@@ -129,11 +137,11 @@ def _more(shown: Sequence[object], of: Sequence[object]) -> str:
     return f" ({len(shown)} of {len(of)}, all with -o wide)" if len(shown) < len(of) else ""
 
 
-def _print_patches(console: Console, lines: Sequence[JobLine | RequestLine], note: str) -> None:
+def _print_patches(console: Console, patches: Iterable[str], note: str) -> None:
     console.print()
     print_paragraph(console, "Patches:", note)
-    for each in lines:
-        console.print(Text(_patch(each.kind, each.namespace, each.name, each.patch)), soft_wrap=True)
+    for each in patches:
+        console.print(Text(each), soft_wrap=True)
 
 
 def _patch(kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> str:
