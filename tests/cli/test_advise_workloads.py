@@ -66,7 +66,7 @@ def test_jobs_are_shown_with_what_they_hold_and_their_patch(call: Call) -> None:
     assert row[:4] == ["shop/batch", "Job", "1.9", "1"]
     assert row[5] == "1"
     assert float(row[4]) < 1.9
-    begin = "Job NAMESPACE/NAME can't be patched; the next one needs "
+    begin = "In the manifest of Job NAMESPACE/NAME: "
     (patch,) = [line for line in text.splitlines() if line.startswith(begin)]
     assert patch_of(patch)["spec"]["template"]["metadata"]["annotations"] == {"rebalancer.dev/evict-job": "true"}
     document = call("jobs", JOBS, "-o", "json").document
@@ -113,7 +113,7 @@ def test_a_recording_without_a_cause_is_a_sentence(call: Call) -> None:
 
 def test_no_row_is_longer_than_80_columns(call: Call) -> None:
     for text in (call("jobs", JOBS).out, call("requests", [*CRON_JOBS, *OTHERS]).out):
-        rows = [line for line in text.splitlines() if not line.startswith(("kubectl", "Job "))]
+        rows = [line for line in text.splitlines() if not line.startswith(("kubectl", "In the manifest"))]
         assert max(map(len, rows)) <= WIDTH
 
 

@@ -1,5 +1,6 @@
 """Advice by replays of changed recordings: Jobs that may be evicted, and requests that pods lack."""
 
+import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.replays.cluster import make
 from rebalancer.bootstrap.recordings.replay import replay
 from rebalancer.model.cluster.annotations import EVICT_JOB
 from rebalancer.model.cluster.owners import Owner, Service
@@ -18,7 +20,9 @@ from rebalancer.replay.advice.changes import CpuRequests, EvictableJobs, service
 from rebalancer.replay.advice.jobs import JobAdvice, advise_jobs
 from rebalancer.replay.advice.requests import advise_requests, proposals
 from rebalancer.replay.comparison.variants import Variant
+from rebalancer.replay.runner.split import split
 from tests.replay.builders import Recorded, RecordedPod, policy, recording
+from tests.replay.test_split import policy_of
 
 POLICY = policy()
 STILL = policy(guards={"minReplicas": 100})
@@ -198,3 +202,26 @@ def test_only_the_pods_of_these_services_have_other_requests() -> None:
     cpu = [changed.pod_templates[index].cpu_request_millicores for index in changed.pods.template.tolist()]
     assert cpu == [1_500.0] * 5 + [5_000.0] * 2
     assert {str(each): len(rows) for each, rows in services_of(changed).items()} == {"shop/web": 5, "shop/idle": 2}
+
+
+def test_a_change_of_parts_in_other_processes_is_that_of_the_whole() -> None:
+    made = make(10, 120, 0.25, 1)
+    services = list(services_of(made))
+    jobs = frozenset(each for each in services if each.kind in ("Job", "CronJob"))
+    parts = split(made, [policy_of("general", "compute")]).parts
+    assert len(parts) == 2
+    for change in (CpuRequests(dict.fromkeys(services[:9], 1_500.0)), EvictableJobs(jobs)):
+        whole = described(change(made))
+        assert whole != described(made)
+        sent = pickle.loads(pickle.dumps(change))
+        assert {uid: row for part in parts for uid, row in described(sent(part.recording)).items()} == whole
+
+
+def described(found: Recording) -> dict[str, tuple[float, bool, bool]]:
+    """UID of each pod -> what changes of it."""
+    pods, out = found.pods, dict[str, tuple[float, bool, bool]]()
+    for row, uid in enumerate(pods.uids):
+        template = found.pod_templates[int(pods.template[row])]
+        spares = bool(pods.owner[row] >= 0) and found.owners[int(pods.owner[row])].spares_disruptions
+        out[uid] = (template.cpu_request_millicores, EVICT_JOB in template.annotations, spares)
+    return out

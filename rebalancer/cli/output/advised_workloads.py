@@ -24,6 +24,8 @@ MOST_ROWS: Final = 10
 MOST_REASONS: Final = 3
 """In a sentence."""
 NUMBERS: Final = frozenset({"HELD", "NODES", "LEFT", "EVICTED", "PODS", "REQUEST", "PROPOSED", "EXCESS", "WAITING"})
+PATCHED_KINDS: Final = frozenset({"CronJob", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet"})
+"""A pod template of others has another place, or can't be changed."""
 POD_LEVEL: Final = (
     "The request is of the whole pod (Kubernetes 1.34 or later); with an older version divide it among the containers. "
     "A HorizontalPodAutoscaler by CPU utilization scales by requests: change its target with them."
@@ -146,7 +148,7 @@ def _print_patches(console: Console, patches: Iterable[str], note: str) -> None:
 
 def _patch(kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> str:
     text = msgspec.json.encode(patch).decode()
-    if kind == "Job":
-        return f"Job {namespace}/{name} can't be patched; the next one needs {text}"
+    if kind not in PATCHED_KINDS:
+        return f"In the manifest of {kind} {namespace}/{name}: {text}"
     words = ("kubectl", "-n", namespace, "patch", kind.lower(), name, "--type", "merge", "-p", text)
     return shlex.join(words)

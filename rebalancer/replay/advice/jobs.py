@@ -38,7 +38,7 @@ class JobLine:
     evictable: Result | None
     """If its pods could be evicted, and no others besides; null where that was not replayed."""
     patch: Mapping[str, Any]
-    """A merge patch."""
+    """A merge patch of the CronJob, or of the manifest of a Job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

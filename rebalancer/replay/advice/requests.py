@@ -66,7 +66,7 @@ class RequestLine:
     proposed: Result | None
     """If its pods, and no others besides, had the proposed request; null where that was not replayed."""
     patch: Mapping[str, Any]
-    """A merge patch."""
+    """A merge patch, for kinds whose pod template is `spec.template`, or that of a CronJob."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
