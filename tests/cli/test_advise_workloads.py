@@ -71,7 +71,11 @@ def test_jobs_are_shown_with_what_they_hold_and_their_patch(call: Call) -> None:
     assert patch_of(patch)["spec"]["template"]["metadata"]["annotations"] == {"rebalancer.dev/evict-job": "true"}
     document = call("jobs", JOBS, "-o", "json").document
     assert document["schemaVersion"] == "2"
-    assert (document["cluster"], document["now"]["evictions"], document["allEvictable"]["evictions"]) == ("test", 0, 1)
+    assert (document["cluster"], document["unchanged"]["evictions"], document["allEvictable"]["evictions"]) == (
+        "test",
+        0,
+        1,
+    )
     assert document["blocked"] == []
     (job,) = document["jobs"]
     assert (job["kind"], job["name"], job["patch"]) == ("Job", "batch", patch_of(patch))

@@ -56,12 +56,12 @@ def test_a_job_whose_pods_keep_a_node_hot_frees_it_once_they_may_be_evicted() ->
     found = advised_jobs(recording(Recorded(nodes=3, pods=[a_job("batch-a"), a_job("batch-b")])))
     (line,) = found.jobs
     assert (line.kind, line.namespace, line.name, line.nodes) == ("Job", "shop", "batch", 1)
-    assert found.now.evictions == 0
-    assert 1.5 < line.held_node_hours <= found.now.hot_node_hours
+    assert found.unchanged.evictions == 0
+    assert 1.5 < line.held_node_hours <= found.unchanged.hot_node_hours
     assert found.all_evictable is not None
     assert line.evictable == found.all_evictable
     assert found.all_evictable.evictions == 1
-    assert found.all_evictable.hot_node_hours < found.now.hot_node_hours - 1
+    assert found.all_evictable.hot_node_hours < found.unchanged.hot_node_hours - 1
     (rule,) = line.patch["spec"]["podFailurePolicy"]["rules"]
     assert rule == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
     assert line.patch["spec"]["template"]["metadata"]["annotations"] == {EVICT_JOB: "true"}
@@ -82,7 +82,7 @@ def test_cron_jobs_that_hold_most_come_first_and_are_replayed_alone() -> None:
     assert first.evictable is not None
     assert found.all_evictable is not None
     assert (first.evictable.evictions, found.all_evictable.evictions) == (1, 2)
-    assert found.all_evictable.hot_node_hours < first.evictable.hot_node_hours < found.now.hot_node_hours
+    assert found.all_evictable.hot_node_hours < first.evictable.hot_node_hours < found.unchanged.hot_node_hours
 
 
 def test_what_keeps_nodes_hot_once_jobs_may_be_evicted_is_named() -> None:
@@ -163,7 +163,7 @@ def test_pods_that_request_what_they_use_are_placed_apart() -> None:
     assert line.patch["spec"]["template"]["spec"]["resources"] == {"requests": {"cpu": "1900m"}}
     assert line.proposed == found.all_proposed is not None
     assert line.proposed is not None
-    assert line.proposed.hot_node_hours == 0 < found.now.hot_node_hours
+    assert line.proposed.hot_node_hours == 0 < found.unchanged.hot_node_hours
     assert line.proposed.waiting_pod_hours == 0
 
 
@@ -174,7 +174,7 @@ def test_pods_that_find_no_node_with_the_proposed_requests_are_counted() -> None
     assert found is not None
     assert found.all_proposed is not None
     # two of the five have room beside each other, and three wait for more than an hour
-    assert found.now.waiting_pod_hours == 0
+    assert found.unchanged.waiting_pod_hours == 0
     assert found.all_proposed.waiting_pod_hours == pytest.approx(4.5, abs=0.5)
 
 

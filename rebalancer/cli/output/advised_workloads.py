@@ -45,12 +45,12 @@ def requests_shown(found: RequestAdvice) -> Shown:
 def _print_jobs(screen: Screen, found: JobAdvice) -> None:
     _print_replayed(screen, "Jobs that keep nodes hot", found.replayed)
     if found.all_evictable is None:
-        print_paragraph(screen, "", f"No pod of a Job keeps a node hot. {_sentence(found.now)}")
+        print_paragraph(screen, "", f"No pod of a Job keeps a node hot. {_sentence(found.unchanged)}")
         return
     held = sum(each.held_node_hours for each in found.jobs)
     holders = f"Pods of {counted(len(found.jobs), 'Job')} hold {hours(held)} hot node-hours."
-    print_paragraph(screen, "", f"{_sentence(found.now)} {holders}")
-    print_paragraph(screen, "If they could be evicted:", _changed(found.now, found.all_evictable))
+    print_paragraph(screen, "", f"{_sentence(found.unchanged)} {holders}")
+    print_paragraph(screen, "If they could be evicted:", _changed(found.unchanged, found.all_evictable))
     if found.blocked:
         kept = ", ".join(f"{hours(each.hot_node_hours)} by {each.code}" for each in found.blocked[:MOST_REASONS])
         worst = found.blocked[0]
@@ -81,11 +81,11 @@ def _print_requests(screen: Screen, found: RequestAdvice) -> None:
     _print_replayed(screen, "Requests that make nodes hot", found.replayed)
     if found.all_proposed is None:
         none = "No service uses far more CPU than it requests on hot nodes."
-        print_paragraph(screen, "", f"{none} {_sentence(found.now)}")
+        print_paragraph(screen, "", f"{none} {_sentence(found.unchanged)}")
         return
-    print_paragraph(screen, "", _sentence(found.now))
+    print_paragraph(screen, "", _sentence(found.unchanged))
     count = counted(len(found.services), "service")
-    print_paragraph(screen, f"If {count} had the proposed requests:", _changed(found.now, found.all_proposed))
+    print_paragraph(screen, f"If {count} had the proposed requests:", _changed(found.unchanged, found.all_proposed))
     shown = found.services if screen.wide else found.services[:MOST_ROWS]
     table = plain_table(
         f"LEFT: hot node-hours with it alone; WAITING: pod-hours without a node{_more(shown, found.services)}",
@@ -119,9 +119,9 @@ def _print_replayed(console: Console, title: str, replayed: Replayed) -> None:
     print_paragraph(console, "", size)
 
 
-def _sentence(now: Result) -> str:
-    evictions = counted(now.evictions, "eviction")
-    return f"With the policy there are {hours(now.hot_node_hours)} hot node-hours and {evictions}."
+def _sentence(of: Result) -> str:
+    evictions = counted(of.evictions, "eviction")
+    return f"With the policy there are {hours(of.hot_node_hours)} hot node-hours and {evictions}."
 
 
 def _changed(before: Result, after: Result) -> str:

@@ -46,7 +46,7 @@ class JobAdvice:
     """Jobs whose pods keep nodes hot, most hot node-hours first."""
 
     replayed: Annotated[Replayed, INLINE]
-    now: Result
+    unchanged: Result
     """With all Jobs as they are."""
     all_evictable: Result | None
     """If the pods of all of `jobs` could be evicted; null without any."""
@@ -70,7 +70,7 @@ def advise_jobs(recording: Recording, policy: RebalancerPolicy, *, run: Run, mos
         blocked = blocked_of(changed, changed.runs[0])
     return JobAdvice(
         replayed=replayed_of(first),
-        now=result_of(first.runs[0]),
+        unchanged=result_of(first.runs[0]),
         all_evictable=results.get(ALL),
         blocked=tuple(blocked),
         jobs=tuple(
