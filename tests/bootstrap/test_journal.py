@@ -9,6 +9,7 @@ import pytest
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.recordings.journal import journal_covers, recording_from_journal, stored_usage
 from rebalancer.cycle.context import NullProgress
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.errors import ConfigError, UnsafeDataError
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock
 from rebalancer.model.recordings.recording import Recording
@@ -55,8 +56,8 @@ def metrics_server() -> RebalancerPolicy:
     return a_policy(usage={"source": "MetricsServer"}, forecast={"mode": "Off"})
 
 
-def recorded(folder: Path) -> Recording:
-    policy, settings, today = metrics_server(), Settings(history_dir=str(folder)), cluster([a_node("n1")], [])
+def recorded(folder: Path, today: ClusterSnapshot | None = None) -> Recording:
+    policy, settings, today = metrics_server(), Settings(history_dir=str(folder)), today or cluster([a_node("n1")], [])
     usage = stored_usage(policy, settings, today, start=START, clock=FixedClock(), progress=NullProgress())
     return recording_from_journal(policy, settings, start=START, end=START + 3600.0, today=today, usage=usage)
 
@@ -99,6 +100,22 @@ def test_with_metrics_server_the_journal_and_the_collected_days_are_the_recordin
     assert recording.end == START + 9 * 300.0
     assert recording.pods.names == ["web-1"]
     assert recording.usage["cpu"].pod_values.tolist() == pytest.approx([100.0] * 9)
+
+
+def test_jobs_of_a_journal_have_the_failure_policy_of_todays(tmp_path: Path) -> None:
+    job = a_pod("calc-1", "n1", owner="calc", owner_kind="Job")
+    snapshot = cluster([a_node("n1")], [a_pod("web-1", "n1"), job])
+    for step in range(13):
+        DayJournal(tmp_path, cluster="test").append(
+            replace(snapshot, taken=START + 300.0 * step), evictions=(), alerts=()
+        )
+    collected(tmp_path, slots=10 * 12 + 9)
+    today = replace(
+        snapshot, owners=tuple(replace(each, spares_disruptions=each.kind == "Job") for each in snapshot.owners)
+    )
+    for of, spares in ((today, True), (snapshot, False)):
+        found = recorded(tmp_path, of)
+        assert [each.spares_disruptions for each in found.owners if each.kind == "Job"] == [spares]
 
 
 def test_without_any_cpu_or_journal_the_error_names_the_folder(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 import csv
 import io
+import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,17 +66,29 @@ def test_jobs_are_shown_with_what_they_hold_and_their_patch(call: Call) -> None:
     assert row[:4] == ["shop/batch", "Job", "1.9", "1"]
     assert row[5] == "1"
     assert float(row[4]) < 1.9
-    begin = "Job shop/batch can't be patched; the next one needs "
+    begin = "In the manifest of Job NAMESPACE/NAME: "
     (patch,) = [line for line in text.splitlines() if line.startswith(begin)]
     assert patch_of(patch)["spec"]["template"]["metadata"]["annotations"] == {"rebalancer.dev/evict-job": "true"}
     document = call("jobs", JOBS, "-o", "json").document
     assert document["schemaVersion"] == "2"
-    assert (document["cluster"], document["now"]["evictions"], document["allEvictable"]["evictions"]) == ("test", 0, 1)
+    assert (document["cluster"], document["unchanged"]["evictions"], document["allEvictable"]["evictions"]) == (
+        "test",
+        0,
+        1,
+    )
+    assert document["blocked"] == []
     (job,) = document["jobs"]
     assert (job["kind"], job["name"], job["patch"]) == ("Job", "batch", patch_of(patch))
     assert job["heldNodeHours"] > job["evictable"]["hotNodeHours"]
     (line,) = csv.DictReader(io.StringIO(call("jobs", JOBS, "-o", "csv").out))
     assert line["name"] == "batch"
+
+
+def test_what_keeps_nodes_hot_next_is_a_sentence(call: Call) -> None:
+    night = [replace(each, name=f"night-{each.name}", node=1, begins=12.0) for each in JOBS]
+    text = flat(call("jobs", [*JOBS, *night]).out)
+    begins = r"Kept hot then: [\d.]+ by NoNodeWithHeadroom, [\d.]+ by StabilizationWindow. NoNodeWithHeadroom: shop/"
+    assert re.search(begins, text), text
 
 
 def test_requests_are_shown_with_what_they_save_and_their_patch(call: Call) -> None:
@@ -103,7 +117,7 @@ def test_a_recording_without_a_cause_is_a_sentence(call: Call) -> None:
 
 def test_no_row_is_longer_than_80_columns(call: Call) -> None:
     for text in (call("jobs", JOBS).out, call("requests", [*CRON_JOBS, *OTHERS]).out):
-        rows = [line for line in text.splitlines() if not line.startswith(("kubectl", "Job "))]
+        rows = [line for line in text.splitlines() if not line.startswith(("kubectl", "In the manifest"))]
         assert max(map(len, rows)) <= WIDTH
 
 

@@ -1,5 +1,6 @@
 """Advice by replays of changed recordings: Jobs that may be evicted, and requests that pods lack."""
 
+import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.replays.cluster import make
 from rebalancer.bootstrap.recordings.replay import replay
 from rebalancer.model.cluster.annotations import EVICT_JOB
 from rebalancer.model.cluster.owners import Owner, Service
@@ -18,7 +20,9 @@ from rebalancer.replay.advice.changes import CpuRequests, EvictableJobs, service
 from rebalancer.replay.advice.jobs import JobAdvice, advise_jobs
 from rebalancer.replay.advice.requests import advise_requests, proposals
 from rebalancer.replay.comparison.variants import Variant
+from rebalancer.replay.runner.split import split
 from tests.replay.builders import Recorded, RecordedPod, policy, recording
+from tests.replay.test_split import policy_of
 
 POLICY = policy()
 STILL = policy(guards={"minReplicas": 100})
@@ -52,12 +56,12 @@ def test_a_job_whose_pods_keep_a_node_hot_frees_it_once_they_may_be_evicted() ->
     found = advised_jobs(recording(Recorded(nodes=3, pods=[a_job("batch-a"), a_job("batch-b")])))
     (line,) = found.jobs
     assert (line.kind, line.namespace, line.name, line.nodes) == ("Job", "shop", "batch", 1)
-    assert found.now.evictions == 0
-    assert 1.5 < line.held_node_hours <= found.now.hot_node_hours
+    assert found.unchanged.evictions == 0
+    assert 1.5 < line.held_node_hours <= found.unchanged.hot_node_hours
     assert found.all_evictable is not None
     assert line.evictable == found.all_evictable
     assert found.all_evictable.evictions == 1
-    assert found.all_evictable.hot_node_hours < found.now.hot_node_hours - 1
+    assert found.all_evictable.hot_node_hours < found.unchanged.hot_node_hours - 1
     (rule,) = line.patch["spec"]["podFailurePolicy"]["rules"]
     assert rule == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
     assert line.patch["spec"]["template"]["metadata"]["annotations"] == {EVICT_JOB: "true"}
@@ -78,7 +82,18 @@ def test_cron_jobs_that_hold_most_come_first_and_are_replayed_alone() -> None:
     assert first.evictable is not None
     assert found.all_evictable is not None
     assert (first.evictable.evictions, found.all_evictable.evictions) == (1, 2)
-    assert found.all_evictable.hot_node_hours < first.evictable.hot_node_hours < found.now.hot_node_hours
+    assert found.all_evictable.hot_node_hours < first.evictable.hot_node_hours < found.unchanged.hot_node_hours
+
+
+def test_what_keeps_nodes_hot_once_jobs_may_be_evicted_is_named() -> None:
+    made = recording(Recorded(nodes=5, pods=[a_job(f"batch-{at}", node=at // 2) for at in range(4)]))
+    strict = policy(limits={"service": {"evictions": [{"max": 1, "per": "1d"}]}})
+    found = advise_jobs(made, strict, run=partial(replay, made, strict), most=5)
+    assert found is not None
+    assert found.all_evictable is not None
+    assert found.all_evictable.evictions == 1
+    assert [each.code for each in found.blocked][:1] == ["LimitService"]
+    assert found.blocked[0].hot_node_hours > 1.5
 
 
 def test_without_a_job_that_keeps_a_node_hot_there_is_one_replay() -> None:
@@ -148,7 +163,7 @@ def test_pods_that_request_what_they_use_are_placed_apart() -> None:
     assert line.patch["spec"]["template"]["spec"]["resources"] == {"requests": {"cpu": "1900m"}}
     assert line.proposed == found.all_proposed is not None
     assert line.proposed is not None
-    assert line.proposed.hot_node_hours == 0 < found.now.hot_node_hours
+    assert line.proposed.hot_node_hours == 0 < found.unchanged.hot_node_hours
     assert line.proposed.waiting_pod_hours == 0
 
 
@@ -159,7 +174,7 @@ def test_pods_that_find_no_node_with_the_proposed_requests_are_counted() -> None
     assert found is not None
     assert found.all_proposed is not None
     # two of the five have room beside each other, and three wait for more than an hour
-    assert found.now.waiting_pod_hours == 0
+    assert found.unchanged.waiting_pod_hours == 0
     assert found.all_proposed.waiting_pod_hours == pytest.approx(4.5, abs=0.5)
 
 
@@ -187,3 +202,26 @@ def test_only_the_pods_of_these_services_have_other_requests() -> None:
     cpu = [changed.pod_templates[index].cpu_request_millicores for index in changed.pods.template.tolist()]
     assert cpu == [1_500.0] * 5 + [5_000.0] * 2
     assert {str(each): len(rows) for each, rows in services_of(changed).items()} == {"shop/web": 5, "shop/idle": 2}
+
+
+def test_a_change_of_parts_in_other_processes_is_that_of_the_whole() -> None:
+    made = make(10, 120, 0.25, 1)
+    services = list(services_of(made))
+    jobs = frozenset(each for each in services if each.kind in ("Job", "CronJob"))
+    parts = split(made, [policy_of("general", "compute")]).parts
+    assert len(parts) == 2
+    for change in (CpuRequests(dict.fromkeys(services[:9], 1_500.0)), EvictableJobs(jobs)):
+        whole = described(change(made))
+        assert whole != described(made)
+        sent = pickle.loads(pickle.dumps(change))
+        assert {uid: row for part in parts for uid, row in described(sent(part.recording)).items()} == whole
+
+
+def described(found: Recording) -> dict[str, tuple[float, bool, bool]]:
+    """UID of each pod -> what changes of it."""
+    pods, out = found.pods, dict[str, tuple[float, bool, bool]]()
+    for row, uid in enumerate(pods.uids):
+        template = found.pod_templates[int(pods.template[row])]
+        spares = bool(pods.owner[row] >= 0) and found.owners[int(pods.owner[row])].spares_disruptions
+        out[uid] = (template.cpu_request_millicores, EVICT_JOB in template.annotations, spares)
+    return out

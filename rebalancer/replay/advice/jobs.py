@@ -14,8 +14,8 @@ from rebalancer.model.recordings.replay import HOUR_MINUTES, Replay
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.advice.changes import EvictableJobs, services_of
 from rebalancer.replay.advice.results import ALL, AS_IS, Result, Run, alone, label_of, result_of, variants_of
-from rebalancer.replay.comparison.lines import Replayed
-from rebalancer.replay.comparison.summary import attributed, judgements, replayed_of
+from rebalancer.replay.comparison.lines import BlockedLine, Replayed
+from rebalancer.replay.comparison.summary import attributed, blocked_of, judgements, replayed_of
 from rebalancer.replay.comparison.variants import Variant
 
 JOB_SPEC: Mapping[str, Any] = {
@@ -38,7 +38,7 @@ class JobLine:
     evictable: Result | None
     """If its pods could be evicted, and no others besides; null where that was not replayed."""
     patch: Mapping[str, Any]
-    """A merge patch."""
+    """A merge patch of the CronJob, or of the manifest of a Job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +46,12 @@ class JobAdvice:
     """Jobs whose pods keep nodes hot, most hot node-hours first."""
 
     replayed: Annotated[Replayed, INLINE]
-    now: Result
+    unchanged: Result
     """With all Jobs as they are."""
     all_evictable: Result | None
     """If the pods of all of `jobs` could be evicted; null without any."""
+    blocked: tuple[BlockedLine, ...]
+    """What keeps nodes hot then; most hot node-hours first."""
     jobs: tuple[JobLine, ...]
 
 
@@ -58,17 +60,19 @@ def advise_jobs(recording: Recording, policy: RebalancerPolicy, *, run: Run, mos
     first = run([Variant(label=AS_IS, policy=policy, part="")])
     if first is None or not first.runs:
         return None
-    held, results = _held(recording, first), dict[str, Result]()
+    held, results, blocked = _held(recording, first), dict[str, Result](), list[BlockedLine]()
     services = list(held)
     if services:
         changed = run(variants_of(policy, services, lambda some: EvictableJobs(frozenset(some)), most=most))
-        if changed is None:
+        if changed is None or not changed.runs:
             return None
         results = {each.label: result_of(each) for each in changed.runs}
+        blocked = blocked_of(changed, changed.runs[0])
     return JobAdvice(
         replayed=replayed_of(first),
-        now=result_of(first.runs[0]),
+        unchanged=result_of(first.runs[0]),
         all_evictable=results.get(ALL),
+        blocked=tuple(blocked),
         jobs=tuple(
             JobLine(
                 kind=service.kind,
@@ -93,9 +97,8 @@ def _held(recording: Recording, replay: Replay) -> dict[Service, tuple[float, in
         for row in rows.tolist():
             if recording.owners[int(pods.owner[row])].kind == "Job":
                 of_pod[f"{spaces[int(pods.namespace[row])]}/{pods.names[row]}"] = label_of(service)
-    places = {node: at for at, node in enumerate(replay.nodes)}
     run, keys = replay.runs[0], defaultdict[int, list[tuple[float, str]]](list)
-    for place, found in judgements(replay, run, places).items():
+    for place, found in judgements(replay, run).items():
         for each in found:
             keys[place].append((each.at, of_pod.get(each.pod, "") if each.code == Reason.JOB_POD.value else ""))
     held = {

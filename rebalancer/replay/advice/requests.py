@@ -66,7 +66,7 @@ class RequestLine:
     proposed: Result | None
     """If its pods, and no others besides, had the proposed request; null where that was not replayed."""
     patch: Mapping[str, Any]
-    """A merge patch."""
+    """A merge patch, for kinds whose pod template is `spec.template`, or that of a CronJob."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class RequestAdvice:
     """Services whose requests make nodes hot: those that were replayed first, fewest hot node-hours left first."""
 
     replayed: Annotated[Replayed, INLINE]
-    now: Result
+    unchanged: Result
     """With all requests as they are."""
     all_proposed: Result | None
     """If all of `services` had the proposed requests; null without any."""
@@ -94,7 +94,7 @@ def advise_requests(recording: Recording, policy: RebalancerPolicy, *, run: Run,
     lines = [_line(service, each, alone(results, service, services)) for service, each in found.items()]
     lines.sort(key=lambda each: math.inf if each.proposed is None else each.proposed.hot_node_hours)
     return RequestAdvice(
-        replayed=replayed_of(made), now=results[AS_IS], all_proposed=results.get(ALL), services=tuple(lines)
+        replayed=replayed_of(made), unchanged=results[AS_IS], all_proposed=results.get(ALL), services=tuple(lines)
     )
 
 

@@ -108,7 +108,6 @@ def summary_of(
 def _summarised(replay: Replay, goal: str, *, interrupted: bool, notes: tuple[str, ...]) -> ReplaySummary:
     runs = all_runs(replay)
     best = {run.label for run in frontier(runs, end=replay.end)}
-    places = {node: number for number, node in enumerate(replay.nodes)}
     return ReplaySummary(
         replayed=replayed_of(replay, interrupted=interrupted),
         measured_hot_node_hours=replay.measured_hot_node_minutes / HOUR_MINUTES,
@@ -122,7 +121,7 @@ def _summarised(replay: Replay, goal: str, *, interrupted: bool, notes: tuple[st
         runs=tuple(_line(run, on_frontier=run.label in best) for run in runs),
         pools=tuple(each for run in runs for each in _pools(replay, run)),
         services=tuple(each for run in runs for each in _services(run)),
-        blocked=tuple(each for run in runs for each in _blocked(replay, run, places)),
+        blocked=tuple(each for run in runs for each in blocked_of(replay, run)),
         rules=_rules(replay.runs),
         evictions=tuple(each for run in runs for each in _evictions(run)),
         gaps=tuple(GapLine(text=each.text, pods=each.pods) for each in replay.gaps),
@@ -242,8 +241,9 @@ def _evictions(run: ReplayRun) -> Iterator[EvictionLine]:
         )
 
 
-def _blocked(replay: Replay, run: ReplayRun, places: Mapping[str, int]) -> list[BlockedLine]:
-    judged = judgements(replay, run, places)
+def blocked_of(replay: Replay, run: ReplayRun) -> list[BlockedLine]:
+    """What kept nodes hot in a run, most hot node-hours first."""
+    judged = judgements(replay, run)
     keys = {place: [(each.at, each.code) for each in found] for place, found in judged.items()}
     lines = [
         _blocked_line(replay, run, code, of_nodes, judged) for code, of_nodes in attributed(replay, run, keys).items()
@@ -279,8 +279,9 @@ class Judgement(NamedTuple):
     pod: str = ""
 
 
-def judgements(replay: Replay, run: ReplayRun, places: Mapping[str, int]) -> dict[int, list[Judgement]]:
+def judgements(replay: Replay, run: ReplayRun) -> dict[int, list[Judgement]]:
     """Node -> its reasons, oldest first. A cycle that stopped without naming nodes is a reason for every hot one."""
+    places = {node: number for number, node in enumerate(replay.nodes)}
     out: dict[int, list[Judgement]] = defaultdict(list)
     for cycle in sorted(run.cycles, key=lambda each: each.at):
         for each in cycle.blocked:
