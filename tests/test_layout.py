@@ -11,6 +11,7 @@ ROOMS = {path.name for path in (TESTS.parent / "rebalancer").iterdir() if (path 
 CROSS_ROOM = {
     "bench": "each benchmark starts",
     "deploy": "manifests, chart and pages",
+    "differential": "recorded decisions of other programs beside those of this one",
     "e2e": "the program as a process",
     "faults": "the list of faults with the tests of each",
     "programs": "starts the program for tests of any folder",
