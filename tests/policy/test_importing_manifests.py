@@ -23,7 +23,9 @@ profiles:
 """
 POLICY = f"apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\n{PROFILES}"
 # the chart has a value named kind; what follows the policy is less indented
-VALUES = f"kind: CronJob\nschedule: '*/5 * * * *'\ndeschedulerPolicy:\n{textwrap.indent(PROFILES, '  ')}# replicas\nreplicas: 1\n"
+VALUES = (
+    f"kind: CronJob\nreplicas: 1\ndeschedulerPolicy:\n{textwrap.indent(PROFILES, '  ')}# by default\nsuspend: false\n"
+)
 RELEASE = f"""\
 apiVersion: helm.toolkit.fluxcd.io/v2
 kind: HelmRelease
@@ -93,7 +95,9 @@ def test_the_policy_in_a_manifest_is_imported(text: str, form: str) -> None:
 def test_mistakes_have_the_lines_of_the_manifest(text: str) -> None:
     text = text.replace("maxPodLifeTimeSeconds", "maxPodLifeTime")
     line = next(at for at, each in enumerate(text.splitlines(), 1) if "maxPodLifeTime" in each)
-    with pytest.raises(ConfigError, match=rf"^f\.yaml:{line}: profiles\[0\]\.pluginConfig\[0\]\.args\.maxPodLifeTime: "):
+    with pytest.raises(
+        ConfigError, match=rf"^f\.yaml:{line}: profiles\[0\]\.pluginConfig\[0\]\.args\.maxPodLifeTime: "
+    ):
         import_policy(policy_in(text.encode(), source="f.yaml").data, source="f.yaml")
 
 
@@ -129,7 +133,9 @@ def test_files_without_a_policy_have_none(text: str) -> None:
 
 
 def test_a_definition_of_the_kind_is_no_policy() -> None:
-    text = "kind: CustomResourceDefinition\napiVersion: apiextensions.k8s.io/v1\nspec: {names: {kind: KubeDescheduler}}\n"
+    text = (
+        "kind: CustomResourceDefinition\napiVersion: apiextensions.k8s.io/v1\nspec: {names: {kind: KubeDescheduler}}\n"
+    )
     assert policies_in(text.encode(), source="f.yaml") == []
 
 

@@ -341,7 +341,7 @@ class _Import:
             "limits": self._limits,
         }
         name = " ".join(self._document.source.rpartition("/")[2].split())
-        out = f"# Converted from {name} ({KIND} {API_VERSION}). Differences: `rebalancer policy import {name}`.\n"
+        out = f"# Converted from {name} ({KIND} {API_VERSION}). `rebalancer policy import` lists the differences.\n"
         out += "apiVersion: rebalancer.dev/v1alpha1\nkind: RebalancerPolicy\n"
         for name, section in sections.items():
             if section != {}:
