@@ -106,7 +106,7 @@ def folder(path: Path) -> Path:
     (folder / "apps" / "values.yml").write_text("deschedulerPolicy: {profiles: []}\n")
     (folder / "apps" / "openshift.yaml").write_text("apiVersion: operator.openshift.io/v1\nkind: KubeDescheduler\n")
     (folder / "apps" / "namespace.yaml").write_text("apiVersion: v1\nkind: Namespace\n")
-    (folder / "apps" / "template.yaml").write_text("# descheduler\n{{- if .Values.x }}\n")
+    (folder / "apps" / "template.yaml").write_text("{{- if .Values.deschedulerPolicy }}\na: {{ x }}\n")
     (folder / ".git").mkdir()
     (folder / ".git" / "hidden.yaml").write_text(THEIRS)
     (folder / "README.md").write_text("descheduler")
@@ -123,7 +123,7 @@ def test_a_folder_has_a_row_with_the_outcome_of_each_file(folder: Path) -> None:
     ]
     assert "no policy" in rows[0]
     assert rows[1].split()[1:4] == ["1", "KubeDescheduler", "refused"]
-    assert "apps/template.yaml:2: not YAML: " in rows[2]
+    assert "apps/template.yaml:1: not YAML: expressions of a Helm template" in rows[2]
     assert "Helm values" in rows[3]
     assert "profiles: expected at least 1 entry" in rows[3]
     assert rows[4].split()[1:5] == ["1", "DeschedulerPolicy", "imported", "PodLifeTime"]

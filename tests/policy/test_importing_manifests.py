@@ -107,6 +107,7 @@ def test_mistakes_have_the_lines_of_the_manifest(text: str) -> None:
         (KUBE_DESCHEDULER, 1, "OpenShift's KubeDescheduler names profiles of its operator"),
         (KOORDINATOR, 5, "koordinator's DeschedulerConfiguration is not imported"),
         ("deschedulerPolicy: {}\n", 1, "deschedulerPolicy is empty"),
+        (VALUES.replace("main", "'{{ .Release.Name }}'"), 4, "deschedulerPolicy has expressions of a Helm template"),
     ],
 )
 def test_another_form_is_refused_in_one_line_that_names_it(text: str, line: int, message: str) -> None:

@@ -15,8 +15,6 @@ from rebalancer.policy.source import fields_of, text_of
 VALUES = "Helm values"
 CHART_KEY, CHART_VERSION = "deschedulerPolicy", "deschedulerPolicyAPIVersion"
 """Values of the descheduler's chart."""
-NAMED = b"escheduler"
-"""In every file with a policy."""
 FOREIGN: Mapping[str, tuple[str, str]] = {
     "KubeDescheduler": (
         "operator.openshift.io",
@@ -30,6 +28,10 @@ FOREIGN: Mapping[str, tuple[str, str]] = {
     ),
 }
 """Kind -> the group of its apiVersion, and why it is refused."""
+NAMES = (KIND, CHART_KEY, *FOREIGN)
+"""Every file with a policy has one of these names."""
+TEMPLATE = "{{"
+RENDER = "expressions of a Helm template: render the chart with helm template, and import its ConfigMap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +49,14 @@ class FoundPolicy:
 
 def policies_in(data: bytes, *, source: str) -> list[FoundPolicy]:
     """Every policy of a file, in its order. Raises ConfigError for what is not YAML."""
-    if NAMED not in data:
+    if not any(name.encode() in data for name in NAMES):
         return []
     try:
         return list(_Search(data.decode()).found())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        raise ConfigError(f"{source}:{line}: not YAML: {error.problem or error.context}") from None
+        why = RENDER if TEMPLATE.encode() in data else error.problem or error.context
+        raise ConfigError(f"{source}:{mark.line + 1 if mark else 1}: not YAML: {why}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{source}:1: not YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
@@ -88,7 +90,8 @@ class _Search:
     def found(self, form: str = "") -> Iterator[FoundPolicy]:
         """`form` of a manifest around the text."""
         for root in yaml.compose_all(self.text, Loader=yaml.SafeLoader):
-            yield from self._inside(root, form)
+            if not isinstance(root, yaml.ScalarNode):
+                yield from self._inside(root, form)
 
     def _inside(self, node: yaml.Node, form: str) -> Iterator[FoundPolicy]:
         if id(node) in self.visited:
@@ -99,7 +102,7 @@ class _Search:
         elif isinstance(node, yaml.SequenceNode):
             for each in node.value:
                 yield from self._inside(each, form)
-        elif isinstance(node, yaml.ScalarNode) and "\n" in node.value and NAMED.decode() in node.value:
+        elif isinstance(node, yaml.ScalarNode) and any(name in node.value for name in NAMES):
             yield from self._in_text(node, form)
 
     def _in_mapping(self, node: yaml.MappingNode, form: str) -> Iterator[FoundPolicy]:
@@ -132,6 +135,8 @@ class _Search:
             refused = f"{CHART_KEY} is empty: the chart reads a ConfigMap that is made elsewhere; import that one"
             return FoundPolicy(form=form, line=line, refused=refused)
         names = fields_of(policy)
+        if TEMPLATE in self.text[policy.start_mark.index : policy.end_mark.index]:
+            return FoundPolicy(form=form, line=line, refused=f"{CHART_KEY} has {RENDER}")
         added = [f"{key}: {value}" for key, value in (("apiVersion", version), ("kind", KIND)) if key not in names]
         return FoundPolicy(form=form, line=line, data=self._cut(policy, added))
 
