@@ -22,17 +22,17 @@ def policy_in(data: bytes, *, source: str) -> bytes:
     except (yaml.YAMLError, ValueError, RecursionError):
         return data  # the loader says what is wrong
     for root in roots:
-        fields = _fields(root)
-        if _text(fields.get("kind")) == "ConfigMap":
+        fields = fields_of(root)
+        if text_of(fields.get("kind")) == "ConfigMap":
             inner = fields.get("data")
-            entries = _fields(inner) if isinstance(inner, yaml.MappingNode) else {}
+            entries = fields_of(inner) if isinstance(inner, yaml.MappingNode) else {}
             found = entries.get(KEY) or (next(iter(entries.values())) if len(entries) == 1 else None)
             if found is None:
                 line = root.start_mark.line + 1
                 raise ConfigError(f"{source}:{line}: data: expected a key {KEY} with the policy in this ConfigMap")
             return _inside(found, text)
-    if len(roots) == 1 and "kind" not in _fields(roots[0]) and "policy" in _fields(roots[0]):
-        return _inside(_fields(roots[0])["policy"], text)
+    if len(roots) == 1 and "kind" not in fields_of(roots[0]) and "policy" in fields_of(roots[0]):
+        return _inside(fields_of(roots[0])["policy"], text)
     return data
 
 
@@ -45,9 +45,9 @@ def _inside(node: yaml.Node, text: str) -> bytes:
     return ("\n" * line + textwrap.dedent(" " * node.start_mark.column + inner)).encode()
 
 
-def _fields(node: yaml.MappingNode) -> dict[str, yaml.Node]:
+def fields_of(node: yaml.MappingNode) -> dict[str, yaml.Node]:
     return {str(key.value): value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
 
 
-def _text(node: yaml.Node | None) -> str:
+def text_of(node: yaml.Node | None) -> str:
     return str(node.value) if isinstance(node, yaml.ScalarNode) else ""

@@ -125,10 +125,10 @@ def test_what_is_left_to_a_person_stands_as_a_comment_where_it_belongs() -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("apiVersion: descheduler/v1alpha1\nkind: DeschedulerPolicy\nstrategies: {}\n", "d.yaml:1: apiVersion: expected descheduler/v1alpha2, got 'descheduler/v1alpha1'"),
+        ("apiVersion: descheduler/v1alpha1\nkind: DeschedulerPolicy\nstrategies: {}\n", "d.yaml:1: apiVersion: expected descheduler/v1alpha2, got 'descheduler/v1alpha1'; write its strategies as plugins of a profile first"),
         ("apiVersion: descheduler/v1alpha2\nkind: Other\n", "d.yaml:2: kind: expected DeschedulerPolicy, got 'Other'"),
         ("kind: DeschedulerPolicy\n", "d.yaml:1: apiVersion: expected descheduler/v1alpha2, got None"),
-        ("apiVersion: v1\nkind: ConfigMap\n", "d.yaml:1: apiVersion: expected descheduler/v1alpha2, got 'v1'; extract the policy from its data"),
+        ("apiVersion: v1\nkind: ConfigMap\n", "d.yaml:1: apiVersion: expected descheduler/v1alpha2, got 'v1'; no DeschedulerPolicy is in this ConfigMap"),
         ("apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\n", "d.yaml:1: profiles: required field is missing"),
         ("- a\n", "d.yaml:1: expected a mapping with apiVersion and kind, got a list"),
         ("", "d.yaml:1: the file is empty: expected a DeschedulerPolicy"),

@@ -12,6 +12,11 @@ from rebalancer.cli.invocation import TABLES, Invocation, options
 from rebalancer.model.errors import ConfigError, ConnectError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rebalancer.cli.output.formats import Shown
+    from rebalancer.policy.descheduler.importer import Imported
+    from rebalancer.policy.descheduler.notes import Difference
     from rebalancer.policy.metrics_servers import FoundServer
 
 app = typer.Typer(help="Validate, show, write and import policy files.", no_args_is_help=True)
@@ -171,7 +176,14 @@ def schema() -> None:
 @options(*TABLES)
 def import_(
     invocation: Invocation,
-    file: Annotated[Path, typer.Argument(help="A DeschedulerPolicy, descheduler/v1alpha2.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH",
+            help="A manifest with a DeschedulerPolicy, descheduler/v1alpha2; - for stdin; or a folder.",
+            show_default=False,
+        ),
+    ],
     cluster: Annotated[str | None, typer.Option(help="Name of the cluster.", show_default=False)] = None,
     prometheus_url: Annotated[
         str | None,
@@ -180,23 +192,27 @@ def import_(
 ) -> None:
     """Convert a DeschedulerPolicy of kubernetes-sigs/descheduler.
 
+    It is a file of its own, or inside a ConfigMap, Helm values, a HelmRelease or an Application.
+
     Prints the policy on stdout and its differences, with reasons, on stderr. With `-o json` both are on stdout.
+    Of a folder, prints a table with the outcome of each file.
     """
+    from rebalancer.policy.descheduler.importer import import_policy
+    from rebalancer.policy.descheduler.manifests import policy_in
+
+    if file.is_dir():
+        shown = _shown_folder(file, cluster, prometheus_url)
+        invocation.show(lambda: shown)
+        return
+    source = shown_path(file)
+    found = policy_in(read_file(file), source=source)
+    made = import_policy(found.data, source=source, cluster=cluster, prometheus_url=prometheus_url)
+    invocation.show(lambda: _shown_import(made, found.form))
+
+
+def _shown_import(made: "Imported", form: str) -> "Shown":
     from rebalancer.cli.output.formats import Shown
     from rebalancer.cli.output.tables import UNKNOWN, Screen, plain_table
-    from rebalancer.policy.descheduler.importer import import_policy
-
-    made = import_policy(read_file(file), source=str(file), cluster=cluster, prometheus_url=prometheus_url)
-    differences = [
-        {
-            "field": each.field or None,
-            "line": each.line if each.field else None,
-            "kind": each.kind,
-            "policyField": each.ours or None,
-            "why": each.why,
-        }
-        for each in made.differences
-    ]
 
     def draw(_: Screen) -> None:
         sys.stdout.write(made.text)
@@ -207,5 +223,68 @@ def import_(
             table.add_row(line, each.field or UNKNOWN, each.kind, each.ours or UNKNOWN, each.why)
         Screen(stderr=True, markup=False).print(table)
 
-    document = {"policy": made.text, "differences": differences}
-    invocation.show(lambda: Shown(document=document, draw=draw, rows="differences"))
+    document = {"form": form, "policy": made.text, "differences": _documents(made.differences)}
+    return Shown(document=document, draw=draw, rows="differences")
+
+
+def _documents(differences: "Sequence[Difference]") -> list[dict[str, object]]:
+    return [
+        {
+            "field": each.field or None,
+            "line": each.line if each.field else None,
+            "kind": each.kind,
+            "policyField": each.ours or None,
+            "why": each.why,
+        }
+        for each in differences
+    ]
+
+
+def _shown_folder(folder: Path, cluster: str | None, prometheus_url: str | None) -> "Shown":
+    """The outcome of each manifest below the folder. Raises ConfigError where there is none."""
+    from rebalancer.cli.output.formats import Shown
+    from rebalancer.cli.output.tables import UNKNOWN, Screen, plain_table
+    from rebalancer.policy.descheduler.folder import SUFFIXES, import_manifest
+
+    paths = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix in SUFFIXES and path.is_file() and not _is_hidden(path.relative_to(folder))
+    )
+    if not paths:
+        raise ConfigError(f"{folder}: expected a folder with manifests: {', '.join(sorted(SUFFIXES))}")
+    outcomes = [
+        each
+        for path in paths
+        for each in import_manifest(
+            read_file(path), source=str(path.relative_to(folder)), cluster=cluster, prometheus_url=prometheus_url
+        )
+    ]
+
+    def draw(screen: Screen) -> None:
+        heads = ("FILE", "LINE", "FORM", "OUTCOME", "STRATEGIES", "DIFFERENCES", "TO DECIDE", "REASON")
+        table = plain_table("Manifests", *heads)
+        for each in outcomes:
+            counts = (str(len(each.differences)), str(each.to_decide)) if each.policy else ("", "")
+            line, strategies = "" if each.line is None else str(each.line), ", ".join(each.strategies)
+            table.add_row(each.file, line, each.form or UNKNOWN, each.outcome, strategies or UNKNOWN, *counts, each.why)
+        screen.print(table)
+
+    files = [
+        {
+            "file": each.file,
+            "line": each.line,
+            "form": each.form or None,
+            "outcome": each.outcome,
+            "strategies": list(each.strategies),
+            "why": each.why or None,
+            "policy": each.policy or None,
+            "differences": _documents(each.differences),
+        }
+        for each in outcomes
+    ]
+    return Shown(document={"files": files}, draw=draw, rows="files")
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)

@@ -18,6 +18,7 @@ from rebalancer.policy.descheduler.utilization import ImportedThresholds
 from rebalancer.policy.document import Document
 from rebalancer.policy.loader import load_policy
 
+OLD_API_VERSION = "descheduler/v1alpha1"
 CLUSTER = "my-cluster"
 PROMETHEUS_URL = "http://prometheus-operated.monitoring.svc:9090"
 CYCLE = "5m"
@@ -58,8 +59,9 @@ def import_policy(
     document = Document.read(data, source=source, kind=KIND)
     for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document.value.get(key) != wanted:
-            inside = "; extract the policy from its data" if document.value.get("kind") == "ConfigMap" else ""
-            raise document.mistake((key,), f"expected {wanted}, got {document.value.get(key)!r}{inside}")
+            raise document.mistake(
+                (key,), f"expected {wanted}, got {document.value.get(key)!r}{_advice(document.value)}"
+            )
     plain = _without_nulls(document.value)
     document.checked(DeschedulerPolicy, plain)
     notes = Notes(document)
@@ -68,6 +70,14 @@ def import_policy(
     notes.close(plain)
     load_policy(text.encode(), source=f"conversion of {source}")
     return Imported(text=text, differences=notes.sorted())
+
+
+def _advice(value: dict[str, Any]) -> str:
+    """On a file of another kind or version."""
+    if value.get("apiVersion") == OLD_API_VERSION:
+        return "; write its strategies as plugins of a profile first"
+    kind = value.get("kind", KIND)
+    return "" if kind == KIND else f"; no {KIND} is in this {kind}"
 
 
 def _without_nulls(value: Any) -> Any:
@@ -331,7 +341,7 @@ class _Import:
             "limits": self._limits,
         }
         name = " ".join(self._document.source.rpartition("/")[2].split())
-        out = f"# Converted from {name} ({KIND} {API_VERSION}). Differences: `rebalancer policy import {name}`.\n"
+        out = f"# Converted from {name} ({KIND} {API_VERSION}). `rebalancer policy import` lists the differences.\n"
         out += "apiVersion: rebalancer.dev/v1alpha1\nkind: RebalancerPolicy\n"
         for name, section in sections.items():
             if section != {}:

@@ -1,0 +1,152 @@
+"""Descheduler policies inside the manifests that carry them: ConfigMaps, Helm values, HelmReleases, Applications.
+
+Lines before a policy are replaced by empty ones, so that the lines in messages are those of the file.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import yaml
+
+from rebalancer.model.errors import ConfigError
+from rebalancer.policy.descheduler.document import API_VERSION, KIND
+from rebalancer.policy.source import fields_of, text_of
+
+VALUES = "Helm values"
+CHART_KEY, CHART_VERSION = "deschedulerPolicy", "deschedulerPolicyAPIVersion"
+"""Values of the descheduler's chart."""
+FOREIGN: Mapping[str, tuple[str, str]] = {
+    "KubeDescheduler": (
+        "operator.openshift.io",
+        "OpenShift's KubeDescheduler names profiles of its operator; import the policy that the operator writes: "
+        "oc get configmap cluster -n openshift-kube-descheduler-operator -o yaml | rebalancer policy import -",
+    ),
+    "DeschedulerConfiguration": (
+        "descheduler",
+        "koordinator's DeschedulerConfiguration is not imported: its LowNodeLoad reads koordinator's own agent; "
+        "write a policy with rebalancer policy init",
+    ),
+}
+"""Kind -> the group of its apiVersion, and why it is refused."""
+NAMES = (KIND, CHART_KEY, *FOREIGN)
+"""Every file with a policy has one of these names."""
+TEMPLATE = "{{"
+RENDER = "expressions of a Helm template: render the chart with helm template, and import its ConfigMap"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundPolicy:
+    """A policy in a manifest."""
+
+    form: str
+    """Kind of the manifest, or `Helm values`."""
+    line: int
+    data: bytes = b""
+    """The policy as a file of its own."""
+    refused: str = ""
+    """Why it is not imported; empty where that is for the importer to say."""
+
+
+def policies_in(data: bytes, *, source: str) -> list[FoundPolicy]:
+    """Every policy of a file, in its order. Raises ConfigError for what is not YAML."""
+    if not any(name.encode() in data for name in NAMES):
+        return []
+    try:
+        return list(_Search(data.decode()).found())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        why = RENDER if TEMPLATE.encode() in data else error.problem or error.context
+        raise ConfigError(f"{source}:{mark.line + 1 if mark else 1}: not YAML: {why}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{source}:1: not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{source}:1: nested too deeply") from None
+
+
+def policy_in(data: bytes, *, source: str) -> FoundPolicy:
+    """The only policy of a file; a file without one as it is. Raises ConfigError for a policy of another program, and
+    for several policies."""
+    try:
+        found = policies_in(data, source=source)
+    except ConfigError:
+        found = []  # the importer says what is wrong
+    if len(found) > 1:
+        lines = " and ".join(str(each.line) for each in found)
+        raise ConfigError(f"{source}: expected one policy, got {len(found)}, at lines {lines}: split the file")
+    if not found:
+        return FoundPolicy(form=KIND, line=1, data=data)
+    if found[0].refused:
+        raise ConfigError(f"{source}:{found[0].line}: {found[0].refused}")
+    return found[0]
+
+
+@dataclass(slots=True)
+class _Search:
+    """Walks through the documents of a text; aliased nodes are visited once."""
+
+    text: str
+    visited: set[int] = field(default_factory=set)
+
+    def found(self, form: str = "") -> Iterator[FoundPolicy]:
+        """`form` of a manifest around the text."""
+        for root in yaml.compose_all(self.text, Loader=yaml.SafeLoader):
+            if not isinstance(root, yaml.ScalarNode):
+                yield from self._inside(root, form)
+
+    def _inside(self, node: yaml.Node, form: str) -> Iterator[FoundPolicy]:
+        if id(node) in self.visited:
+            return
+        self.visited.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            yield from self._in_mapping(node, form)
+        elif isinstance(node, yaml.SequenceNode):
+            for each in node.value:
+                yield from self._inside(each, form)
+        elif isinstance(node, yaml.ScalarNode) and any(name in node.value for name in NAMES):
+            yield from self._in_text(node, form)
+
+    def _in_mapping(self, node: yaml.MappingNode, form: str) -> Iterator[FoundPolicy]:
+        fields = fields_of(node)
+        kind, version = text_of(fields.get("kind")), text_of(fields.get("apiVersion"))
+        line = node.start_mark.line + 1
+        group, refused = FOREIGN.get(kind, ("", ""))
+        if kind == KIND:
+            yield FoundPolicy(form=form or KIND, line=line, data=self._cut(node))
+        elif refused and version.partition("/")[0] == group:
+            yield FoundPolicy(form=kind, line=line, refused=refused)
+        elif isinstance(policy := fields.get(CHART_KEY), yaml.MappingNode):
+            yield self._of_chart(policy, text_of(fields.get(CHART_VERSION)) or API_VERSION, form or VALUES)
+        else:
+            for each in fields.values():
+                yield from self._inside(each, kind if kind and version and kind != "List" else form)
+
+    def _in_text(self, node: yaml.ScalarNode, form: str) -> Iterator[FoundPolicy]:
+        """Of a text inside: the key of a ConfigMap, or values as one text."""
+        before = "\n" * (node.start_mark.line + (node.style in ("|", ">")))
+        try:
+            yield from _Search(before + node.value).found(form)
+        except yaml.YAMLError:
+            return  # a script or a README
+
+    def _of_chart(self, policy: yaml.MappingNode, version: str, form: str) -> FoundPolicy:
+        """The chart writes apiVersion and kind."""
+        line = policy.start_mark.line + 1
+        if not policy.value:
+            refused = f"{CHART_KEY} is empty: the chart reads a ConfigMap that is made elsewhere; import that one"
+            return FoundPolicy(form=form, line=line, refused=refused)
+        names = fields_of(policy)
+        if TEMPLATE in self.text[policy.start_mark.index : policy.end_mark.index]:
+            return FoundPolicy(form=form, line=line, refused=f"{CHART_KEY} has {RENDER}")
+        added = [f"{key}: {value}" for key, value in (("apiVersion", version), ("kind", KIND)) if key not in names]
+        return FoundPolicy(form=form, line=line, data=self._cut(policy, added))
+
+    def _cut(self, node: yaml.MappingNode, added: Sequence[str] = ()) -> bytes:
+        """The text of a mapping on its own lines, with more keys."""
+        begin = node.start_mark if node.flow_style else node.value[0][0].start_mark  # after an anchor
+        inner = self.text[begin.index : node.end_mark.index]
+        indent = " " * begin.column
+        if node.flow_style:
+            inner = "{" + "".join(f"{each}, " for each in added) + inner.partition("{")[2]
+        else:
+            inner = "\n".join([inner, *(indent + each for each in added)])
+        return ("\n" * begin.line + indent + inner).encode()
