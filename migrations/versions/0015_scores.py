@@ -17,6 +17,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    with op.batch_alter_table("cycles") as table:
-        for name in COLUMNS:
-            table.drop_column(name)
+    for name in COLUMNS:
+        # not in a batch: it would drop the table, which others refer to
+        op.drop_column("cycles", name)
