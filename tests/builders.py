@@ -12,7 +12,7 @@ from rebalancer.model.cluster.owners import Service
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, DisruptionBudget, Pod
 from rebalancer.model.cluster.steering import UNSCHEDULABLE
 from rebalancer.model.decisions.eviction import STAGE_OF, Eviction, eviction_of
-from rebalancer.model.decisions.plan import Loads
+from rebalancer.model.decisions.plan import Goal, Loads
 from rebalancer.model.measured.usage import Usage
 from rebalancer.placement.landing.model import PlacementModel, never
 from rebalancer.planner import PlanInput, Planner
@@ -178,7 +178,7 @@ def a_model(
     projection = projection_of(snapshot, policy)
     findings = [finding for each in found for finding in each.findings]
     displaced = projection.displaced_beside(finding.candidates for finding in findings)
-    relieved = {finding.node for finding in findings}
+    relieved = {finding.node for finding in findings if finding.goal is Goal.COOL}
     return PlacementModel(snapshot, removed=projection.closed, displaced=displaced, relieved=relieved, **options)
 
 

@@ -19,6 +19,7 @@ from tests.builders import (
     carry_out,
     cluster,
     planner_for,
+    projection_of,
     replicas,
     usage_of,
     view_of,
@@ -104,6 +105,18 @@ def test_of_thousands_a_sample_is_landed_and_the_others_go_where_cpu_is_free() -
     expected = expected_on(model)[1:]
     assert expected.sum() == pytest.approx(3_000.0)
     assert expected.max() - expected.min() < 30.0
+
+
+def test_soft_taints_keep_displaced_pods_off_the_nodes_that_a_plan_relieves() -> None:
+    nodes = [a_node("away", **LEAVING), *(a_node(f"n{at}") for at in range(3))]
+    snapshot = cluster(nodes, replicas("app", {"away": 6}, cpu=10.0))
+    displaced = projection_of(snapshot).displaced
+    without, relieved = (
+        expected_on(PlacementModel(snapshot, removed={0: "leaves"}, displaced=displaced, relieved=chosen))
+        for chosen in ((), (1,))
+    )
+    assert without.tolist() == pytest.approx([0.0, 2.0, 2.0, 2.0])
+    assert relieved.tolist() == pytest.approx([0.0, 0.0, 3.0, 3.0])
 
 
 def test_where_the_time_ends_what_was_landed_stands_for_all_and_no_plan_ends() -> None:

@@ -9,6 +9,7 @@ from rebalancer.constraints.admission import EvictionAdmission, KnownStays
 from rebalancer.cycle.context import MAX_PLANNING_SECONDS, CycleContext
 from rebalancer.cycle.observe.observation import Observation
 from rebalancer.cycle.plan.cordons import mask
+from rebalancer.model.decisions.plan import Goal
 from rebalancer.model.notation.arrays import Bools
 from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner import Choice, PlanInput, Planner, PlanningTime, PlanProgress
@@ -133,7 +134,7 @@ class PlanningSession:
                 young_seconds=self.policy.safety.cooldowns.new_node,
                 removed=seen.projection.closed,
                 displaced=seen.projection.displaced_beside(finding.candidates for finding in findings),
-                relieved={finding.node for finding in findings},
+                relieved={finding.node for finding in findings if finding.goal is Goal.COOL},
             )
         else:
             self._placement.start_over(soft_tainted=soft_tainted, cordoned=cordoned, closed=closed, out_of_time=limit)

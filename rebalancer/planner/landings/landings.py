@@ -10,7 +10,7 @@ In a simulation, nodes that bar the landing get our soft taint, as far as the bu
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from rebalancer.strategies.interface.view import Findings
 
 MAX_SOFT_TAINTS_PER_POD = 8
 """Rounds of taints for one pod."""
+
+NO_TAINTS_NOW = "soft taints wait until the pods of leaving nodes have landed, as these may have no room elsewhere"
 
 MAX_EXPLAINED = 16
 """Refusals of a plan for which the setting that would lift them is looked for."""
@@ -131,8 +133,8 @@ class Landings:
             if self._steering is None or hopeless:
                 break
             barring = self._barring(risk)
-            # displaced pods would go elsewhere too, and may have no room there
-            if not all(each.may_divert([*self.chosen, *barring]) for each in self._all):
+            if not all(each.may_divert(list({*self.chosen, *barring})) for each in self._all):
+                refusal = replace(refusal, message=f"{refusal.message}; {NO_TAINTS_NOW}")
                 break
             if len(tainted) + len(barring) > most:
                 self.needs_many_taints = True

@@ -19,7 +19,8 @@ ROUNDING = 1e-9
 """Relative slack for sums of floats: a node filled to exactly its target is not over it."""
 
 DIVERTED_ROOM = 4.0
-"""kube-scheduler doesn't share out pods as headroom is shared out."""
+"""Headroom that nodes must have for pods that a soft taint sends to them, in units of the pods' load: kube-scheduler
+places by requests, not where the headroom is."""
 
 
 class TargetHeadroom:
@@ -110,8 +111,7 @@ class TargetHeadroom:
         return _in_all((load <= self._limit[nodes]) | self._unmarked[nodes]) & opened[nodes]
 
     def may_divert(self, nodes: list[int]) -> bool:
-        """Whether the landings of `due` may go elsewhere than to these nodes: the others have DIVERTED_ROOM times the
-        headroom that they need."""
+        """Whether the pods of `due` may be sent to other nodes than these: the others have room for them."""
         if self._awaited is None:
             return True
         left = np.where(self._eligible[:, None], np.clip(np.nan_to_num(self._limit - self._sure), 0.0, None), 0.0)
