@@ -9,7 +9,7 @@ import yaml
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy import load_policy
 from rebalancer.policy.descheduler.importer import import_policy
-from rebalancer.policy.descheduler.manifests import policies_in, policy_in
+from rebalancer.policy.descheduler.manifests import only_policy_in, policies_in
 
 PROFILES = """\
 maxNoOfPodsToEvictTotal: 5
@@ -83,7 +83,7 @@ def flow(text: str) -> str:
     ],
 )
 def test_the_policy_in_a_manifest_is_imported(text: str, form: str) -> None:
-    found = policy_in(text.encode(), source="f.yaml")
+    found = only_policy_in(text.encode(), source="f.yaml")
     assert found.form == form
     made = import_policy(found.data, source="f.yaml")
     ours = load_policy(made.text.encode(), source="ours.yaml")
@@ -98,7 +98,7 @@ def test_mistakes_have_the_lines_of_the_manifest(text: str) -> None:
     with pytest.raises(
         ConfigError, match=rf"^f\.yaml:{line}: profiles\[0\]\.pluginConfig\[0\]\.args\.maxPodLifeTime: "
     ):
-        import_policy(policy_in(text.encode(), source="f.yaml").data, source="f.yaml")
+        import_policy(only_policy_in(text.encode(), source="f.yaml").data, source="f.yaml")
 
 
 @pytest.mark.parametrize(
@@ -112,20 +112,20 @@ def test_mistakes_have_the_lines_of_the_manifest(text: str) -> None:
 )
 def test_another_form_is_refused_in_one_line_that_names_it(text: str, line: int, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        policy_in(text.encode(), source="f.yaml")
+        only_policy_in(text.encode(), source="f.yaml")
     (answer,) = str(caught.value).splitlines()
     assert answer.startswith(f"f.yaml:{line}: {message}")
 
 
 def test_values_for_an_old_chart_are_refused_as_v1alpha1() -> None:
-    found = policy_in(f"deschedulerPolicyAPIVersion: descheduler/v1alpha1\n{VALUES}".encode(), source="f.yaml")
+    found = only_policy_in(f"deschedulerPolicyAPIVersion: descheduler/v1alpha1\n{VALUES}".encode(), source="f.yaml")
     with pytest.raises(ConfigError, match="got 'descheduler/v1alpha1'; write its strategies as plugins of a profile"):
         import_policy(found.data, source="f.yaml")
 
 
 def test_several_policies_of_a_file_are_refused_with_their_lines() -> None:
     with pytest.raises(ConfigError, match=r"^f\.yaml: expected one policy, got 2, at lines 1 and 12: split the file$"):
-        policy_in(f"{POLICY}---\n{POLICY}".encode(), source="f.yaml")
+        only_policy_in(f"{POLICY}---\n{POLICY}".encode(), source="f.yaml")
 
 
 @pytest.mark.parametrize("text", ["a: 1\n", "# descheduler\nreplicas: 1\n", "notes: |\n  the descheduler\n  {{ x\n"])

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rebalancer.cli.output.formats import Shown
+    from rebalancer.policy.descheduler.folder import ManifestOutcome
     from rebalancer.policy.descheduler.importer import Imported
     from rebalancer.policy.descheduler.notes import Difference
     from rebalancer.policy.metrics_servers import FoundServer
@@ -195,17 +196,20 @@ def import_(
     It is a file of its own, or inside a ConfigMap, Helm values, a HelmRelease or an Application.
 
     Prints the policy on stdout and its differences, with reasons, on stderr. With `-o json` both are on stdout.
-    Of a folder, prints a table with the outcome of each file.
+    Of a folder, prints a table with the outcome of each file; the exit code is 4 if one is refused.
     """
+    from rebalancer.policy.descheduler.folder import REFUSED
     from rebalancer.policy.descheduler.importer import import_policy
-    from rebalancer.policy.descheduler.manifests import policy_in
+    from rebalancer.policy.descheduler.manifests import only_policy_in
 
     if file.is_dir():
-        shown = _shown_folder(file, cluster, prometheus_url)
-        invocation.show(lambda: shown)
+        outcomes = _outcomes(file, cluster, prometheus_url)
+        invocation.show(lambda: _shown_folder(outcomes))
+        if refused := sum(each.outcome == REFUSED for each in outcomes):
+            raise ConfigError(f"{file}: expected manifests that can be imported, got {refused} that can't: see REASON")
         return
     source = shown_path(file)
-    found = policy_in(read_file(file), source=source)
+    found = only_policy_in(read_file(file), source=source)
     made = import_policy(found.data, source=source, cluster=cluster, prometheus_url=prometheus_url)
     invocation.show(lambda: _shown_import(made, found.form))
 
@@ -240,10 +244,8 @@ def _documents(differences: "Sequence[Difference]") -> list[dict[str, object]]:
     ]
 
 
-def _shown_folder(folder: Path, cluster: str | None, prometheus_url: str | None) -> "Shown":
-    """The outcome of each manifest below the folder. Raises ConfigError where there is none."""
-    from rebalancer.cli.output.formats import Shown
-    from rebalancer.cli.output.tables import UNKNOWN, Screen, plain_table
+def _outcomes(folder: Path, cluster: str | None, prometheus_url: str | None) -> "list[ManifestOutcome]":
+    """Of each manifest below the folder. Raises ConfigError where there is none."""
     from rebalancer.policy.descheduler.folder import SUFFIXES, import_manifest
 
     paths = sorted(
@@ -253,13 +255,18 @@ def _shown_folder(folder: Path, cluster: str | None, prometheus_url: str | None)
     )
     if not paths:
         raise ConfigError(f"{folder}: expected a folder with manifests: {', '.join(sorted(SUFFIXES))}")
-    outcomes = [
+    return [
         each
         for path in paths
         for each in import_manifest(
             read_file(path), source=str(path.relative_to(folder)), cluster=cluster, prometheus_url=prometheus_url
         )
     ]
+
+
+def _shown_folder(outcomes: "Sequence[ManifestOutcome]") -> "Shown":
+    from rebalancer.cli.output.formats import Shown
+    from rebalancer.cli.output.tables import UNKNOWN, Screen, plain_table
 
     def draw(screen: Screen) -> None:
         heads = ("FILE", "LINE", "FORM", "OUTCOME", "STRATEGIES", "DIFFERENCES", "TO DECIDE", "REASON")

@@ -63,7 +63,7 @@ def policies_in(data: bytes, *, source: str) -> list[FoundPolicy]:
         raise ConfigError(f"{source}:1: nested too deeply") from None
 
 
-def policy_in(data: bytes, *, source: str) -> FoundPolicy:
+def only_policy_in(data: bytes, *, source: str) -> FoundPolicy:
     """The only policy of a file; a file without one as it is. Raises ConfigError for a policy of another program, and
     for several policies."""
     try:
