@@ -81,6 +81,13 @@ def test_the_example_of_a_replay_is_what_its_command_wrote() -> None:
     assert len(page) < 2_000_000
 
 
+def test_the_examples_of_advice_are_what_their_command_wrote() -> None:
+    page = (ROOT / "docs" / "replay.md").read_text()
+    for name in ("jobs", "requests"):
+        text = (ROOT / "docs" / "examples" / f"advise-{name}.txt").read_text()
+        assert "```\n" + text[: text.index("kubectl")] in page
+
+
 def test_the_example_of_a_replay_is_made_of_folders_of_traces(tmp_path: Path) -> None:
     if not os.environ.get("REBALANCER_TRACES"):
         pytest.skip("REBALANCER_TRACES is unset: it names folders of recorded CPU traces (timestamp,value)")
@@ -90,6 +97,8 @@ def test_the_example_of_a_replay_is_made_of_folders_of_traces(tmp_path: Path) ->
     assert (tmp_path / "replay.txt").read_text() == done.stdout
     assert "6 nodes" in done.stdout
     assert "public traces" in (tmp_path / "replay.html").read_text()
+    for name in ("jobs", "requests"):
+        assert "6 nodes" in (tmp_path / f"advise-{name}.txt").read_text()
 
 
 def test_every_page_that_a_manifest_or_its_comments_name_exists() -> None:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from rebalancer.bootstrap.recordings import replay as replays
-from rebalancer.model.recordings.recording import Recording
+from rebalancer.model.recordings.recording import Gap, Recording
 from tests.programs.cli import Result
 from tests.programs.in_process import run_here
 from tests.replay.builders import Recorded, RecordedPod, policy, recording
@@ -36,10 +36,10 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     path.write_text(yaml.safe_dump(document))
     monkeypatch.setenv("REBALANCER_HISTORY_DIR", str(tmp_path / "history"))
 
-    def of(what: str, pods: list[RecordedPod], *words: str) -> Result:
+    def of(what: str, pods: list[RecordedPod], *words: str, nodes: int = 3, gaps: tuple[Gap, ...] = ()) -> Result:
         def read(policy: object, settings: object, *, start: float, end: float, **_: Any) -> Recording:
             assert end - start == pytest.approx(7 * 86_400, abs=1)
-            return recording(Recorded(nodes=3, pods=pods))
+            return replace(recording(Recorded(nodes=nodes, pods=pods)), gaps=gaps)
 
         monkeypatch.setattr(replays, "recorded", read)
         done = run_here(["advise", what, "-f", str(path), "--workers", "1", *words], columns=WIDTH)
@@ -105,6 +105,22 @@ def test_requests_are_shown_with_what_they_save_and_their_patch(call: Call) -> N
     assert (service["requestMillicores"], service["proposedMillicores"], service["pods"]) == (100, 1_900, 5)
     assert service["proposed"] == document["allProposed"]
     assert service["patch"] == patch_of(patch)
+
+
+def test_a_gap_of_the_recording_is_printed(call: Call) -> None:
+    gap = Gap(text="Requests of 3 pods are unknown.", pods=3)
+    for what, pods in (("jobs", JOBS), ("requests", [*CRON_JOBS, *OTHERS])):
+        assert "Gap: Requests of 3 pods are unknown." in flat(call(what, pods, gaps=(gap,)).out)
+        (line,) = call(what, pods, "-o", "json", gaps=(gap,)).document["gaps"]
+        assert line["pods"] == 3
+
+
+def test_patches_that_save_nothing_are_in_the_document_alone(call: Call) -> None:
+    text = call("jobs", JOBS, nodes=1).out
+    assert "shop/batch" in text
+    assert "In the manifest" not in text
+    (job,) = call("jobs", JOBS, "-o", "json", nodes=1).document["jobs"]
+    assert job["patch"]
 
 
 def test_a_recording_without_a_cause_is_a_sentence(call: Call) -> None:

@@ -76,8 +76,7 @@ def test_the_capacity_of_each_pool_is_a_sentence_and_ends_with_an_interruption()
     replay = a_replay(capacity=(lacking, a_capacity(), hopeless))
     text = flat(shown(replay))
     assert (
-        "Capacity: Pool general lacks no node. Of its 6 nodes of 16 cores at most 3 are to spare by usage, and 1 by "
-        "requests."
+        "Capacity: Pool general lacks no node. To spare of its 6 nodes of 16 cores: at most 3 by usage, 1 by requests."
     ) in text
     assert "Capacity: Pool batch lacks at least 2 nodes of 8 cores, in 8 hours: Mon 2026-09-21 " in text
     assert "and 1 more." in text

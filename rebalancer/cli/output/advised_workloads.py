@@ -16,8 +16,8 @@ from rebalancer.model.notation.figures import counted, millicores
 from rebalancer.replay.advice.jobs import JobAdvice
 from rebalancer.replay.advice.requests import RequestAdvice
 from rebalancer.replay.advice.results import Result
-from rebalancer.replay.comparison.lines import Replayed
-from rebalancer.replay.comparison.messages import change, hours
+from rebalancer.replay.comparison.lines import GapLine, Replayed
+from rebalancer.replay.comparison.messages import change, gap_sentence, hours
 
 MOST_ROWS: Final = 10
 """Without -o wide."""
@@ -43,7 +43,7 @@ def requests_shown(found: RequestAdvice) -> Shown:
 
 
 def _print_jobs(screen: Screen, found: JobAdvice) -> None:
-    _print_replayed(screen, "Jobs that keep nodes hot", found.replayed)
+    _print_replayed(screen, "Jobs that keep nodes hot", found.replayed, found.gaps)
     if found.all_evictable is None:
         print_paragraph(screen, "", f"No pod of a Job keeps a node hot. {_sentence(found.unchanged)}")
         return
@@ -73,12 +73,14 @@ def _print_jobs(screen: Screen, found: JobAdvice) -> None:
         )
     screen.print()
     screen.print(table)
+    if not _saves(found.unchanged, found.all_evictable):
+        return
     patches = {each.kind: _patch(each.kind, "NAMESPACE", "NAME", each.patch) for each in found.jobs}
     _print_patches(screen, patches.values(), "Rules of a podFailurePolicy that is there come after this one.")
 
 
 def _print_requests(screen: Screen, found: RequestAdvice) -> None:
-    _print_replayed(screen, "Requests that make nodes hot", found.replayed)
+    _print_replayed(screen, "Requests that make nodes hot", found.replayed, found.gaps)
     if found.all_proposed is None:
         none = "No service uses far more CPU than it requests on hot nodes."
         print_paragraph(screen, "", f"{none} {_sentence(found.unchanged)}")
@@ -107,16 +109,20 @@ def _print_requests(screen: Screen, found: RequestAdvice) -> None:
         )
     screen.print()
     screen.print(table)
+    if not _saves(found.unchanged, found.all_proposed):
+        return
     patches = [_patch(each.kind, each.namespace, each.name, each.patch) for each in shown]
     _print_patches(screen, patches, POD_LEVEL)
 
 
-def _print_replayed(console: Console, title: str, replayed: Replayed) -> None:
+def _print_replayed(console: Console, title: str, replayed: Replayed, gaps: Sequence[GapLine]) -> None:
     print_paragraph(
         console, f"{title} in cluster {replayed.cluster}:", f"{when(replayed.since)} to {when(replayed.until)}"
     )
     size = f"{counted(replayed.nodes, 'node')}, {counted(replayed.pods, 'pod')}, from {replayed.source}."
     print_paragraph(console, "", size)
+    for gap in gaps:
+        print_paragraph(console, "Gap:", gap_sentence(gap))
 
 
 def _sentence(of: Result) -> str:
@@ -133,6 +139,11 @@ def _changed(before: Result, after: Result) -> str:
         + f" and {counted(after.evictions, 'eviction')}."
         + (f" Pods would wait {hours(waiting)} pod-hours more for a node." if waiting >= 0.05 else "")
     )
+
+
+def _saves(before: Result, after: Result) -> bool:
+    """Whether patches are worth printing; documents have them in any case."""
+    return after.hot_node_hours < before.hot_node_hours
 
 
 def _more(shown: Sequence[object], of: Sequence[object]) -> str:

@@ -14,8 +14,8 @@ from rebalancer.model.recordings.replay import HOUR_MINUTES, Replay
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.replay.advice.changes import EvictableJobs, services_of
 from rebalancer.replay.advice.results import ALL, AS_IS, Result, Run, alone, label_of, result_of, variants_of
-from rebalancer.replay.comparison.lines import BlockedLine, Replayed
-from rebalancer.replay.comparison.summary import attributed, blocked_of, judgements, replayed_of
+from rebalancer.replay.comparison.lines import BlockedLine, GapLine, Replayed
+from rebalancer.replay.comparison.summary import attributed, blocked_of, gaps_of, judgements, replayed_of
 from rebalancer.replay.comparison.variants import Variant
 
 JOB_SPEC: Mapping[str, Any] = {
@@ -53,6 +53,7 @@ class JobAdvice:
     blocked: tuple[BlockedLine, ...]
     """What keeps nodes hot then; most hot node-hours first."""
     jobs: tuple[JobLine, ...]
+    gaps: tuple[GapLine, ...]
 
 
 def advise_jobs(recording: Recording, policy: RebalancerPolicy, *, run: Run, most: int) -> JobAdvice | None:
@@ -85,6 +86,7 @@ def advise_jobs(recording: Recording, policy: RebalancerPolicy, *, run: Run, mos
             )
             for service, (minutes, nodes) in held.items()
         ),
+        gaps=gaps_of(first),
     )
 
 

@@ -21,8 +21,8 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import fixed_high
 from rebalancer.replay.advice.changes import CpuRequests, services_of
 from rebalancer.replay.advice.results import ALL, AS_IS, Result, Run, alone, result_of, variants_of
-from rebalancer.replay.comparison.lines import Replayed
-from rebalancer.replay.comparison.summary import replayed_of
+from rebalancer.replay.comparison.lines import GapLine, Replayed
+from rebalancer.replay.comparison.summary import gaps_of, replayed_of
 from rebalancer.replay.comparison.variants import Variant
 from rebalancer.replay.cycles.run import high_millicores, measured
 from rebalancer.strategies.interface.selection import BOUND_KINDS
@@ -79,6 +79,7 @@ class RequestAdvice:
     all_proposed: Result | None
     """If all of `services` had the proposed requests; null without any."""
     services: tuple[RequestLine, ...]
+    gaps: tuple[GapLine, ...]
 
 
 def advise_requests(recording: Recording, policy: RebalancerPolicy, *, run: Run, most: int) -> RequestAdvice | None:
@@ -94,7 +95,11 @@ def advise_requests(recording: Recording, policy: RebalancerPolicy, *, run: Run,
     lines = [_line(service, each, alone(results, service, services)) for service, each in found.items()]
     lines.sort(key=lambda each: math.inf if each.proposed is None else each.proposed.hot_node_hours)
     return RequestAdvice(
-        replayed=replayed_of(made), unchanged=results[AS_IS], all_proposed=results.get(ALL), services=tuple(lines)
+        replayed=replayed_of(made),
+        unchanged=results[AS_IS],
+        all_proposed=results.get(ALL),
+        services=tuple(lines),
+        gaps=gaps_of(made),
     )
 
 

@@ -79,8 +79,8 @@ def capacity_sentence(line: CapacityLine, when: Callable[[float], str]) -> str:
     of = f"of {cores(line.node_millicores)} cores"
     if line.missing == 0:
         return (
-            f"Pool {line.pool} lacks no node. Of its {counted(line.nodes, 'node')} {of} at most {line.spare_by_usage} "
-            f"are to spare by usage, and {line.spare_by_requests} by requests."
+            f"Pool {line.pool} lacks no node. To spare of its {counted(line.nodes, 'node')} {of}: at most "
+            f"{line.spare_by_usage} by usage, {line.spare_by_requests} by requests."
         )
     spans = [f"{when(each.since)} to {when(each.until)}" for each in line.short]
     total = round(sum(each.until - each.since for each in line.short) / HOUR_SECONDS)

@@ -124,7 +124,7 @@ def _summarised(replay: Replay, goal: str, *, interrupted: bool, notes: tuple[st
         blocked=tuple(each for run in runs for each in blocked_of(replay, run)),
         rules=_rules(replay.runs),
         evictions=tuple(each for run in runs for each in _evictions(run)),
-        gaps=tuple(GapLine(text=each.text, pods=each.pods) for each in replay.gaps),
+        gaps=gaps_of(replay),
         goal=_goal_line(replay, goal) if goal else None,
         policies={run.label: replay.parts.get(run.label, "") for run in replay.runs},
         notes=notes,
@@ -143,6 +143,11 @@ def replayed_of(replay: Replay, *, interrupted: bool = False) -> Replayed:
         pods=replay.pods,
         seed=replay.seed,
     )
+
+
+def gaps_of(replay: Replay) -> tuple[GapLine, ...]:
+    """What the recording lacks."""
+    return tuple(GapLine(text=each.text, pods=each.pods) for each in replay.gaps)
 
 
 def _capacity(of: PoolCapacity) -> CapacityLine:
