@@ -152,8 +152,7 @@ def test_before_everything_is_read_there_is_no_snapshot() -> None:
 
 def test_what_had_no_news_for_too_long_is_not_decided_on() -> None:
     with watching(a_shop()) as watched:
-        everything = [f"/{kind}" for kind in KINDS]
-        until(lambda: sum("watch" in each.query for each in list(watched.api.asked)) == len(everything))
+        until(lambda: all(watched.server.opened(kind) for kind in KINDS))
         watched.now += 100
         assert watched.cluster.snapshot().taken == watched.clock.now()
         for kind in KINDS - {"jobs"}:
