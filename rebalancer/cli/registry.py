@@ -13,6 +13,7 @@ COMMANDS = {
     "trigger": ("trigger:trigger", "Request a cycle for some nodes from the leading daemon."),
     "forecast": ("forecast:forecast", "Show the predicted CPU peak of each node in the next 24 hours."),
     "replay": ("replay:replay", "Show what the last days would have been with a policy."),
+    "try": ("try_out:try_out", "Show what rebalancer would have done here in the last days, without any set-up."),
     "report": ("report:report", "Show whether evictions helped."),
     "assess": ("assess:assess", "Assess evictions that are due, and evaluate the hot-node SLO."),
     "limits": ("limits:limits", "Show what is used and left of each limit."),

@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from rebalancer.model.recordings.replay import Replay, ReplayRun
-from rebalancer.web.pages.replay_page import render_replay
+from rebalancer.web.pages.replay_page import NextStep, render_replay
 from tests.cli.builders import DAY, HOUR, START, a_replay, a_run
 from tests.web.readers import Element, faults, read_page
 
@@ -52,6 +52,16 @@ def test_the_page_tells_figures_reasons_gaps_and_the_error(text: str) -> None:
         "shop/cart-6c9f7d5b8-00001",
     ):
         assert each in wording, each
+
+
+def test_next_steps_are_commands_to_copy() -> None:
+    steps = [NextStep(purpose="Show the evictions:", command="rebalancer plan -f 'a b.yaml'")]
+    page = read_page(render_replay(a_replay(a_run(evictions=14)), now=NOW, next_steps=steps))
+    (found,) = [each for each in page.all("section") if each.attributes.get("aria-labelledby") == "next-steps"]
+    assert "Show the evictions:" in found.text
+    assert found.one("pre").text == "rebalancer plan -f 'a b.yaml'"
+    assert faults(page) == []
+    assert "Next steps" not in shown(a_replay(a_run(evictions=14))).text
 
 
 def test_the_page_states_the_capacity_of_each_pool(text: str) -> None:

@@ -8,6 +8,7 @@ from rebalancer.bootstrap.wiring.history import history_keepers
 from rebalancer.cycle.context import SystemClock
 from rebalancer.forecast.backtest.backtest import Backtest
 from rebalancer.forecast.backtest.own_days import replay
+from rebalancer.forecasting.history import DAYS
 from rebalancer.forecasting.resources import resource_of
 from rebalancer.model.decisions.ports import Progress
 from rebalancer.model.errors import ConfigError
@@ -25,7 +26,7 @@ def backtest_history(
     """
     clock = SystemClock()
     snapshot = read_cluster(settings, progress=progress)
-    with history_keepers(policy, settings, progress=progress, clock=clock, days=days) as keepers:
+    with history_keepers(policy, settings, progress=progress, clock=clock, days=max(days, DAYS)) as keepers:
         of = resource_of(resource, policy, {})
         if of is None or resource not in keepers:
             raise ConfigError(f"--resource {resource}: expected cpu, memory, or a share that has thresholds in a pool")

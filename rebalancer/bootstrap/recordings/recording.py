@@ -42,11 +42,13 @@ def read_recording(
     stopping: Callable[[], bool] = lambda: False,
     clock: Clock | None = None,
     today: ClusterSnapshot | None = None,
+    earlier_days: int = DAYS,
 ) -> Recording:
     """The last `since_seconds` before `until` (now when absent), in whole steps.
 
     Days that the daemon has stored are not read again; the others are, and stored. `today` is read from the API server
-    when it isn't given. Raises ConfigError, ConnectError, and UnsafeDataError without any CPU.
+    when it isn't given. `earlier_days`: how many days before the recording are read, for forecasts. Raises
+    ConfigError, ConnectError, and UnsafeDataError without any CPU.
     """
     prometheus = policy.usage.prometheus
     if prometheus is None or policy.usage.source != "Prometheus":
@@ -69,7 +71,16 @@ def read_recording(
         progress=progress,
         stopping=stopping,
     )
-    figures = _figures(policy, settings, state, today, clock=clock, progress=progress, stopping=stopping)
+    figures = _figures(
+        policy,
+        settings,
+        state,
+        today,
+        earlier_days=earlier_days,
+        clock=clock,
+        progress=progress,
+        stopping=stopping,
+    )
     pods, nodes = state.pods, state.nodes
     return Recording(
         source=f"Prometheus at {figures.url}",
@@ -118,13 +129,14 @@ def _figures(
     state: RecordedState,
     today: ClusterSnapshot,
     *,
+    earlier_days: int,
     clock: Clock,
     progress: Progress,
     stopping: Callable[[], bool],
 ) -> _Figures:
     """Usage of the recording, and the days before it, of each resource."""
     first = slot_of(state.start)[0]
-    days = slot_of(clock.now() - _LAG_SECONDS)[0] - first + DAYS
+    days = slot_of(clock.now() - _LAG_SECONDS)[0] - first + earlier_days
     names = [state.pods.namespaces[space] for space in state.pods.pods.namespace.tolist()]
     pods = [f"{space}/{name}" for space, name in zip(names, state.pods.pods.names, strict=True)]
     usage: dict[str, RecordedUsage] = {}
@@ -152,7 +164,7 @@ def _figures(
             )
             if resource == CPU:
                 _check(policy, usage[CPU], state, [note for day in recorded for note in day.notes] or history.notes)
-            before[resource] = days_before(history.days, state.start, most=DAYS)
+            before[resource] = days_before(history.days, state.start, most=earlier_days)
     return _Figures(state.url, usage, before, tuple(gaps))
 
 

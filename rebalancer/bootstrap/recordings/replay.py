@@ -18,6 +18,7 @@ from rebalancer.bootstrap.wiring.adapters import scheduler_of
 from rebalancer.bootstrap.wiring.database import create_database, records_of
 from rebalancer.cycle.context import CycleContext, NullProgress, SystemClock
 from rebalancer.cycle.soft_taints import SoftTaintController
+from rebalancer.forecasting.history import DAYS
 from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.decisions.ports import Ledger, Progress, Records
@@ -49,9 +50,10 @@ def recorded(
     end: float,
     source: Source | None,
     progress: Progress,
+    earlier_days: int = DAYS,
 ) -> Recording:
     """The recording from `start` to `end`, in seconds since the epoch; by default from the daemon's journal where the
-    history folder has one of each day, else from Prometheus.
+    history folder has one of each day, else from Prometheus; `earlier_days` as in `read_recording`.
 
     Raises ConfigError, ConnectError, and UnsafeDataError without any CPU.
     """
@@ -59,7 +61,15 @@ def recorded(
     if source is Source.JOURNAL or (source is None and journal_covers(policy, settings, start=start, end=end)):
         usage = stored_usage(policy, settings, today, start=start, clock=SystemClock(), progress=progress)
         return recording_from_journal(policy, settings, start=start, end=end, today=today, usage=usage)
-    return read_recording(policy, settings, since_seconds=end - start, until=end, progress=progress, today=today)
+    return read_recording(
+        policy,
+        settings,
+        since_seconds=end - start,
+        until=end,
+        progress=progress,
+        today=today,
+        earlier_days=earlier_days,
+    )
 
 
 @contextmanager

@@ -29,13 +29,12 @@ def history_keepers(
     stopping: Callable[[], bool] = lambda: False,
     unlimited: bool = False,
 ) -> Iterator[Mapping[str, HistoryKeeper]]:
-    """Resource -> keeper of its last days: those that forecasts need, or `days` if that is more. CPU comes first, then
-    memory, then the others that have thresholds. Raises ConfigError.
+    """Resource -> keeper of its last days; older ones are deleted from the folder. CPU comes first, then memory, then
+    the others that have thresholds. Raises ConfigError.
 
     A long reading ends when `stopping` returns true, and continues the next time. `unlimited`: the limit on queries of
     the hour doesn't apply, because the command that reads was typed and waits for all of them.
     """
-    days = max(days, DAYS)
     clock = clock or SystemClock()
     folder, cluster = Path(settings.history_dir), policy.cluster
     if policy.usage.source == "MetricsServer":

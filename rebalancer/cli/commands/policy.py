@@ -9,7 +9,8 @@ import typer
 
 from rebalancer.cli.common import read_file, read_policy, say, shown_path, unknown, write_file
 from rebalancer.cli.invocation import TABLES, Invocation, options
-from rebalancer.model.errors import ConfigError, ConnectError
+from rebalancer.cli.proposing import ClusterOption, PrometheusOption, proposed_policy
+from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from rebalancer.policy.descheduler.folder import ManifestOutcome
     from rebalancer.policy.descheduler.importer import Imported
     from rebalancer.policy.descheduler.notes import Difference
-    from rebalancer.policy.metrics_servers import FoundServer
 
 app = typer.Typer(help="Validate, show, write and import policy files.", no_args_is_help=True)
 
@@ -81,15 +81,8 @@ def show(invocation: Invocation) -> None:
 @options("kubeconfig", "context")
 def init(
     invocation: Invocation,
-    prometheus: Annotated[
-        str | None,
-        typer.Option(
-            "--prometheus",
-            help="URL of Prometheus. [default: the Service in the cluster that looks like one]",
-            show_default=False,
-        ),
-    ] = None,
-    cluster: Annotated[str, typer.Option("--cluster", help="Name of the cluster in records.")] = "my-cluster",
+    prometheus: PrometheusOption = None,
+    cluster: ClusterOption = "my-cluster",
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="File to write instead of stdout; it must not exist yet.")
     ] = None,
@@ -101,43 +94,14 @@ def init(
     """
     if file is not None and file.exists():
         raise ConfigError(f"--file {file}: exists already: expected a new file")
-    from rebalancer.bootstrap.commands.proposal import propose
-
-    found = _found_server(invocation) if prometheus is None else None
-    url = found.url if found is not None else str(prometheus)
-    try:
-        text, queries = propose(invocation.settings, cluster=cluster, url=url)
-    except ConnectError as error:
-        if found is None:
-            raise
-        raise ConnectError(
-            f"{error}\noutside the cluster, type: {found.port_forward}\n"
-            f"and then: rebalancer policy init --prometheus {found.forwarded_url}"
-        ) from None
+    made = proposed_policy(invocation, prometheus, cluster=cluster, command="rebalancer policy init")
     if file is None:
-        typer.echo(text, nl=False)
+        typer.echo(made.text, nl=False)
     else:
-        write_file(file, text, option="--file")
+        write_file(file, made.text, option="--file")
         say(f"{file}: written; next: rebalancer doctor -f {file}, then rebalancer plan -f {file}")
-    if queries is None:
-        say(f"{url}: no usage found: `rebalancer doctor` says what is missing")
-
-
-def _found_server(invocation: Invocation) -> "FoundServer":
-    """The likeliest server of the Prometheus API in the cluster; says which. Raises ConfigError for none."""
-    from rebalancer.bootstrap.commands.proposal import prometheus_servers
-
-    what = "type its URL: rebalancer policy init --prometheus http://HOST:PORT"
-    try:
-        found = prometheus_servers(invocation.settings)
-    except ConnectError as error:
-        raise ConnectError(f"looking for Prometheus: {error}; {what}") from None
-    if not found:
-        raise ConfigError(f"no Service in the cluster looks like Prometheus; {what}")
-    say(f"Prometheus: {found[0].url} (Service {found[0].service.namespace}/{found[0].service.name})")
-    for each in found[1:]:
-        say(f"also there: --prometheus {each.url}")
-    return found[0]
+    if not made.has_usage:
+        say(f"{made.url}: no usage found: `rebalancer doctor` says what is missing")
 
 
 @app.command()

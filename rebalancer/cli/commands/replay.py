@@ -126,7 +126,7 @@ def replay(
     candidates, notes = _candidates(invocation.policy_path, policy, against or [], sweep or [], lift=lift)
     with TerminalProgress() as progress:
         recording = replays.recorded(policy, settings, start=start, end=end, source=origin, progress=progress)
-        with _interruptible() as interrupt:
+        with interruptible() as interrupt:
             made = replays.replay(
                 recording,
                 policy,
@@ -139,7 +139,7 @@ def replay(
             )
     if made is None:
         raise Stopped(interrupt.number)
-    notes = (*_covered(made, end - start), *notes)
+    notes = (*covered(made, end - start), *notes)
     page = render_replay(made, now=now, goal=goal or "", notes=notes)
     _write(made, page, goal or "", notes, output, file)
     if interrupt.number:
@@ -156,7 +156,7 @@ def between(since: str, until: str | None, now: float) -> tuple[float, float]:
     return start, end
 
 
-def _covered(made: "Replay", asked_seconds: float) -> Sequence[str]:
+def covered(made: "Replay", asked_seconds: float) -> Sequence[str]:
     """How much of the time is covered, where that isn't all of it; why is in the gaps."""
     from rebalancer.model.measured.history import STEP_SECONDS
     from rebalancer.model.notation.figures import age
@@ -214,13 +214,18 @@ def _write(made: "Replay", page: str, goal: str, notes: Sequence[str], output: P
         write_file(file, text, option="--file")
 
 
+def replace_page(page: str, path: Path) -> None:
+    """Write the page in place of an older one: a reader sees either. Raises OSError."""
+    written = path.with_suffix(".html.new")
+    written.write_text(page, encoding="utf-8")
+    written.replace(path)
+
+
 def _keep(page: str, path: Path) -> None:
-    """Replace the newest replay. A reader sees the old page or the new one."""
+    """Replace the newest replay."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        written = path.with_suffix(".html.new")
-        written.write_text(page, encoding="utf-8")
-        written.replace(path)
+        replace_page(page, path)
     except OSError as error:
         say(f"{path}: {error.strerror or error}: the page is not kept")
     else:
@@ -228,15 +233,17 @@ def _keep(page: str, path: Path) -> None:
 
 
 @dataclass
-class _Interrupt:
+class Interrupt:
+    """The first signal that asked the command to end."""
+
     number: int = 0
     """The signal; 0 for none."""
 
 
 @contextmanager
-def _interruptible() -> Iterator[_Interrupt]:
+def interruptible() -> Iterator[Interrupt]:
     """The first SIGINT or SIGTERM is recorded; the second one ends the process."""
-    interrupt = _Interrupt()
+    interrupt = Interrupt()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def restore() -> None:

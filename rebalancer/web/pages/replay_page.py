@@ -57,7 +57,17 @@ class Detailed:
     policy: str
 
 
-def render_replay(replay: Replay, *, now: float, goal: str = "", notes: Sequence[str] = ()) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextStep:
+    """A command that follows."""
+
+    purpose: str
+    command: str
+
+
+def render_replay(
+    replay: Replay, *, now: float, goal: str = "", notes: Sequence[str] = (), next_steps: Sequence[NextStep] = ()
+) -> str:
     """The replay as one HTML file, with style and pictures inside; it requests nothing. `now`: when it was made; the
     others as in `summary_of`."""
     same, summary = summary_of(replay, when, goal=goal, notes=notes)
@@ -84,6 +94,7 @@ def render_replay(replay: Replay, *, now: float, goal: str = "", notes: Sequence
         gaps=[gap_sentence(each) for each in summary.gaps],
         highs=sorted({percent(line.high) for line in summary.pools if line.high is not None}),
         first_services=FIRST_SERVICES,
+        next_steps=next_steps,
         hours=hours,
         change=change,
         when=when,
