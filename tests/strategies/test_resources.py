@@ -8,6 +8,7 @@ import pytest
 
 from rebalancer.cycle.observe.resource_notes import resource_notes
 from rebalancer.model.cluster.objects import Taint, Toleration
+from rebalancer.model.cluster.pods import SUCCEEDED
 from rebalancer.model.measured.usage import ResourceUsage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies.interface.resources import expected_amounts
@@ -211,6 +212,15 @@ def test_a_pod_without_a_series_counts_with_the_median_of_its_siblings() -> None
     snapshot = cluster([a_node("b")], pods)
     expected = expected_amounts(snapshot, np.array([np.nan, 30.0, 10.0, 20.0]), unknown=np.zeros(4))
     assert expected[0] == 20.0
+
+
+def test_a_cluster_whose_owners_have_no_pod_has_no_siblings() -> None:
+    """As in a first minute, or while all that run are pods of their own."""
+    pods = [APod(name="web-1", node="b", owner="web", phase=SUCCEEDED)]
+    snapshot = cluster([a_node("b")], pods)
+    assert snapshot.owners
+    assert not snapshot.active.any()
+    assert expected_amounts(snapshot, np.array([np.nan]), unknown=np.array([3.0])).tolist() == [3.0]
 
 
 @pytest.mark.parametrize(("measured", "moved"), [(94.0, True), (20.0, False), (np.nan, False)])

@@ -249,9 +249,9 @@ def _of_siblings(snapshot: ClusterSnapshot, measured: Floats, unknown: Floats) -
     not the pod itself are measured, it is that of all of them, or `unknown`, if that is more; NaN without any."""
     pods = snapshot.pods
     out = np.full(len(pods), np.nan)
-    if not len(snapshot.owners):
-        return out
     owned = np.flatnonzero(snapshot.active & (pods.owner >= 0))
+    if not len(owned):
+        return out
     top = snapshot.top_owner[pods.owner[owned]]
     # a pod that has not started is the youngest
     ages = snapshot.taken - np.where(np.isfinite(pods.started[owned]), pods.started[owned], snapshot.taken)
