@@ -21,7 +21,9 @@ from rebalancer.lab.loads.truth import Truth
 from rebalancer.lab.log import EventLog
 from rebalancer.lab.prometheus.exposition import MetricsPage
 from rebalancer.lab.prometheus.kube_state import KubeState
+from rebalancer.lab.prometheus.past import Past
 from rebalancer.lab.prometheus.real import BEFORE_SECONDS, real_prometheus
+from rebalancer.lab.prometheus.series import SeriesBook
 from rebalancer.lab.scenarios import scenario as scenarios
 from rebalancer.lab.scenarios.scenario import Scenario
 
@@ -111,14 +113,23 @@ class Lab:
         return f"{self.url}/prometheus"
 
     @contextmanager
-    def full_promql(self, folder: Path) -> Iterator[None]:
+    def full_promql(self, folder: Path, *, past_seconds: float = 0.0) -> Iterator[None]:
         """Answer all of PromQL, through a real Prometheus that keeps its data in `folder` and ends with the context.
 
-        The lab runs at the speed of real time. Raises OSError when it does not start.
+        It has `past_seconds` before the lab's start, and BEFORE_SECONDS at least. The lab runs at the speed of real
+        time. Raises OSError when it does not start.
         """
         now = self.clock.now()
+
+        before = Past(
+            usage=self.usage,
+            book=SeriesBook.of(self),
+            kube_state=self.kube_state,
+            since=now - past_seconds,
+            until=now - BEFORE_SECONDS,
+        )
         self.metrics_page.begin_at(now - BEFORE_SECONDS)
-        with real_prometheus(self.url, folder, page=self.metrics_page.text, now=now) as url:
+        with real_prometheus(self.url, folder, page=self.metrics_page.text, past=before.write, now=now) as url:
             self.full_prometheus_url = url
             try:
                 yield

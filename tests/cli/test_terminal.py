@@ -72,6 +72,7 @@ SILENT = {
     "completion": "a script",
     "lab": "serves until it is stopped",
     "replay": "needs days of history; its tables are those of test_replay_output",
+    "try": "needs days of history; its tables are those of test_replay_output",
 }
 """Commands that print no table of the cluster's names here."""
 GROUPS = ("advise", "db", "explain", "policy", "resolve")

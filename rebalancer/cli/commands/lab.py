@@ -23,6 +23,12 @@ def lab(
     speed: Annotated[
         float, typer.Option("--speed", min=1, help="Speed of the cluster's clock, as a multiple of real time.")
     ] = 1.0,
+    past: Annotated[
+        str,
+        typer.Option(
+            "--past", help="Time before the start that its real Prometheus has, for replays; 7d takes half a minute."
+        ),
+    ] = "20m",
     kubeconfig: Annotated[
         Path | None,
         typer.Option(
@@ -33,10 +39,11 @@ def lab(
     ] = None,
 ) -> None:
     """Serve a practice cluster on loopback until interrupted."""
+    past_seconds = _past_seconds(past)
     with (
         started(scenario, port=port, speed=speed) as running,
         lab_files(running, kubeconfig=kubeconfig) as files,
-        full_promql(running, files, speed=speed),
+        full_promql(running, files, speed=speed, past_seconds=past_seconds),
     ):
         introduce(running, files)
         try:
@@ -44,6 +51,16 @@ def lab(
                 time.sleep(3600)
         except Stopped:
             say("the practice cluster is stopped")
+
+
+def _past_seconds(past: str) -> float:
+    """Raises ConfigError."""
+    from rebalancer.policy.schema.types import parse_duration
+
+    try:
+        return parse_duration(past)
+    except ValueError as error:
+        raise ConfigError(f"--past: {error}, got {past!r}") from None
 
 
 @contextmanager
@@ -62,18 +79,24 @@ def started(scenario: str, *, port: int = 0, speed: float = 1.0) -> "Iterator[La
 
 
 @contextmanager
-def full_promql(running: "Lab", files: LabFiles, *, speed: float = 1.0) -> "Iterator[None]":
+def full_promql(running: "Lab", files: LabFiles, *, speed: float = 1.0, past_seconds: float = 0.0) -> "Iterator[None]":
     """All of PromQL on the practice cluster, where Prometheus is installed and time runs as in reality."""
     from rebalancer.lab.prometheus.real import installed
+    from rebalancer.model.measured.history import DAY_SECONDS
+    from rebalancer.policy.schema.types import format_duration
 
     if speed != 1.0 or not installed():
         why = "the clock is not that of real time" if speed != 1.0 else "prometheus and promtool are not on PATH"
         say(f"Without a real Prometheus: {why}. Policies other than demo.yaml need its PromQL.")
         yield
         return
+    most = running.cluster.scenario.history_days
+    if past_seconds > most * DAY_SECONDS:
+        given = format_duration(past_seconds)
+        raise ConfigError(f"--past: expected at most {most:g}d, the history of the scenario, got {given}")
     with ExitStack() as stack:
         try:
-            stack.enter_context(running.full_promql(files.folder / "prometheus"))
+            stack.enter_context(running.full_promql(files.folder / "prometheus", past_seconds=past_seconds))
         except OSError as error:
             say(f"Without a real Prometheus: {error}")
         yield

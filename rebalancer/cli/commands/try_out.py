@@ -41,7 +41,7 @@ def try_out(
         "rebalancer-try.html"
     ),
 ) -> None:
-    """Show what rebalancer would have done here in the last days, without any set-up.
+    """Show what it would have done here, without any set-up.
 
     Finds Prometheus among the cluster's Services and the node pools by their labels, and replays the last days with the
     balanced policy: hot node-hours, evictions, the services that it moves, and what keeps nodes hot. The page of the

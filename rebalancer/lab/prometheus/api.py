@@ -15,13 +15,11 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from rebalancer.lab.prometheus.kube_state import KubeState
 from rebalancer.lab.prometheus.promql import NotPlainError, Rate, parse, parse_aggregation, parse_rate
 from rebalancer.lab.prometheus.rates import ContentionRates
 from rebalancer.lab.prometheus.row import Row
 from rebalancer.lab.prometheus.series import SeriesBook
 from rebalancer.lab.serving import ServedLab, json_response
-from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.notation.arrays import Floats
 
 _MOST_POINTS = 11_000
@@ -38,14 +36,7 @@ class PrometheusApi:
 
     def __init__(self, lab: ServedLab) -> None:
         self._lab = lab
-        days = lab.cluster.scenario.history_days
-        self._series = SeriesBook(
-            usage=lab.usage,
-            kube_state=KubeState(lab.cluster.objects),
-            faults=lab.faults,
-            clock=lab.clock,
-            history_seconds=days * DAY_SECONDS,
-        )
+        self._series = SeriesBook.of(lab)
         self._rates = ContentionRates(model=lab.contention, faults=lab.faults)
 
     async def __call__(self, request: Request) -> Response:

@@ -1,7 +1,7 @@
 """A real Prometheus beside the lab, for PromQL that the lab doesn't answer itself.
 
-It scrapes the lab, and starts with the minutes before, so that rates have a value at once. Longer histories stay the
-lab's own: they are answered for plain selectors.
+It scrapes the lab, and starts with the minutes before, so that rates have a value at once, and with as many days before
+as are asked for. Longer histories stay the lab's own: they are answered for plain selectors.
 """
 
 import shutil
@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rebalancer.lab.loads.usage import SCRAPE_SECONDS
+from rebalancer.lab.prometheus.past import import_samples
 
 BEFORE_SECONDS = 1200.0
 """History that it starts with: a rate window of 5 minutes, 10 minutes of stabilization, and some."""
 _READY_SECONDS = 60.0
 _STOP_SECONDS = 10.0
-_IMPORT_SECONDS = 120.0
 _CONFIGURATION = """\
 global: {{scrape_interval: {interval:g}s}}
 scrape_configs:
@@ -36,14 +36,18 @@ def installed() -> bool:
 
 
 @contextmanager
-def real_prometheus(url: str, folder: Path, *, page: Callable[[float], str], now: float) -> Iterator[str]:
+def real_prometheus(
+    url: str, folder: Path, *, page: Callable[[float], str], past: Callable[[Path], None], now: float
+) -> Iterator[str]:
     """The URL of a Prometheus that scrapes `url`, ended with the context. Raises OSError when it does not start.
 
-    `page` is the lab's metrics page at a moment (seconds since the epoch), asked in ascending order up to `now`.
+    `page` is the lab's metrics page at a moment (seconds since the epoch), asked in ascending order up to `now`. `past`
+    writes blocks of the time before that into the data folder.
     `folder` takes its configuration and data.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _import(folder, page, now)
+    past(folder / "data")
     configuration = folder / "prometheus.yml"
     target = url.removeprefix("http://")
     configuration.write_text(_CONFIGURATION.format(interval=SCRAPE_SECONDS, target=target), encoding="utf-8")
@@ -80,19 +84,7 @@ def _import(folder: Path, page: Callable[[float], str], now: float) -> None:
             lines = (line for line in page(at).splitlines() if not line.startswith("#"))
             file.writelines(f"{line} {at:.3f}\n" for line in lines)
         file.write("# EOF\n")
-    try:
-        done = subprocess.run(
-            ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(samples), str(folder / "data")],
-            capture_output=True,
-            text=True,
-            timeout=_IMPORT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise OSError(f"promtool: no answer in {_IMPORT_SECONDS:.0f} s") from None
-    samples.unlink()
-    if done.returncode != 0:
-        raise OSError(f"promtool: {done.stderr.strip()}")
+    import_samples(samples, folder / "data")
 
 
 def _wait_until_ready(process: "subprocess.Popen[bytes]", url: str) -> None:

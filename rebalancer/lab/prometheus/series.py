@@ -7,6 +7,7 @@ are the integral of the demand, without throttling; `/metrics` is exact. Sample 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from rebalancer.lab.prometheus.gauges import Gauges
 from rebalancer.lab.prometheus.kube_state import KubeState
 from rebalancer.lab.prometheus.promql import Aggregation, Selector
 from rebalancer.lab.prometheus.row import Row, node_labels
+from rebalancer.lab.serving import ServedLab
+from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.notation.arrays import Floats
 
 NODE_SHARE = "instance:node_cpu_utilisation:rate5m"
@@ -69,6 +72,17 @@ class SeriesBook:
             **Gauges(usage.history).families,
             **kube_state.families,
         }
+
+    @classmethod
+    def of(cls, lab: ServedLab) -> Self:
+        """Those of a lab."""
+        return cls(
+            usage=lab.usage,
+            kube_state=KubeState(lab.cluster.objects),
+            faults=lab.faults,
+            clock=lab.clock,
+            history_seconds=lab.cluster.scenario.history_days * DAY_SECONDS,
+        )
 
     def names(self) -> list[str]:
         """Every metric name."""
