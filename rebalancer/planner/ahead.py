@@ -14,6 +14,7 @@ from functools import cache
 import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission
+from rebalancer.constraints.moves.scopes import service_limits
 from rebalancer.constraints.moves.windows import Outlook, Windowed, next_opening
 from rebalancer.model.cluster.snapshot import ClusterSnapshot, Pod
 from rebalancer.model.decisions.plan import MIN_RELIEF
@@ -192,7 +193,7 @@ class _StartSearch:
         self._snapshot, self._peaks, self._admission, self._now = snapshot, peaks, admission, now
         self._start_up = start_up
         self._next_opening = cache(lambda of: next_opening(admission.windows, of, now=now))
-        self._limits = policy.limits
+        self._policy, self._limits = policy, policy.limits
         self._cooldowns = policy.safety.cooldowns
         self._every = policy.forecast.interval
         self._margin = policy.safety.in_flight.margin
@@ -237,7 +238,7 @@ class _StartSearch:
         return _Candidates(relief=relief, service=service, takes=takes, rounds=rounds)
 
     def _at_once(self, pod: Pod) -> int:
-        limits = self._limits.service
+        limits = service_limits(self._policy, self._admission.traits(pod).identity)
         if limits.in_flight is None:
             return self._limits.per_cycle
         desired, _ = self._snapshot.replicas(int(self._snapshot.pods.owner[pod.index]))

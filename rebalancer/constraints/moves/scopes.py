@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.pods.levels import level_of
+from rebalancer.constraints.pods.lists import glob_matches
 from rebalancer.constraints.pods.trust import Trust
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
@@ -40,6 +41,18 @@ class ScopeRule:
 def _pool_limits(policy: RebalancerPolicy, name: str) -> ScopeLimits:
     own = next((pool.limits for pool in policy.pools if pool.name == name), None)
     return policy.limits.pool if own is None else own
+
+
+def service_limits(policy: RebalancerPolicy, name: str) -> ScopeLimits:
+    """Limits of the service of that identity: those of each service, with the fields that the first matching entry of
+    `limits.services` sets."""
+    every = policy.limits.service
+    own = next((own for glob, own in policy.limits.services.items() if glob_matches((glob,), name)), None)
+    return (
+        every
+        if own is None
+        else every.model_copy(update={field: getattr(own, field) for field in own.model_fields_set})
+    )
 
 
 def _level_limits(policy: RebalancerPolicy, name: str) -> ScopeLimits | None:
@@ -94,7 +107,7 @@ SCOPE_RULES: tuple[ScopeRule, ...] = (
     ScopeRule(
         kind="service",
         name=lambda eviction, snapshot: eviction.service_identity,
-        limits=lambda policy, name: policy.limits.service,
+        limits=service_limits,
         base=_service_desired,
         reason=Reason.LIMIT_SERVICE,
     ),

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, mo
 
 from rebalancer.model.notation.figures import BYTE_UNITS
 from rebalancer.model.notation.quantity import memory_bytes
+from rebalancer.policy.schema.lists import ServiceGlob
 from rebalancer.policy.schema.types import AsTuple, CorrectableError, Count, Duration, FieldError, Section
 
 _PERCENT = re.compile(r"([1-9]\d?|100)%")
@@ -152,5 +153,8 @@ class Limits(Section):
     """For each namespace of the cluster."""
     service: ServiceLimits = ServiceLimits()
     """For each service, across all clusters that share the database."""
+    services: dict[ServiceGlob, ScopeLimits] = {}
+    """Limits of services by name: glob of `namespace/name` -> the fields that take the place of those in `service`. Of
+    several globs that match, the first in the file wins."""
     replacements: ReplacementLimits = ReplacementLimits()
     """Limits on replacements in flight."""

@@ -17,11 +17,11 @@ def _service_glob(value: Any) -> Any:
     return value
 
 
+ServiceGlob = Annotated[
+    NonEmpty, BeforeValidator(_service_glob), WithJsonSchema({"type": "string", "pattern": r"^\*$|/"})
+]
 ServiceGlobs = Annotated[
-    tuple[
-        Annotated[NonEmpty, BeforeValidator(_service_glob), WithJsonSchema({"type": "string", "pattern": r"^\*$|/"})],
-        ...,
-    ],
+    tuple[ServiceGlob, ...],
     AsTuple,
     Field(min_length=1),
 ]

@@ -399,6 +399,7 @@ class RebalancerPolicy(Section):
             *(section for _, section in self.limits if isinstance(section, ScopeLimits)),
             *(pool.limits for pool in self.pools if pool.limits is not None),
             *(level.limits for level in self.service_levels.levels),
+            *self.limits.services.values(),
         ]
         spans = [rate.per for scope in scopes for rate in scope.evictions]
         return max([*spans, *(scope.spacing or 0.0 for scope in scopes)])
