@@ -20,6 +20,7 @@ from tests.builders import a_policy
 from tests.web.scenarios import HandMade
 
 ROOT = Path(__file__).parent.parent
+RECIPES = re.findall(r"^## (.*?)\n\n```yaml\n(.*?)```", (ROOT / "docs" / "recipes.md").read_text(), flags=re.M | re.S)
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "limits.md").read_text(), flags=re.S)
 
 
@@ -45,6 +46,15 @@ def test_every_example_of_the_limits_page_is_a_valid_section(text: str) -> None:
 
     (annotation,) = section["metadata"]["annotations"].values()
     assert len(parse_change_window(annotation)) == 2
+
+
+@pytest.mark.parametrize(("title", "text"), RECIPES, ids=[title for title, _ in RECIPES])
+def test_every_recipe_is_a_part_of_a_policy(title: str, text: str) -> None:
+    whole = yaml.safe_load((ROOT / "policies" / "balanced.yaml").read_text())
+    part = yaml.safe_load(text)
+    changed = load_policy(yaml.safe_dump(whole | part).encode(), source=title)
+    unchanged = load_policy(yaml.safe_dump(whole).encode(), source="balanced.yaml")
+    assert changed != unchanged
 
 
 def test_every_link_of_the_pages_leads_somewhere() -> None:
