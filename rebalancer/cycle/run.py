@@ -1,13 +1,14 @@
 """One cycle: observe, find, plan, admit, evict, record, schedule assessments.
 
-A dry run leaves out the calls alone, so what `plan` prints is what `run` would do.
+A dry run leaves out the calls alone, so what `plan` prints is what `run` would do. Parts of the policy in dry run are
+planned after the others, from the same observation.
 """
 
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.evict.calls import EvictionCalls
@@ -20,9 +21,10 @@ from rebalancer.cycle.observe.ledger_state import closed_note
 from rebalancer.cycle.observe.observation import ANY, Observation, find, high_thresholds, observe, unsafe
 from rebalancer.cycle.observe.obstacle_notes import obstacle_notes
 from rebalancer.cycle.observe.resource_notes import resource_notes
+from rebalancer.cycle.plan.dry_runs import by_mode, session_in_dry_run
 from rebalancer.cycle.plan.planning import PlanningSession, TimeLimit
 from rebalancer.cycle.plan.simulation import AppliedTaints, apply_taints
-from rebalancer.cycle.report.summary import describe
+from rebalancer.cycle.report.summary import Plan, describe
 from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.forecast.memory.leaks import leaks_note
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
@@ -42,7 +44,8 @@ class Cycle:
     """Of each strategy of the policy, in its order; empty where the cycle was stopped."""
     taints: AppliedTaints
     planner: Planner
-    """After its last move. Its admission and its placement model have the plan counted in."""
+    """After the last move, of the parts in dry run where there are some. Its admission and its placement model have the
+    plan counted in."""
     report: CycleReport
 
 
@@ -104,19 +107,36 @@ def execute_cycle(
     report.stopped = unsafe(seen, policy)
     with timed(report, "find"):
         found = [] if report.stopped else find(seen, policy, request, parts=context.parts)
+    modes = by_mode(found, policy, seen)
     if not (report.dry_run or report.stopped):
-        record_drains(context, seen, found)
+        record_drains(context, seen, modes.acting)
     limit = TimeLimit(context.planning_seconds)
-    session = PlanningSession(context=context, observation=seen, found=found, policy=policy, limit=limit)
+    session = PlanningSession(context=context, observation=seen, found=modes.acting, policy=policy, limit=limit)
     with timed(report, "steer"):
         taints = apply_taints(session, report)
     with timed(report, "relieve"):
         planner = relieve(session, report, taints, server_dry_run=server_dry_run)
-    schedule_assessments(context, report, seen, found, policy)
-    describe(report, seen, found, planner, taints, high_thresholds(seen, found, policy, request))
+    schedule_assessments(context, report, seen, modes.acting, policy)
+    plans = [Plan(planner=planner, taints=taints, moves=tuple(report.evictions))]
+    if modes.in_dry_run:
+        with timed(report, "dryRun"):
+            dry = session_in_dry_run(session, planner, report, modes.in_dry_run)
+            plans.append(plan_dry_runs(dry, report, server_dry_run=server_dry_run))
+    describe(report, seen, found, plans, high_thresholds(seen, found, policy, request))
     report.finished_at = context.clock.now()
     context.records.finish(report)
-    return Cycle(observation=seen, found=found, taints=taints, planner=planner, report=report)
+    return Cycle(observation=seen, found=found, taints=taints, planner=plans[-1].planner, report=report)
+
+
+def plan_dry_runs(session: PlanningSession, report: CycleReport, *, server_dry_run: bool) -> Plan:
+    """Plan and record the evictions of the parts in dry run, after those that were made; they are added to the
+    report."""
+    dry = replace(report, dry_run=True, evictions=[], soft_tainted={}, cordons_before={}, cordons={})
+    taints = apply_taints(session, dry)
+    planner = relieve(session, dry, taints, server_dry_run=server_dry_run)
+    report.evictions += dry.evictions
+    report.interrupted = dry.interrupted
+    return Plan(planner=planner, taints=taints, moves=tuple(dry.evictions))
 
 
 def relieve(session: PlanningSession, report: CycleReport, taints: AppliedTaints, *, server_dry_run: bool) -> Planner:

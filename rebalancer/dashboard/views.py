@@ -34,6 +34,7 @@ from rebalancer.model.records.forecasts import ForecastRecords
 from rebalancer.planner.ahead import PredictedHotNode
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.effective import effective_values
+from rebalancer.policy.modes import acts, parts_in_dry_run
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.policy.source import policy_in
 from rebalancer.web.pages import views
@@ -145,14 +146,15 @@ class LiveViews:
     # -- nodes --------------------------------------------------------------------------------------------------------
 
     def head(self) -> views.Head:
-        leadership = self._from.leadership
-        leads = leadership.holds()
+        leadership, policy = self._from.leadership, self._policy
+        leads, dry_run = leadership.holds(), self._from.dry_run or not acts(policy)
         return views.Head(
-            cluster=self._policy.cluster,
+            cluster=policy.cluster,
             now=self._now,
             leads=leads,
             leadership=f"since term {leadership.term}" if leads else leadership.waiting_for,
-            dry_run=self._from.dry_run,
+            dry_run=dry_run,
+            parts_in_dry_run="" if dry_run else parts_in_dry_run(policy),
             version=__version__,
             grafana=self._from.grafana_url,
             docs=self._from.docs_url.rstrip("/"),

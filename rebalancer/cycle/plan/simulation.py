@@ -97,6 +97,8 @@ def _desired(session: PlanningSession, report: CycleReport) -> _DesiredTaints:
     requests = cordon_requests(seen, found)
     taints_nodes = session.policy.soft_taint.mode == "Taint" and not controller.remove_only
     soft = kept(seen, found, session.policy) if taints_nodes else {}
+    index, untouched = seen.snapshot.node_index, session.untouched
+    soft = {name: value for name, value in soft.items() if not untouched[index[name]]}
     there = {name: value for name, (value, _) in our_cordons(seen.snapshot).items()}
     to_plan = any(each.findings for each in found)
     changes_cordons = bool(requests.value_of or requests.sure.items() - there.items())
@@ -194,6 +196,7 @@ def simulate(
     ]
     cordoned = mask(seen, {**requests.sure, **requests.drained}) | cordoned_by_others(seen)
     never = mask(seen, expired) | cordoned
+    never = never | session.untouched
     limit = session.limit.half()
     budget = _budget(session, never, taints_nodes=taints_nodes)
 

@@ -26,6 +26,7 @@ from rebalancer.policy.schema.types import (
     Duration,
     FieldError,
     Format,
+    Mode,
     NonEmpty,
     Percent,
     PercentagePoints,
@@ -143,6 +144,9 @@ class Pool(Section):
     """Name in records and limits."""
     selector: Selector
     """Labels of its nodes."""
+    mode: Mode = "Act"
+    """DryRun plans and records the evictions from its nodes, and makes none. The strictest mode counts: of the command,
+    the pool and the strategy."""
     thresholds: Thresholds | None = None
     """For strategies with `source: CPU`."""
     request_thresholds: RequestThresholds | None = None

@@ -19,6 +19,7 @@ from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.model.recordings.replay import Blocked, Grid32, ReplayedCycle
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.modes import acting
 from rebalancer.policy.pools import NodePools
 from rebalancer.replay.comparison.hot_minutes import hot_minutes
 from rebalancer.replay.cycles.alerts import ReplayedAlerts
@@ -39,12 +40,16 @@ class PolicyRun:
     cluster: SimulatedCluster
     context: CycleContext
     policy: RebalancerPolicy
+    """Its parts in dry run act, too: a replay is one."""
     evaluate: Callable[[], object]
     """One pass of the evaluation loop."""
     forecasts: ForecastLoop | None
     """None where no decision is based on forecasts."""
     cycles: list[ReplayedCycle] = field(default_factory=list)
     _evaluated_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.policy = acting(self.policy)
 
     def run(self, *, passed: Callable[[float], None], stopping: Callable[[], bool]) -> None:
         """Run to the end of the recording, or until `stopping`. `passed` is called with the time that was reached."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rebalancer.policy.schema.types import AsTuple, Duration, Globs, Section, Selector, at_least
+from rebalancer.policy.schema.types import AsTuple, Duration, Globs, Mode, Section, Selector, at_least
 
 NAME, ARGS = Field(description="Name of the strategy."), Field(description="Arguments of the strategy.")
 
@@ -52,6 +52,8 @@ class StrategyBase(Section):
     """Names of its pools. Default: all."""
     interval: Annotated[Duration, at_least(10)] = 120.0
     """Interval of its cycles for each pool, with a jitter of a tenth."""
+    mode: Mode = "Act"
+    """DryRun plans and records its evictions, and makes none."""
 
     if TYPE_CHECKING:  # every strategy declares both, with types of its own
         name: str
@@ -77,4 +79,5 @@ class StrategyBase(Section):
         in one only."""
         if self.by_cpu or self.pool_thresholds is not None:
             return (type(self), self.pool_thresholds) == (type(other), other.pool_thresholds)
-        return self.model_dump(exclude={"pools", "interval"}) == other.model_dump(exclude={"pools", "interval"})
+        when = {"pools", "interval", "mode"}
+        return self.model_dump(exclude=when) == other.model_dump(exclude=when)
