@@ -134,7 +134,7 @@ def _resolved(episode: AlertEpisode, nodes: AlertedNodes, policy: RebalancerPoli
     pool = next((each for each in policy.pools if each.name == nodes.pool_of_node.get(node)), None)
     if pool is None:
         raise _RejectedError(f"{node} is in no pool of the policy", final=False)
-    own_pools = [each.pools for each in policy.strategies if each.name == rule.strategy]
+    own_pools = [each.pools for each in policy.strategies if each.name == rule.strategy and "Alert" in each.triggers]
     if not any(names is None or pool.name in names for names in own_pools):
         raise _RejectedError(f"{node} is in no pool of {rule.strategy}", final=False)
     override = _override(episode, rule, node, pool, nodes, policy, now=now) if rule.sets_thresholds else None

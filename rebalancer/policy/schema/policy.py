@@ -386,6 +386,9 @@ class RebalancerPolicy(Section):
             if rule.strategy not in have:
                 at = ("alerts", "rules", index, "strategy")
                 raise FieldError(at, f"expected one of {', '.join(sorted(have))}, got {rule.strategy!r}")
+            if not any("Alert" in each.triggers for each in self.strategies if each.name == rule.strategy):
+                at = ("alerts", "rules", index, "strategy")
+                raise FieldError(at, f"expected a strategy with Alert among its triggers, got {rule.strategy!r}")
             if rule.resource not in (CPU, *self.threshold_resources):
                 known = ", ".join((CPU, *self.threshold_resources))
                 raise FieldError(

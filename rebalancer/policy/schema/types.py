@@ -175,6 +175,9 @@ Percent = Annotated[float, BeforeValidator(_percent), _percent_schema(1)]
 PercentagePoints = Annotated[float, BeforeValidator(_offset), _percent_schema(0)]
 Mode = Literal["DryRun", "Act"]
 """Whether evictions are made, or planned and recorded only."""
+TriggerName = Literal["Periodic", "Alert", "Forecast"]
+"""What starts a strategy by itself."""
+TRIGGERS: tuple[TriggerName, ...] = ("Periodic", "Alert", "Forecast")
 Count = Annotated[int, Field(ge=0)]
 NonEmpty = Annotated[str, Field(min_length=1)]
 

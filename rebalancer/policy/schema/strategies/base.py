@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rebalancer.policy.schema.types import AsTuple, Duration, Globs, Mode, Section, Selector, at_least
+from rebalancer.policy.schema.types import (
+    TRIGGERS,
+    AsTuple,
+    Duration,
+    Globs,
+    Mode,
+    Section,
+    Selector,
+    TriggerName,
+    at_least,
+)
 
 NAME, ARGS = Field(description="Name of the strategy."), Field(description="Arguments of the strategy.")
 
@@ -52,6 +62,9 @@ class StrategyBase(Section):
     """Names of its pools. Default: all."""
     interval: Annotated[Duration, at_least(10)] = 120.0
     """Interval of its cycles for each pool, with a jitter of a tenth."""
+    triggers: Annotated[tuple[TriggerName, ...], AsTuple, Field(min_length=1)] = TRIGGERS
+    """What starts its cycles: the timer at its interval, alerts by `alerts.rules`, and predicted peaks. `rebalancer
+    trigger` and `run --once` always do."""
     mode: Mode = "Act"
     """DryRun plans and records its evictions, and makes none."""
 
@@ -79,5 +92,5 @@ class StrategyBase(Section):
         in one only."""
         if self.by_cpu or self.pool_thresholds is not None:
             return (type(self), self.pool_thresholds) == (type(other), other.pool_thresholds)
-        when = {"pools", "interval", "mode"}
+        when = {"pools", "interval", "triggers", "mode"}
         return self.model_dump(exclude=when) == other.model_dump(exclude=when)
