@@ -17,6 +17,7 @@ from rebalancer.model.notation.arrays import Bools
 from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner import Choice, PlanInput, Planner, PlanningTime, PlanProgress
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
+from rebalancer.planner.plan.plan_input import PlannedMove
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
 
@@ -85,6 +86,8 @@ class PlanningSession:
     """Moves of an earlier plan of the cycle, in the order of `progress`."""
     progress: PlanProgress | None = None
     """How far that plan was."""
+    script: Sequence[PlannedMove] | None = None
+    """The moves to plan, in their order; None = the best plan is looked for."""
     _placement: PlacementModel | None = None
     _known: KnownStays = field(default_factory=dict)
 

@@ -16,7 +16,7 @@ from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.reason import Reason
 from rebalancer.planner import Choice, Planner
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
-from rebalancer.planner.plan.search import Simulated, search
+from rebalancer.planner.plan.search import Simulated, carry_out, search
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.limits import resolve
 from rebalancer.strategies import Findings
@@ -213,7 +213,11 @@ def simulate(
         )
 
     best: _Simulation | None = None
-    for better in search(plan, limit, patient=session.patience > 0):
+    plans: Iterable[Simulated] = search(plan, limit, patient=session.patience > 0)
+    if session.script is not None:
+        given = Choice(script=session.script)
+        plans = (carry_out(plan(given), given),)
+    for better in plans:
         best = _Simulation.of(better, budget)
     assert best is not None
     # with expired taints this simulation is no evidence: a node that is being drained waits for the next cycle
