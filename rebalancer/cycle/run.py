@@ -140,7 +140,13 @@ def execute_cycle(
     if modes.in_dry_run:
         with timed(report, "dryRun"):
             dry = session_in_dry_run(session, planner, report, modes.in_dry_run)
-            plans.append(plan_dry_runs(dry, report, server_dry_run=server_dry_run))
+            # pods may have been evicted by now: that must be recorded whatever fails here
+            plan, failed = isolated(
+                "the parts in dry run are not planned",
+                lambda: plan_dry_runs(dry, report, server_dry_run=server_dry_run),
+            )
+            report.notes += failed
+            plans += [plan] if plan is not None else []
     describe(report, seen, found, plans, high_thresholds(seen, found, policy, request))
     report.finished_at = context.clock.now()
     context.records.finish(report)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.triggers.request import CycleRequest, RequestScope
 from rebalancer.lab import Scenario
-from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.decisions.plan import CycleReport, Trigger
+from rebalancer.model.errors import ConnectError
 from rebalancer.policy.modes import part_in_dry_run
 from rebalancer.store import SqlRecords
 from tests.stories.scenarios.stage import GENEROUS, Stage, a_machine, a_scenario, a_stage, burner, service
@@ -134,6 +136,28 @@ def test_a_pool_in_dry_run_gets_neither_taint_nor_cordon(tmp_path: Path) -> None
         stage.cycle()
         assert not [each for each in stage.lab.log.entries() if each.event in ("tainted", "cordoned")]
         assert stage.world.soft_taint_controller.held == {}
+
+
+class WithoutDryRuns:
+    """A database that fails at the records of dry runs."""
+
+    def __init__(self, records: Any) -> None:
+        self._records = records
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._records, name)
+
+    def planned(self, report: CycleReport, eviction: Eviction) -> int:
+        raise ConnectError("the disk is full")
+
+
+def test_where_the_dry_run_fails_the_evictions_that_were_made_are_reported(tmp_path: Path) -> None:
+    with a_run(tmp_path, b="DryRun") as stage:
+        records: Any = WithoutDryRuns(stage.world.records)
+        report = run_cycle(replace(stage.world, records=records), stage.policy, dry_run=False).report
+        assert {each.uid for each in report.evictions} == {each.uid for each in stage.log.evicted} != set()
+        assert "the parts in dry run are not planned: the disk is full" in report.notes
+        assert report.finished_at is not None
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -58,6 +58,7 @@ def session_in_dry_run(
     assumed = SoftTaintController(taints=controller.taints, remove_only=controller.remove_only)
     made = {each.in_plan.pod_index: each for each in report.evictions if each.answered.outcome not in DID_NOT_HAPPEN}
     progress = planner.state.progress({}, waited=0, patience=before.patience)
+    moves = tuple(each for each in progress.moves if each.pod in made)
     return PlanningSession(
         context=replace(before.context, soft_taint_controller=assumed),
         observation=before.observation,
@@ -66,8 +67,8 @@ def session_in_dry_run(
         limit=before.limit,
         taints_pools_in_dry_run=True,
         detail=lambda eviction: f"dry run of {part_of(eviction, before.policy)}",
-        made=[made[each.pod] for each in progress.moves],
-        progress=replace(progress, screened=False),
+        made=[made[each.pod] for each in moves],
+        progress=replace(progress, moves=moves, screened=False),
     )
 
 
