@@ -56,6 +56,15 @@ def a_run(folder: Path, *, strategies: tuple[dict[str, Any], ...] = STRATEGIES[:
         yield stage
 
 
+def price_alone(folder: Path) -> float:
+    """Of the evictions from pool a, where that is the only part of the policy."""
+    with a_stage(two_pools(), folder, pools=pools()[:1], strategies=[*STRATEGIES[:1]], limits=LIMITS) as stage:
+        stage.lab.clock.sleep(300.0)
+        score = stage.cycle().score
+        assert score is not None
+        return score.price
+
+
 def by_pool(report: CycleReport, *, dry_run: bool) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for each in report.evictions:
@@ -77,6 +86,8 @@ def test_a_pool_in_dry_run_is_planned_and_recorded_and_the_other_one_acts(tmp_pa
         assert {each.uid for each in stage.ledger.open_evictions()} == set(real["a"])
         # neither node of the pool is hot for another reason than the dry run
         assert report.remaining == []
+        assert report.score is not None
+        assert report.score.price == pytest.approx(price_alone(tmp_path / "alone"))
         # nor is the dry run an eviction in the report of the effect
         records = stage.world.records
         assert isinstance(records, SqlRecords)

@@ -73,7 +73,8 @@ def describe(
         )
         for node, resource in reversed(over.items())
     ]
-    report.score = _score(plans) if happened else None
+    # the parts in dry run remove nothing, except in a dry run of everything
+    report.score = _score(plans if report.dry_run else plans[:1])
     report.remaining = remaining_of(shares, refused)
     admission = plans[0].planner.admission
     for check in admission.rules.every_check(()):
@@ -117,15 +118,15 @@ def _refusals(plans: Sequence[Plan]) -> list[PodRefusal]:
     return sorted(found.values(), key=lambda each: (each.node, each.namespace, each.name))
 
 
-def _score(plans: Sequence[Plan]) -> PlanScore:
-    """The sum of the plans' scores."""
+def _score(plans: Sequence[Plan]) -> PlanScore | None:
+    """The sum of the plans' scores; None without a move."""
     scores = [
-        plan.planner.outcome.score([each for each in plan.moves if each.answered.outcome in MAY_HAVE_HAPPENED])
+        plan.planner.outcome.score(happened)
         for plan in plans
+        if (happened := [each for each in plan.moves if each.answered.outcome in MAY_HAVE_HAPPENED])
     ]
-    return PlanScore(
-        hot_node_minutes=sum(each.hot_node_minutes for each in scores), price=sum(each.price for each in scores)
-    )
+    minutes = sum(each.hot_node_minutes for each in scores)
+    return PlanScore(hot_node_minutes=minutes, price=sum(each.price for each in scores)) if scores else None
 
 
 def _share(millicores: float, room: float) -> float | None:
