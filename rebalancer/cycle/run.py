@@ -124,7 +124,8 @@ def execute_cycle(
     report.stopped = unsafe(seen, policy)
     with timed(report, "find"):
         found = [] if report.stopped else given or find(seen, policy, request, parts=context.parts)
-    modes = by_mode(found, policy, seen)
+        modes = by_mode(found, policy, lambda narrowed: find(seen, narrowed, request, parts=context.parts))
+        found = modes.found
     if not (report.dry_run or report.stopped):
         record_drains(context, seen, modes.acting)
     limit = TimeLimit(context.planning_seconds)
