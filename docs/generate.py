@@ -18,6 +18,7 @@ os.environ.update(COLUMNS="100", TERMINAL_WIDTH="100", NO_COLOR="1")
 from chart import CHART, chart_page
 
 from rebalancer.cli.main import app
+from rebalancer.cli.output.plan_file import plan_file_schema
 from rebalancer.cli.output.replay import replay_schema
 from rebalancer.cli.output.report_document import report_schema
 from rebalancer.model.reason import Reason
@@ -290,6 +291,7 @@ def main() -> None:
         os.path.relpath(CHART / "README.md", REFERENCE): NOTE + chart_page(),
         os.path.relpath(CHART / "files" / "policy.schema.json", REFERENCE): chart_policy_schema(),
         "report.schema.json": json.dumps(report_schema(), indent=2) + "\n",
+        "plan-file.schema.json": json.dumps(plan_file_schema(), indent=2) + "\n",
         "replay.schema.json": json.dumps(replay_schema(), indent=2) + "\n",
     }
     stale = []

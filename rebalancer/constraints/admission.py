@@ -6,7 +6,7 @@ moves counted in. The ledger repeats the counting in its own transaction and has
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -352,6 +352,11 @@ class EvictionAdmission:
             return due
         self._count(move, 1, at=due)
         return None
+
+    def count_made(self, moves: Sequence[Eviction]) -> None:
+        """Count moves that an earlier plan of the cycle has made."""
+        for move in moves:
+            self._count(move, 1, at=self._now)
 
     def cancel_reservation(self, move: Eviction) -> None:
         """Refund a move that did not happen."""

@@ -62,6 +62,9 @@ class NullRecords:
     def begin(self, report: CycleReport) -> None:
         """Nothing is written."""
 
+    def begun(self, cycle: str) -> float | None:
+        return self._ledger.begun(cycle) if self._ledger is not None else None
+
     def planned(self, report: CycleReport, eviction: Eviction) -> int:
         return 0
 

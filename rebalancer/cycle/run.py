@@ -1,13 +1,14 @@
 """One cycle: observe, find, plan, admit, evict, record, schedule assessments.
 
-A dry run leaves out the calls alone, so what `plan` prints is what `run` would do.
+A dry run leaves out the calls alone, so what `plan` prints is what `run` would do. Parts of the policy in dry run are
+planned after the others, from the same observation.
 """
 
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.evict.calls import EvictionCalls
@@ -20,9 +21,18 @@ from rebalancer.cycle.observe.ledger_state import closed_note
 from rebalancer.cycle.observe.observation import ANY, Observation, find, high_thresholds, observe, unsafe
 from rebalancer.cycle.observe.obstacle_notes import obstacle_notes
 from rebalancer.cycle.observe.resource_notes import resource_notes
+from rebalancer.cycle.plan.approved import (
+    ApprovedPlan,
+    approved_findings,
+    check_file,
+    check_moves,
+    reading_only,
+    session_of,
+)
+from rebalancer.cycle.plan.dry_runs import by_mode, session_in_dry_run
 from rebalancer.cycle.plan.planning import PlanningSession, TimeLimit
 from rebalancer.cycle.plan.simulation import AppliedTaints, apply_taints
-from rebalancer.cycle.report.summary import describe
+from rebalancer.cycle.report.summary import Plan, describe
 from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.forecast.memory.leaks import leaks_note
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
@@ -42,7 +52,8 @@ class Cycle:
     """Of each strategy of the policy, in its order; empty where the cycle was stopped."""
     taints: AppliedTaints
     planner: Planner
-    """After its last move. Its admission and its placement model have the plan counted in."""
+    """After the last move, of the parts in dry run where there are some. Its admission and its placement model have the
+    plan counted in."""
     report: CycleReport
 
 
@@ -63,11 +74,17 @@ def run_cycle(
 
 
 def begin_report(
-    context: CycleContext, policy: RebalancerPolicy, *, trigger: Trigger = Trigger.MANUAL, dry_run: bool
+    context: CycleContext,
+    policy: RebalancerPolicy,
+    *,
+    trigger: Trigger = Trigger.MANUAL,
+    dry_run: bool,
+    cycle: str | None = None,
 ) -> CycleReport:
-    """An empty report. Its holder can read what was done also after a cycle that ended in an error."""
+    """An empty report, of the cycle with this id; None for a new one. Its holder can read what was done also after a
+    cycle that ended in an error."""
     return CycleReport(
-        id=uuid.uuid4().hex,
+        id=cycle or uuid.uuid4().hex,
         cluster=policy.cluster,
         trigger=trigger,
         dry_run=dry_run,
@@ -83,10 +100,13 @@ def execute_cycle(
     request: CycleRequest = ANY,
     server_dry_run: bool = False,
     snapshot: ClusterSnapshot | None = None,
+    approved: ApprovedPlan | None = None,
 ) -> Cycle:
-    """The stages in their order. `snapshot` is the cluster where it has been read already."""
+    """The stages in their order. `snapshot` is the cluster where it has been read already. With `approved` exactly its
+    evictions are made, or UnsafeDataError is raised before the first one and before the cycle is recorded."""
     with timed(report, "observe"):
         seen = observe(context, policy, writes=not report.dry_run, snapshot=snapshot)
+    given = None if approved is None else confirm(context, policy, report, seen, approved)
     basis = context.forecasts.basis(seen.now)
     report.notes += [
         *([basis] if basis else []),
@@ -103,20 +123,60 @@ def execute_cycle(
     report.notes += [each.note for each in context.parts.current() if not each.name.startswith(PART)]
     report.stopped = unsafe(seen, policy)
     with timed(report, "find"):
-        found = [] if report.stopped else find(seen, policy, request, parts=context.parts)
+        found = [] if report.stopped else given or find(seen, policy, request, parts=context.parts)
+        modes = by_mode(found, policy, lambda narrowed: find(seen, narrowed, request, parts=context.parts))
+        found = modes.found
     if not (report.dry_run or report.stopped):
-        record_drains(context, seen, found)
+        record_drains(context, seen, modes.acting)
     limit = TimeLimit(context.planning_seconds)
-    session = PlanningSession(context=context, observation=seen, found=found, policy=policy, limit=limit)
+    session = PlanningSession(context=context, observation=seen, found=modes.acting, policy=policy, limit=limit)
+    if approved is not None:
+        session = session_of(approved, context, policy, seen, modes.acting)
     with timed(report, "steer"):
         taints = apply_taints(session, report)
     with timed(report, "relieve"):
         planner = relieve(session, report, taints, server_dry_run=server_dry_run)
-    schedule_assessments(context, report, seen, found, policy)
-    describe(report, seen, found, planner, taints, high_thresholds(seen, found, policy, request))
+    schedule_assessments(context, report, seen, modes.acting, policy)
+    plans = [Plan(planner=planner, taints=taints, moves=tuple(report.evictions))]
+    if modes.in_dry_run:
+        with timed(report, "dryRun"):
+            dry = session_in_dry_run(session, planner, report, modes.in_dry_run)
+            # pods may have been evicted by now: that must be recorded whatever fails here
+            plan, failed = isolated(
+                "the parts in dry run are not planned",
+                lambda: plan_dry_runs(dry, report, server_dry_run=server_dry_run),
+            )
+            report.notes += failed
+            plans += [plan] if plan is not None else []
+    describe(report, seen, found, plans, high_thresholds(seen, found, policy, request))
     report.finished_at = context.clock.now()
     context.records.finish(report)
-    return Cycle(observation=seen, found=found, taints=taints, planner=planner, report=report)
+    return Cycle(observation=seen, found=found, taints=taints, planner=plans[-1].planner, report=report)
+
+
+def confirm(
+    context: CycleContext, policy: RebalancerPolicy, report: CycleReport, seen: Observation, approved: ApprovedPlan
+) -> list[Findings]:
+    """The findings that carry out an approved plan, after its dry run has planned exactly the same. Raises
+    UnsafeDataError."""
+    check_file(approved, context, policy, now=seen.now)
+    found = approved_findings(approved, context, policy, seen)
+    dry = replace(report, dry_run=True, evictions=[], notes=[])
+    session = session_of(approved, reading_only(context), policy, seen, found)
+    planner = relieve(session, dry, apply_taints(session, dry), server_dry_run=False)
+    check_moves(approved, planner, dry.evictions)
+    return found
+
+
+def plan_dry_runs(session: PlanningSession, report: CycleReport, *, server_dry_run: bool) -> Plan:
+    """Plan and record the evictions of the parts in dry run, after those that were made; they are added to the
+    report."""
+    dry = replace(report, dry_run=True, evictions=[], soft_tainted={}, cordons_before={}, cordons={})
+    taints = apply_taints(session, dry)
+    planner = relieve(session, dry, taints, server_dry_run=server_dry_run)
+    report.evictions += dry.evictions
+    report.interrupted = dry.interrupted
+    return Plan(planner=planner, taints=taints, moves=tuple(dry.evictions))
 
 
 def relieve(session: PlanningSession, report: CycleReport, taints: AppliedTaints, *, server_dry_run: bool) -> Planner:

@@ -8,6 +8,7 @@ from rebalancer.bootstrap.daemon import DaemonResources
 from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.daemon.reload import PolicyFile
 from rebalancer.daemon.supervisor import Heartbeat
+from rebalancer.policy.triggers import shortest_interval
 from rebalancer.web.app import ReadyCheck
 
 DEAD_AFTER_SECONDS = 3600.0
@@ -15,7 +16,7 @@ DEAD_AFTER_SECONDS = 3600.0
 supervisor ends it when a thread dies."""
 
 OVERDUE_INTERVALS = 3.0
-"""A leader without a cycle for so many of the shortest interval, and a minute, is not ready."""
+"""A leader without a cycle for so many of the shortest interval of periodic strategies, and a minute, is not ready."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,7 +68,9 @@ class Readiness:
         if not self.resources.leadership.holds():
             self._cycle_due_since = time.monotonic()
             return ReadyCheck("cycles", True, "none on a follower")
-        interval = min((each.interval for each in self.active().policy.strategies), default=float("inf"))
+        interval = shortest_interval(self.active().policy.strategies)
+        if interval is None:
+            return ReadyCheck("cycles", True, "none is periodic")
         ago = time.monotonic() - self._cycle_due_since
         ok = ago <= OVERDUE_INTERVALS * interval + 60.0
         return ReadyCheck("cycles", ok, f"the last one ended {ago:.0f}s ago, one is due every {interval:.0f}s")

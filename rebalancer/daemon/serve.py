@@ -34,9 +34,10 @@ from rebalancer.daemon.threads.policies import ActivePolicy, PolicyThread
 from rebalancer.daemon.threads.worker import Worker
 from rebalancer.daemon.triggers import Timer, TriggerQueue, manual_request
 from rebalancer.dashboard.views import LiveViews, Sources
+from rebalancer.model.cluster.steering import MAINTENANCE
 from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.decisions.ports import Clock
-from rebalancer.model.errors import ConfigError, UnsafeDataError
+from rebalancer.model.errors import ConfigError, RebalancerError, UnsafeDataError
 from rebalancer.model.parts import FailedPart
 from rebalancer.notifications.outbox import Outbox
 from rebalancer.web import Auth, Metrics, WebPorts, WebServer, make_app, make_health_app
@@ -112,7 +113,7 @@ class Daemon:
             _signals(supervisor)
             resources.cluster.start()
             stack.callback(resources.cluster.stop)
-            timer = Timer(parts.queue)
+            timer = Timer(parts.queue, leftovers=parts.leftovers)
             timer.start(policy)
             stack.callback(timer.stop)
             for name, run in parts.threads(timer).items():
@@ -212,6 +213,14 @@ class _Parts:
             parts=self._resources.parts,
         )
 
+    def leftovers(self) -> bool:
+        """Whether a soft taint, a cordon of a drain or an eviction in flight waits for another cycle."""
+        taints = self.active.current().context.soft_taint_controller.held.values()
+        try:
+            return any(value != MAINTENANCE for value in taints) or bool(self._resources.ledger.open_evictions())
+        except RebalancerError:
+            return False
+
     def threads(self, timer: Timer) -> dict[str, Callable[[], None]]:
         """Name -> what the thread runs."""
         resources, metrics, stopping, active = self._resources, self._metrics, self._heartbeat.stopping, self.active
@@ -242,11 +251,12 @@ class _Parts:
         evaluation = EvaluationThread(
             active=active.current, resources=resources, notifier=self._notifier, metrics=metrics
         )
+        gauges = GaugesThread(resources=resources, metrics=metrics, policy=lambda: active.current().policy)
         return {
             LEADERSHIP: partial(resources.leadership.run, stopping),
             "cycles": worker.run,
             "policy": partial(policies.run, stopping),
-            "gauges": partial(GaugesThread(resources=resources, metrics=metrics).run, stopping),
+            "gauges": partial(gauges.run, stopping),
             "forecast": partial(forecasts.run, stopping),
             "effect": partial(evaluation.run, stopping),
             "notifications": self._outbox.run,

@@ -13,10 +13,15 @@ from rebalancer.cycle.triggers.request import CycleRequest, RequestScope
 from rebalancer.model.decisions.plan import Trigger
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.triggers import periodic
 
 JITTER_SHARE = 0.1
 CLOCK_SET_SECONDS = 2.0
 """A greater change of the clock, besides the time that passed, means that it was set."""
+
+
+LEFTOVERS_SECONDS = 60.0
+"""Where no strategy is periodic: how often the timer looks for what only another cycle ends."""
 
 
 class TriggerQueue:
@@ -50,14 +55,15 @@ class TriggerQueue:
 
 
 class Timer:
-    """Periodic requests: a job for each strategy and pool, at the strategy's interval.
+    """Periodic requests: a job for each periodic strategy and pool, at the strategy's interval.
 
     Jobs live in memory, created from the policy; only the leader acts on their requests. By default APScheduler drops a
     job that is a second late; here late jobs are merged instead.
     """
 
-    def __init__(self, queue: TriggerQueue) -> None:
-        self._queue = queue
+    def __init__(self, queue: TriggerQueue, *, leftovers: Callable[[], bool] = lambda: False) -> None:
+        """`leftovers`: whether earlier cycles have left something that only another one ends, such as a soft taint."""
+        self._queue, self._leftovers = queue, leftovers
         self._offset: float | None = None
         """Of the clock from the monotonic one, in seconds."""
         self._scheduler = BackgroundScheduler(
@@ -73,7 +79,9 @@ class Timer:
     def use(self, policy: RebalancerPolicy) -> None:
         """Replace the jobs by those of another policy."""
         self._scheduler.remove_all_jobs()
-        for strategy in policy.strategies:
+        if not periodic(policy):
+            self._scheduler.add_job(self._end_leftovers, "interval", seconds=LEFTOVERS_SECONDS)
+        for strategy in periodic(policy):
             for pool in strategy.pools or tuple(each.name for each in policy.pools):
                 self._scheduler.add_job(
                     self._queue.put,
@@ -87,6 +95,11 @@ class Timer:
                     seconds=strategy.interval,
                     jitter=max(1, round(strategy.interval * JITTER_SHARE)),
                 )
+
+    def _end_leftovers(self) -> None:
+        """A cycle of no strategy: none is periodic."""
+        if self._leftovers():
+            self._queue.put(CycleRequest(trigger=Trigger.PERIODIC))
 
     def follow_clock(self, policy: RebalancerPolicy, *, now: float, monotonic: float) -> None:
         """Restart the periods, with a request for the whole cluster, when the clock was set. Called regularly, with

@@ -14,6 +14,7 @@ import numpy as np
 from rebalancer import __version__
 from rebalancer.bootstrap.process.paths import newest_replay
 from rebalancer.bootstrap.wiring.active import Active
+from rebalancer.dashboard.due import periodic_cycles
 from rebalancer.dashboard.limits import limits_page, open_breakers_now
 from rebalancer.dashboard.nodes import NodeView, NodeViewCache, StoredPeaks, known
 from rebalancer.dashboard.pods import MAX_FOUND, PodViews, found_nodes
@@ -34,7 +35,7 @@ from rebalancer.model.records.forecasts import ForecastRecords
 from rebalancer.planner.ahead import PredictedHotNode
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.effective import effective_values
-from rebalancer.policy.schema.types import format_duration
+from rebalancer.policy.modes import acts, parts_in_dry_run
 from rebalancer.policy.source import policy_in
 from rebalancer.web.pages import views
 from rebalancer.web.pages.views import MOST_TILES, NodeLine, NodeSelection, NodeState
@@ -145,14 +146,15 @@ class LiveViews:
     # -- nodes --------------------------------------------------------------------------------------------------------
 
     def head(self) -> views.Head:
-        leadership = self._from.leadership
-        leads = leadership.holds()
+        leadership, policy = self._from.leadership, self._policy
+        leads, dry_run = leadership.holds(), self._from.dry_run or not acts(policy)
         return views.Head(
-            cluster=self._policy.cluster,
+            cluster=policy.cluster,
             now=self._now,
             leads=leads,
             leadership=f"since term {leadership.term}" if leads else leadership.waiting_for,
-            dry_run=self._from.dry_run,
+            dry_run=dry_run,
+            parts_in_dry_run="" if dry_run else parts_in_dry_run(policy),
             version=__version__,
             grafana=self._from.grafana_url,
             docs=self._from.docs_url.rstrip("/"),
@@ -315,11 +317,7 @@ class LiveViews:
         due = []
         if forecast_loop is not None and forecast_loop.last is not None:
             due.append(views.Due(at=forecast_loop.next_at(), what="the forecast is renewed"))
-        for strategy in self._policy.strategies:
-            pools = ", ".join(strategy.pools or [pool.name for pool in self._policy.pools])
-            every = format_duration(strategy.interval)
-            due.append(views.Due(at=None, what=f"{strategy.name} evaluates {pools} every {every}"))
-        return due
+        return [*due, *periodic_cycles(self._policy)]
 
     # -- cycles -------------------------------------------------------------------------------------------------------
 

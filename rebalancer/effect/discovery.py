@@ -61,9 +61,10 @@ def attribute_episode(
     """The episode with discovery, evictions and reasons set again from the records.
 
     `node_observations`: of its node, oldest first, from a day before its start to its end, or to now. `covered`: a
-    strategy evaluates its pool, every `every_seconds`. `paused`: evictions from it were paused for the whole episode.
-    `settled`: assessments of its node. `after`: end of the node's previous episode; findings until then belong to that
-    one. An episode that is still open and that no cycle has evaluated yet is neither discovered nor missed.
+    strategy evaluates its pool, every `every_seconds`, infinite for none that is periodic. `paused`: evictions from
+    it were paused for the whole episode. `settled`: assessments of its node. `after`: end of the node's previous
+    episode; findings until then belong to that one. An episode that is still open and that no cycle has evaluated
+    yet is neither discovered nor missed.
     """
     ended_at = math.inf if episode.ended_at is None else episode.ended_at
     hot = [each for each in node_observations if episode.started_at <= each.at <= ended_at]
@@ -81,7 +82,7 @@ def attribute_episode(
         detail="",
         cooled=None,
     )
-    early = max(every_seconds, EARLY_SECONDS)
+    early = max(every_seconds, EARLY_SECONDS) if math.isfinite(every_seconds) else EARLY_SECONDS
     found = [
         each
         for each in node_observations
@@ -150,6 +151,8 @@ def _missed(episode: HotEpisode, hot: Sequence[NodeObservation], every_seconds: 
         if episode.ended_at is None:
             return None
         span = episode.ended_at - episode.started_at
+        if math.isinf(every_seconds):
+            return MissReason.NOT_EVALUATED, f"hot for {age(span)}, and no periodic strategy evaluates it"
         if span <= every_seconds * JITTER:
             every = format_duration(every_seconds)
             return MissReason.NOT_EVALUATED, f"hot for {age(span)}, and it is evaluated every {every}"

@@ -17,6 +17,7 @@ from rebalancer.model.reason import Reason
 from rebalancer.model.records.effect import Assessment, EffectRecords, HotEpisode, NodeObservation, Outcome, Step
 from rebalancer.model.records.forecasts import VerifiedForecast
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.triggers import shortest_interval
 
 JUST_OVER_SECONDS = 1800.0
 """For how long after its end an episode is attributed again: a cycle may have been running."""
@@ -63,7 +64,7 @@ def attribute_episodes(
     if not asked:
         return []
     every = _looked_at(policy)
-    slowest = max(every.values(), default=0.0)
+    slowest = max(filter(math.isfinite, every.values()), default=0.0)
     since_of = {each.id: _said_since(each, policy, max(slowest, EARLY_SECONDS)) for each in asked}
     node_observations = _node_observations(records, asked, since_of, span)
     in_force = pauses()
@@ -132,13 +133,14 @@ def _node_observations(
 
 
 def _looked_at(policy: RebalancerPolicy) -> dict[str, float]:
-    """Pool -> interval in seconds of the strategy for hot nodes; pools without one are left out."""
+    """Pool -> interval in seconds of the strategy for hot nodes, infinite where none is periodic; pools without one are
+    left out."""
     out: dict[str, float] = {}
     for strategy in policy.strategies:
         if strategy.BALANCE != "Spread":
             continue
         for pool in strategy.pools or tuple(each.name for each in policy.pools):
-            out[pool] = min(out.get(pool, math.inf), strategy.interval)
+            out[pool] = min(out.get(pool, math.inf), shortest_interval([strategy]) or math.inf)
     return out
 
 

@@ -4,7 +4,7 @@ The measured shares of all nodes are one packed row per cycle in `node_measureme
 of 5,000 nodes would be millions. Retention unpacks those of longer interest into `cycle_nodes`.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -102,12 +102,16 @@ def _read(
         examples[row.cycle, row.node] += row.examples
     for key, some in examples.items():
         observed[key]["examples"] = tuple(map(_example, sorted(some, key=_helpfulness)))
-    moved = of(EVICTIONS, EVICTIONS.c.strategy, func.count()).where(EVICTIONS.c.outcome.in_(MAY_HAVE_HAPPENED))
-    grouped = moved.group_by(EVICTIONS.c.cycle, EVICTIONS.c.node, EVICTIONS.c.strategy)
-    for cycle, node, strategy, count in connection.execute(grouped):
+    moved = of(EVICTIONS, EVICTIONS.c.strategy, EVICTIONS.c.dry_run, func.count())
+    moved = moved.where(EVICTIONS.c.outcome.in_(MAY_HAVE_HAPPENED))
+    grouped = moved.group_by(EVICTIONS.c.cycle, EVICTIONS.c.node, EVICTIONS.c.strategy, EVICTIONS.c.dry_run)
+    counts: dict[tuple[str, str], Counter[bool]] = defaultdict(Counter)
+    for cycle, node, strategy, dry_run, count in connection.execute(grouped):
         if (cycle, node, strategy) in cooled:
-            fields = observed[cycle, node]
-            fields["evictions"] = fields.get("evictions", 0) + count
+            counts[cycle, node][dry_run] += count
+    for key, each in counts.items():
+        # planned ones of a strategy in dry run don't count beside real ones
+        observed[key].update(dry_run=not each[False], evictions=each[not each[False]])
 
 
 def _helpfulness(example: Mapping[str, Any]) -> tuple[bool, float]:

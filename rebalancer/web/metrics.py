@@ -46,7 +46,12 @@ class Metrics:
     def __init__(self) -> None:
         self.registry, self.described = CollectorRegistry(), list[Described]()
 
-        self.cycles = self._counter("cycles", "Cycles by trigger and result.", "trigger", "result")
+        self.cycles, self.cycle_interval = (
+            self._counter("cycles", "Cycles by trigger and result.", "trigger", "result"),
+            self._gauge(
+                "cycle_interval_seconds", "Shortest interval of the periodic strategies; +Inf where none is periodic."
+            ),
+        )
         self.cycle_duration = self._histogram("cycle_duration_seconds", "Duration of cycles.", _CYCLE_BUCKETS)
         self.stage_duration = self._histogram(
             "stage_duration_seconds", "Duration of each stage of a cycle.", _STAGE_BUCKETS, "stage"

@@ -11,6 +11,7 @@ from rebalancer.bootstrap.daemon import DaemonResources
 from rebalancer.daemon.threads import gauges
 from rebalancer.model.errors import ConnectError
 from rebalancer.web import Metrics
+from tests.builders import a_policy
 
 
 class FakeRecords:
@@ -46,7 +47,7 @@ def rounds(records: FakeRecords, count: int, monkeypatch: pytest.MonkeyPatch, le
         monkeypatch.setattr(gauges.GaugesThread, other, lambda _: None)
     stopping, left = threading.Event(), iter(range(count))
     monkeypatch.setattr(stopping, "wait", lambda _: next(left, None) is None)
-    gauges.GaugesThread(resources=resources, metrics=Metrics()).run(stopping)
+    gauges.GaugesThread(resources=resources, metrics=Metrics(), policy=a_policy).run(stopping)
 
 
 def test_a_write_that_failed_is_tried_again_without_a_cycle(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,11 @@
 """`rebalancer plan`: the evictions that a run would make now. Reads the ledger; writes and evicts nothing."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import CONNECT_EXIT, NOT_EMPTY_EXIT, UNSAFE_EXIT, unknown
+from rebalancer.cli.common import CONNECT_EXIT, NOT_EMPTY_EXIT, UNSAFE_EXIT, say, unknown, write_file
 from rebalancer.cli.invocation import (
     CLUSTER,
     TABLES,
@@ -19,6 +20,9 @@ from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from rebalancer.model.decisions.plan import CycleReport
+
+LONGEST_VALID_SECONDS = 86_400.0
+"""Of a plan file. That it was carried out is known as long as its cycle is recorded: a day at least."""
 
 
 @options(*CLUSTER, *TABLES)
@@ -45,10 +49,19 @@ def plan(
         bool,
         typer.Option("--server-dry-run", help="Send each eviction to the API server, one at a time, with dryRun=All."),
     ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the plan to a file for `run --plan`.")
+    ] = None,
+    expire_after: Annotated[
+        str, typer.Option("--expire-after", help="When the file expires, at most 24h after the plan.")
+    ] = "1h",
 ) -> None:
     """Show the evictions that a run would make now, and why. Changes nothing."""
     if namespace is not None and all_namespaces:
         raise ConfigError("-n and -A: expected one of them")
+    if out is not None and (namespace is not None or selector is not None):
+        raise ConfigError("--out: expected neither -n nor -l: the file has the whole plan, and is to be what is shown")
+    valid_seconds = _valid_seconds(expire_after)
     with invocation.planning(taints=wait) as context:
         from rebalancer.cli.output.cycle import of_nodes
         from rebalancer.cycle.run import run_cycle
@@ -62,8 +75,33 @@ def plan(
     show(invocation, shown, namespace=namespace, all_nodes=all_nodes, selected=selector is not None)
     if (code := exit_code(report)) != 0:
         raise typer.Exit(code)
+    if out is not None:
+        _write(invocation, report, out, valid_seconds)
     if detailed_exitcode and any(each.answered.outcome is Outcome.PLANNED for each in report.evictions):
         raise typer.Exit(NOT_EMPTY_EXIT)
+
+
+def _valid_seconds(text: str) -> float:
+    from rebalancer.policy.schema.types import parse_duration
+
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise ConfigError(f"--expire-after: {error}, got {text!r}") from None
+    if not 0 < seconds <= LONGEST_VALID_SECONDS:
+        raise ConfigError(f"--expire-after: expected at most 24h, got {text!r}")
+    return seconds
+
+
+def _write(invocation: Invocation, report: "CycleReport", out: Path, valid_seconds: float) -> None:
+    from rebalancer.bootstrap.commands.plan_files import plan_file_of
+    from rebalancer.cli.output.plan_file import plan_file_text
+    from rebalancer.model.notation.figures import clock_time, counted
+
+    plan = plan_file_of(report, invocation.policy, invocation.settings, valid_seconds=valid_seconds)
+    write_file(out, plan_file_text(plan), option="--out")
+    moves, until = counted(len(plan.evictions), "eviction"), clock_time(plan.expires_at)
+    say(f"{out}: {moves}, valid until {until}; to carry them out: rebalancer run --plan {out}")
 
 
 def exit_code(report: "CycleReport") -> int:

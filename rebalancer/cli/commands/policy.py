@@ -38,13 +38,16 @@ def validate(
     ] = None,
 ) -> None:
     """Validate policy files. Each mistake is one line with file, line, field and the expected value."""
+    from rebalancer.policy.modes import parts_in_dry_run
+
     files = [*(paths or policy or [])]
     if not files:
         raise ConfigError("expected a policy file: rebalancer policy validate -f FILE")
     for path in files:
         read = read_policy(path)
         pools, strategies = len(read.pools), len(read.strategies)
-        say(f"{shown_path(path)}: ok: cluster {read.cluster}, pools: {pools}, strategies: {strategies}")
+        ok = f"{shown_path(path)}: ok: cluster {read.cluster}, pools: {pools}, strategies: {strategies}"
+        say(", dry run in ".join(filter(None, (ok, parts_in_dry_run(read)))))
 
 
 @app.command()

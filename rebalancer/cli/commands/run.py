@@ -49,6 +49,15 @@ def run(
             "--lab", metavar="SCENARIO", help="Run the daemon on a practice cluster: a scenario's name or its file."
         ),
     ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            metavar="FILE",
+            help="Make exactly the evictions of a file of `plan --out` in a single cycle, those of pools and "
+            "strategies in dry run too, or none if anything has changed.",
+        ),
+    ] = None,
     namespace: NamespaceOption = None,
     all_nodes: AllNodesOption = False,
 ) -> None:
@@ -56,20 +65,30 @@ def run(
 
     The daemon runs cycles on a timer, on alerts, on forecasts and on request. A cycle finds hot nodes, evicts pods,
     records the decisions and measures the effect. With --once the evictions of earlier runs that are due are assessed
-    first.
+    first. With --plan it is a single cycle, too.
     """
     settings = invocation.settings
-    if not once:
+    if plan is not None and dry_run:
+        raise ConfigError("--plan: expected without --dry-run")
+    if not once and plan is None:
         code = _daemon(invocation.policy_path, settings, dry_run=dry_run, scenario=on_lab)
         logging.shutdown()
         os._exit(code)  # threads may still wait for a server that does not answer
     if on_lab is not None:
         raise ConfigError("run: --lab is for the daemon; for one cycle on a practice cluster use `rebalancer demo`")
-    policy = invocation.policy
+    policy, approved = invocation.policy, None
+    if plan is not None:
+        from rebalancer.bootstrap.commands.plan_files import approved_plan
+        from rebalancer.cli.output.plan_file import read_plan_file
+        from rebalancer.policy.modes import acting
+
+        # an approved plan is an approval
+        policy, approved = acting(policy), approved_plan(read_plan_file(plan), policy, settings)
     from rebalancer.bootstrap.commands.assessments import assess_due
     from rebalancer.bootstrap.commands.contexts import evaluated_context
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.cycle.evict.remeasure import remeasure
+    from rebalancer.cycle.plan.approved import check_made
     from rebalancer.cycle.run import begin_report, execute_cycle
 
     with (
@@ -80,12 +99,12 @@ def run(
         context, evaluation = active.context, active.evaluation
         # first, because backoffs, circuit breakers and relief of this cycle follow from it
         made = assess_due(active)
-        report = begin_report(context, policy, dry_run=dry_run)
+        report = begin_report(context, policy, dry_run=dry_run, cycle=None if approved is None else approved.plan.id)
         if made:
             report.notes.append(f"{counted(len(made), 'assessment')} of earlier evictions made before this cycle")
         report.notes += () if evaluation is None else evaluation.notes
         try:
-            execute_cycle(context, policy, report)
+            execute_cycle(context, policy, report, approved=approved)
             if wait:
                 remeasure(context, policy, report)
         except BaseException as error:
@@ -97,6 +116,8 @@ def run(
     show(invocation, report, namespace=namespace, all_nodes=all_nodes)
     if (code := exit_code(report)) != 0:
         raise typer.Exit(code)
+    if approved is not None:
+        check_made(approved, report)
 
 
 def _daemon(path: Path, settings: "Settings", *, dry_run: bool, scenario: str | None) -> int:

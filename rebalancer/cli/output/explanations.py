@@ -69,7 +69,7 @@ def pod_document(found: PodExplanation) -> dict[str, Any]:
             for each in found.checks
         ],
         "nextMinutes": found.soon,
-        "wouldEvict": eviction is not None,
+        "wouldEvict": eviction is not None and not eviction.answered.detail,
         "targetNode": (eviction.target_node or None) if eviction is not None else None,
         "notModelled": found.unknown,
     }
@@ -91,7 +91,8 @@ def print_pod(console: Console, found: PodExplanation, *, wide: bool, all_nodes:
         more = len(found.target_nodes) - TARGETS_SHOWN
         print_paragraph(console, f"Target nodes{without}:", shown + (f" and {more} more" if more > 0 else ""))
     if found.checks:
-        answer = "yes" if found.eviction is not None else "no"
+        in_dry_run = "" if found.eviction is None else found.eviction.answered.detail
+        answer = f"no, {in_dry_run}" if in_dry_run else "no" if found.eviction is None else "yes"
         table = plain_table(f"Would a run evict it now: {answer}", "CHECK", "", "CODE", "REASON")
         for check in found.checks:
             mark = Text("ok", style="green") if check.ok else Text("no", style="red")

@@ -69,6 +69,8 @@ class Execution:
         self._planner = session.planner(
             soft_tainted=taints.soft_tainted, cordoned=taints.cordoned, choice=taints.choice
         )
+        if report.interrupted is not None:
+            self._planner.stop(report.interrupted)
         self._waiting = Waiting(session, report, self._planner)
         self._newest: Eviction | None = None
         """The last move that was carried out, while it isn't counted in the planner."""
@@ -123,6 +125,7 @@ class Execution:
                 return
         if not self._may_start(eviction):
             return
+        eviction.answered = replace(eviction.answered, detail=session.detail(eviction))
         with session.limit.stopped():
             refusal = admit(context, report, session.observation, planner.admission, eviction)
         if refusal is not None:
@@ -331,7 +334,7 @@ def record_answers(context: CycleContext, answers: Sequence[tuple[Eviction, Answ
             deadline, detail = context.ledger.now() + BACKGROUND_SECONDS, "its eviction continues in the background"
             eviction.reserved = replace(eviction.reserved, deadline_at=deadline)
         if dry_run and answer.outcome is Outcome.PLANNED:
-            detail = "the API server would accept it, probed alone"
+            detail = "; ".join(filter(None, (eviction.answered.detail, "the API server would accept it, probed alone")))
         eviction.answered = replace(
             eviction.answered, outcome=answer.outcome, code=code, detail=detail, in_background=in_background
         )

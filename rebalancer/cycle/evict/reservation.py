@@ -36,7 +36,7 @@ def admit(
     expect_replacement(eviction, seen.snapshot)
     eviction.amounts = amounts_of(eviction, seen)
     if report.dry_run:
-        eviction.reserved = replace(eviction.reserved, not_before=due if due > seen.now else None)
+        eviction.reserved = replace(eviction.reserved, dry_run=True, not_before=due if due > seen.now else None)
         eviction.reserved = replace(eviction.reserved, record=context.records.planned(report, eviction))
         return None
     wait = due - context.clock.now()

@@ -191,7 +191,7 @@ def find(
     found = []
     for strategy in policy.strategies:
         # a strategy outside of the request finds nothing, but its targets hold for the others' replacements
-        nodes = request.nodes_for(strategy.name, seen.node_pools.by_node)
+        nodes = request.nodes_for(strategy.name, seen.node_pools.by_node, triggers=strategy.triggers)
         view = StrategyView(
             snapshot=seen.snapshot,
             usage=seen.usage,
@@ -213,7 +213,7 @@ def find(
             due=frozenset(
                 (index[node], resource)
                 for (node, resource), until in request.due.items()
-                if node in index and seen.now < until
+                if node in index and seen.now < until and "Forecast" in strategy.triggers
             ),
             cordons=cordons,
             in_vain=in_vain,
@@ -247,7 +247,7 @@ def high_thresholds(
     for strategy, findings in zip(policy.strategies, found, strict=bool(found)):
         if not strategy.by_cpu or findings.loads is None:
             continue
-        asked = request.nodes_for(strategy.name, seen.node_pools.by_node)
+        asked = request.nodes_for(strategy.name, seen.node_pools.by_node, triggers=strategy.triggers)
         looked = np.array([asked is None or name in asked for name in names], dtype=np.bool_)
         at = findings.loads.resources.index(CPU)
         room = findings.loads.room[:, at]

@@ -1,19 +1,23 @@
 """Planners of one cycle: one placement model, one time limit, one source of constraints."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission, KnownStays
 from rebalancer.cycle.context import MAX_PLANNING_SECONDS, CycleContext
 from rebalancer.cycle.observe.observation import Observation
 from rebalancer.cycle.plan.cordons import mask
+from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import Goal
 from rebalancer.model.notation.arrays import Bools
 from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner import Choice, PlanInput, Planner, PlanningTime, PlanProgress
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
+from rebalancer.planner.plan.plan_input import PlannedMove
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
 
@@ -74,6 +78,16 @@ class PlanningSession:
     found: list[Findings]
     policy: RebalancerPolicy
     limit: TimeLimit = field(default_factory=lambda: TimeLimit(MAX_PLANNING_SECONDS))
+    taints_pools_in_dry_run: bool = False
+    """Whether their nodes may get soft taints: in a plan that makes no evictions."""
+    detail: Callable[[Eviction], str] = lambda _eviction: ""
+    """What is recorded with an eviction before its call."""
+    made: Sequence[Eviction] = ()
+    """Moves of an earlier plan of the cycle, in the order of `progress`."""
+    progress: PlanProgress | None = None
+    """How far that plan was."""
+    script: Sequence[PlannedMove] | None = None
+    """The moves to plan, in their order; None = the best plan is looked for."""
     _placement: PlacementModel | None = None
     _known: KnownStays = field(default_factory=dict)
 
@@ -88,10 +102,10 @@ class PlanningSession:
         progress: PlanProgress | None = None,
         admission: EvictionAdmission | None = None,
     ) -> Planner:
-        """A planner over all findings, with nothing counted yet; what earlier planners of the session counted is
-        undone. `soft_tainted`, `cordoned` (nodes,): soft taints and cordons while the plan runs. `steering` makes it a
-        simulation. `choice` is the order of the candidates. `progress` of the
-        plan that it takes the place of; it is counted in `admission`."""
+        """A planner over all findings, with nothing counted yet but what was made before the session; what earlier
+        planners of the session counted is undone. `soft_tainted`, `cordoned` (nodes,): soft taints and cordons while
+        the plan runs. `steering` makes it a simulation. `choice` is the order of the candidates. `progress` of the plan
+        that it takes the place of; it is counted in `admission`."""
         seen, limit = self.observation, limit or self.limit
         plan_input = PlanInput(
             snapshot=seen.snapshot,
@@ -105,13 +119,25 @@ class PlanningSession:
         return Planner(
             plan_input,
             placement=self._start_over(soft_tainted, cordoned, limit),
-            admission=admission or new_admission(self.context, seen, self.policy, self._known),
+            admission=admission or self._admission(),
             steering=steering,
             time=PlanningTime(spent=limit, share=limit.share),
             patience=self.patience,
             choice=choice,
-            progress=progress,
+            progress=progress or self.progress,
         )
+
+    @property
+    def untouched(self) -> Bools:
+        """(nodes,) that get no soft taint: those of pools in dry run."""
+        dry = np.array([*(pool.mode == "DryRun" for pool in self.policy.pools), False])
+        out: Bools = dry[self.observation.pool_of] & (not self.taints_pools_in_dry_run)
+        return out
+
+    def _admission(self) -> EvictionAdmission:
+        admission = new_admission(self.context, self.observation, self.policy, self._known)
+        admission.count_made(self.made)
+        return admission
 
     @property
     def patience(self) -> float:

@@ -16,7 +16,7 @@ from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.reason import Reason
 from rebalancer.planner import Choice, Planner
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
-from rebalancer.planner.plan.search import Simulated, search
+from rebalancer.planner.plan.search import Simulated, carry_out, search
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.limits import resolve
 from rebalancer.strategies import Findings
@@ -97,6 +97,8 @@ def _desired(session: PlanningSession, report: CycleReport) -> _DesiredTaints:
     requests = cordon_requests(seen, found)
     taints_nodes = session.policy.soft_taint.mode == "Taint" and not controller.remove_only
     soft = kept(seen, found, session.policy) if taints_nodes else {}
+    index, untouched = seen.snapshot.node_index, session.untouched
+    soft = {name: value for name, value in soft.items() if not untouched[index[name]]}
     there = {name: value for name, (value, _) in our_cordons(seen.snapshot).items()}
     to_plan = any(each.findings for each in found)
     changes_cordons = bool(requests.value_of or requests.sure.items() - there.items())
@@ -194,6 +196,7 @@ def simulate(
     ]
     cordoned = mask(seen, {**requests.sure, **requests.drained}) | cordoned_by_others(seen)
     never = mask(seen, expired) | cordoned
+    never = never | session.untouched
     limit = session.limit.half()
     budget = _budget(session, never, taints_nodes=taints_nodes)
 
@@ -210,7 +213,11 @@ def simulate(
         )
 
     best: _Simulation | None = None
-    for better in search(plan, limit, patient=session.patience > 0):
+    plans: Iterable[Simulated] = search(plan, limit, patient=session.patience > 0)
+    if session.script is not None:
+        given = Choice(script=session.script)
+        plans = (carry_out(plan(given), given),)
+    for better in plans:
         best = _Simulation.of(better, budget)
     assert best is not None
     # with expired taints this simulation is no evidence: a node that is being drained waits for the next cycle

@@ -1,6 +1,7 @@
 """A cycle's report: nodes, findings, refusals and what the limits leave."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,22 +9,34 @@ from numpy.typing import NDArray
 from rebalancer.cycle.observe.observation import Observation
 from rebalancer.cycle.plan.simulation import AppliedTaints
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
-from rebalancer.model.decisions.plan import NODE_COLUMNS, CycleReport, NodeLine, PodRefusal, ResourceShare
+from rebalancer.model.decisions.plan import NODE_COLUMNS, CycleReport, NodeLine, PlanScore, PodRefusal, ResourceShare
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.planner import Planner
 from rebalancer.planner.explain.remaining import remaining_of
 from rebalancer.strategies import Findings
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A plan that was carried out, or would be."""
+
+    planner: Planner
+    """After the last move."""
+    taints: AppliedTaints
+    moves: Sequence[Eviction]
+    """Its own."""
+
+
 def describe(
     report: CycleReport,
     seen: Observation,
     found: list[Findings],
-    planner: Planner,
-    taints: AppliedTaints,
+    plans: Sequence[Plan],
     high: NDArray[np.float64],
 ) -> None:
-    """Fill the report. `high` (nodes,): shares of CPU, from `high_thresholds`."""
+    """Fill the report. `plans`: that of the parts that act; then that of those in dry run, which counts the first one's
+    moves. `high` (nodes,): shares of CPU, from `high_thresholds`."""
+    planner = plans[-1].planner
     snapshot, names = seen.snapshot, seen.snapshot.nodes.names
     room = snapshot.nodes.cpu_capacity_millicores
     happened = [each for each in report.evictions if each.answered.outcome in MAY_HAVE_HAPPENED]
@@ -47,10 +60,10 @@ def describe(
         PodRefusal(node=names[node], namespace="", name="", code=refusal.code, message=refusal.message)
         for node, refusal in sorted(seen.node_pools.left_out.items())
     ]
-    refused = taints.refusals(planner.outcome.refusals())
+    refused = _refusals(plans)
     report.refusals += refused
     resources = _resource_shares(planner, seen, happened)
-    over = dict(reversed(planner.outcome.still_hot()))
+    over = dict(reversed([each for plan in plans for each in plan.planner.outcome.still_hot()]))
     shares = [
         (
             names[node],
@@ -60,11 +73,13 @@ def describe(
         )
         for node, resource in reversed(over.items())
     ]
-    report.score = planner.outcome.score(happened) if happened else None
+    # the parts in dry run remove nothing, except in a dry run of everything
+    report.score = _score(plans if report.dry_run else plans[:1])
     report.remaining = remaining_of(shares, refused)
-    for check in planner.admission.rules.every_check(()):
+    admission = plans[0].planner.admission
+    for check in admission.rules.every_check(()):
         if check.kind in ("rate", "inFlight"):
-            left = max(check.at_most - planner.admission.view.used(check), 0)
+            left = max(check.at_most - admission.view.used(check), 0)
             report.limits_left[check.scope.kind] = min(left, report.limits_left.get(check.scope.kind, left))
     uncertain = high_planned != planned
     for index in sorted(range(len(names)), key=lambda node: names[node]):
@@ -89,6 +104,29 @@ def describe(
                 **snapshot.nodes.row(index, NODE_COLUMNS),
             )
         )
+
+
+def _refusals(plans: Sequence[Plan]) -> list[PodRefusal]:
+    """Of pods in none of the plans; a pod that several refuse has the reason of the first."""
+    planned = {(move.namespace, move.pod) for plan in plans for move in plan.moves}
+    found: dict[tuple[str, str], PodRefusal] = {}
+    for plan in plans:
+        for each in plan.taints.refusals(plan.planner.outcome.refusals()):
+            pod = (each.namespace, each.name)
+            if len(plans) == 1 or pod not in planned:
+                found.setdefault(pod, each)
+    return sorted(found.values(), key=lambda each: (each.node, each.namespace, each.name))
+
+
+def _score(plans: Sequence[Plan]) -> PlanScore | None:
+    """The sum of the plans' scores; None without a move."""
+    scores = [
+        plan.planner.outcome.score(happened)
+        for plan in plans
+        if (happened := [each for each in plan.moves if each.answered.outcome in MAY_HAVE_HAPPENED])
+    ]
+    minutes = sum(each.hot_node_minutes for each in scores)
+    return PlanScore(hot_node_minutes=minutes, price=sum(each.price for each in scores)) if scores else None
 
 
 def _share(millicores: float, room: float) -> float | None:

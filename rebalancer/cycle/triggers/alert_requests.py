@@ -134,7 +134,7 @@ def _resolved(episode: AlertEpisode, nodes: AlertedNodes, policy: RebalancerPoli
     pool = next((each for each in policy.pools if each.name == nodes.pool_of_node.get(node)), None)
     if pool is None:
         raise _RejectedError(f"{node} is in no pool of the policy", final=False)
-    own_pools = [each.pools for each in policy.strategies if each.name == rule.strategy]
+    own_pools = [each.pools for each in policy.strategies if each.name == rule.strategy and "Alert" in each.triggers]
     if not any(names is None or pool.name in names for names in own_pools):
         raise _RejectedError(f"{node} is in no pool of {rule.strategy}", final=False)
     override = _override(episode, rule, node, pool, nodes, policy, now=now) if rule.sets_thresholds else None
@@ -271,6 +271,9 @@ def close_rejected(inbox: Inbox, rejected: Sequence[RejectedEpisode], *, now: fl
             inbox.tried(each.episode, reason=each.reason, next_at=now + 5 * RETRY_SECONDS)
 
 
+_GONE = (Outcome.EVICTED, Outcome.UNKNOWN)
+
+
 def _episode_result(actionable: ActionableEpisode, report: CycleReport, now: float) -> tuple[str, float]:
     """(result as text, time of the next retry in seconds since the epoch)"""
     node, strategy, override = actionable.node, actionable.strategy, actionable.override
@@ -286,15 +289,15 @@ def _episode_result(actionable: ActionableEpisode, report: CycleReport, now: flo
         return skipped.message if skipped is not None else _nothing_found(actionable, report), again
     # one finding relieves its node of several resources, and its evictions are recorded with the first
     resources = ("", *(each.resource for each in here))
-    gone = (Outcome.PLANNED,) if report.dry_run else (Outcome.EVICTED, Outcome.UNKNOWN)
-    went = sum(
-        (each.node, each.strategy) == (node, strategy)
-        and each.answered.outcome in gone
-        and (override is None or each.resource in resources)
+    mine = [
+        each
         for each in report.evictions
-    )
-    if went:
-        return f"{went} {'would be evicted (dry run)' if report.dry_run else 'evicted'}", again
+        if (each.node, each.strategy) == (node, strategy) and (override is None or each.resource in resources)
+    ]
+    if went := sum(not each.reserved.dry_run and each.answered.outcome in _GONE for each in mine):
+        return f"{went} evicted", again
+    if planned := sum(each.reserved.dry_run and each.answered.outcome is Outcome.PLANNED for each in mine):
+        return f"{planned} would be evicted (dry run)", again
     return _blocked("hot" if override is not None else f"found by {strategy}", of_node), _retry_at(of_node, now)
 
 

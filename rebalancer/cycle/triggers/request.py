@@ -1,13 +1,20 @@
 """A request for a cycle: its trigger and the part of the cluster that it covers."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from rebalancer.model.decisions.alerts import ThresholdOverride
 from rebalancer.model.decisions.plan import Trigger
+from rebalancer.policy.schema.types import TRIGGERS, TriggerName
 
 # what a cycle with several triggers is recorded as: the most urgent
 _URGENCY = (Trigger.PERIODIC, Trigger.FORECAST, Trigger.ALERT, Trigger.MANUAL)
+
+_BY_ITSELF: Mapping[Trigger, TriggerName] = {
+    Trigger.PERIODIC: "Periodic",
+    Trigger.ALERT: "Alert",
+    Trigger.FORECAST: "Forecast",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +27,13 @@ class RequestScope:
     """None = all pools of the strategy."""
     nodes: frozenset[str] | None = None
     """None = all."""
+    trigger: Trigger | None = None
+    """What asks for it: strategies without this trigger are left out. None = that of the request."""
+
+    def covers(self, strategy: str, triggers: Collection[TriggerName]) -> bool:
+        """Whether it is about the strategy of this name, which these triggers start. A person may ask for any."""
+        name = _BY_ITSELF.get(self.trigger or Trigger.MANUAL)
+        return self.strategy in (None, strategy) and (name is None or name in triggers)
 
 
 WHOLE_CLUSTER = RequestScope()
@@ -37,6 +51,10 @@ class CycleRequest:
     due: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """(node, resource) to be relieved ahead of its peak -> when it is hot (seconds since the epoch)."""
 
+    def __post_init__(self) -> None:
+        scopes = frozenset(replace(each, trigger=each.trigger or self.trigger) for each in self.scopes)
+        object.__setattr__(self, "scopes", scopes)
+
     def merged(self, other: "CycleRequest") -> "CycleRequest":
         """The union of both requests."""
         return CycleRequest(
@@ -46,9 +64,11 @@ class CycleRequest:
             due={**self.due, **other.due},
         )
 
-    def nodes_for(self, strategy: str, pool_of_node: Mapping[str, str]) -> frozenset[str] | None:
-        """The nodes that the request covers for a strategy; None = all."""
-        mine = [scope for scope in self.scopes if scope.strategy in (None, strategy)]
+    def nodes_for(
+        self, strategy: str, pool_of_node: Mapping[str, str], *, triggers: Collection[TriggerName] = TRIGGERS
+    ) -> frozenset[str] | None:
+        """The nodes that the request covers for the strategy of this name, which `triggers` start; None = all."""
+        mine = [scope for scope in self.scopes if scope.covers(strategy, triggers)]
         if any(scope.pools is None and scope.nodes is None for scope in mine):
             return None
         return frozenset(

@@ -157,6 +157,10 @@ class Records(Protocol):
 
     def begin(self, report: CycleReport) -> None: ...
 
+    def begun(self, cycle: str) -> float | None:
+        """When the cycle of this id began, in seconds since the epoch; None where there is none."""
+        ...
+
     def planned(self, report: CycleReport, eviction: Eviction) -> int:
         """Write the eviction before its call; the row's id."""
         ...

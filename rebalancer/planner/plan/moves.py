@@ -43,9 +43,10 @@ class MoveMaker:
         """How many landings were looked for."""
 
     def make(self, job: Job, pod: Pod, repeated: PlannedMove | None) -> Eviction | Refused:
-        """`repeated`: the same move of the simulated plan, whose landing is known."""
+        """`repeated`: the same move of the simulated plan, whose landing is known; of a given plan it isn't."""
         finding, state, landings = job.finding, self._state, self._state.landings
-        move, even = self.leave(job, pod), finding.landing.even if repeated is None else None
+        known = repeated is not None and repeated.checked is not None
+        move, even = self.leave(job, pod), None if known else finding.landing.even
         if even is not None and (enough := landings.even.enough(even, finding.node)) is not None:
             return Refused(enough, move.limited if isinstance(move, Refused) else None)
         if isinstance(move, Refused):

@@ -51,7 +51,7 @@ class PlannedMove:
 
     pod: int
     checked: CheckedLanding | None
-    """None for a finished pod, which has no replacement."""
+    """None for a finished pod, which has no replacement, and in a given plan, whose landings are looked for again."""
     taints: Mapping[int, str]
     """Node -> value of each soft taint that the move needs and no earlier one needed."""
 
@@ -67,6 +67,6 @@ class Choice:
     patient: bool = True
     """Whether the plan may wait."""
     script: Sequence[PlannedMove] = ()
-    """The moves of a simulated plan over the same snapshot, see `Script`."""
+    """The moves of a simulated plan over the same snapshot, or of a given one, see `Script`."""
     known: Mapping[int, Refusal] = field(default_factory=dict)
     """Pod -> why the simulated plan refused it."""

@@ -56,7 +56,7 @@ class Planner:
         """`placement` is the scheduler's view of the snapshot with no move counted yet, and this planner's until its
         `start_over`. `steering` makes the plan a simulation. `patience` (seconds): the longest wait. `progress` of the
         plan that this one takes the place of; it is counted in `admission`."""
-        snapshot, goes_on = plan_input.snapshot, progress is not None
+        snapshot, goes_on = plan_input.snapshot, progress is not None and progress.screened
         choice, progress, time = choice or Choice(), progress or PlanProgress(), time or PlanningTime()
         landings = Landings(
             snapshot=snapshot,

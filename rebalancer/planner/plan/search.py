@@ -52,7 +52,9 @@ class Simulated:
     def followed(self) -> Choice:
         """The order in which the plan is carried out."""
         planner = self.planner
-        return replace(self.choice, script=tuple(planner.state.planned), known=planner.outcome.refused)
+        return replace(
+            self.choice, script=tuple(planner.state.planned[planner.state.begun :]), known=planner.outcome.refused
+        )
 
 
 def carry_out(planner: Planner, choice: Choice) -> Simulated:

@@ -35,6 +35,8 @@ class PlanProgress:
     """How often the plan has waited."""
     patience: float = math.inf
     """Seconds: the longest wait that is left."""
+    screened: bool = True
+    """Whether the plan has compared reliefs and prices of the candidates that are left."""
 
 
 class PlanState:
@@ -52,6 +54,8 @@ class PlanState:
         """Pod -> where its replacement lands."""
         self.planned: list[PlannedMove] = []
         """The moves in their order."""
+        self.begun = len(progress.moves)
+        """So many of them are of an earlier plan."""
         self._tainted = set(landings.chosen)
         """Nodes whose soft taints an earlier move needed, or that were there at first."""
         self._landed = set(progress.landed)

@@ -26,6 +26,7 @@ from rebalancer.policy.schema.types import (
     Duration,
     FieldError,
     Format,
+    Mode,
     NonEmpty,
     Percent,
     PercentagePoints,
@@ -143,6 +144,9 @@ class Pool(Section):
     """Name in records and limits."""
     selector: Selector
     """Labels of its nodes."""
+    mode: Mode = "Act"
+    """DryRun plans and records the evictions from its nodes, and makes none. The strictest mode counts: of the command,
+    the pool and the strategy."""
     thresholds: Thresholds | None = None
     """For strategies with `source: CPU`."""
     request_thresholds: RequestThresholds | None = None
@@ -382,6 +386,9 @@ class RebalancerPolicy(Section):
             if rule.strategy not in have:
                 at = ("alerts", "rules", index, "strategy")
                 raise FieldError(at, f"expected one of {', '.join(sorted(have))}, got {rule.strategy!r}")
+            if not any("Alert" in each.triggers for each in self.strategies if each.name == rule.strategy):
+                at = ("alerts", "rules", index, "strategy")
+                raise FieldError(at, f"expected a strategy with Alert among its triggers, got {rule.strategy!r}")
             if rule.resource not in (CPU, *self.threshold_resources):
                 known = ", ".join((CPU, *self.threshold_resources))
                 raise FieldError(

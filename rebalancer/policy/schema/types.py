@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
@@ -173,6 +173,11 @@ def _percent_schema(lowest: int) -> WithJsonSchema:
 Percent = Annotated[float, BeforeValidator(_percent), _percent_schema(1)]
 """75 or `75%`."""
 PercentagePoints = Annotated[float, BeforeValidator(_offset), _percent_schema(0)]
+Mode = Literal["DryRun", "Act"]
+"""Whether evictions are made, or planned and recorded only."""
+TriggerName = Literal["Periodic", "Alert", "Forecast"]
+"""What starts a strategy by itself."""
+TRIGGERS: tuple[TriggerName, ...] = ("Periodic", "Alert", "Forecast")
 Count = Annotated[int, Field(ge=0)]
 NonEmpty = Annotated[str, Field(min_length=1)]
 

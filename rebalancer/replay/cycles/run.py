@@ -19,7 +19,9 @@ from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.model.recordings.replay import Blocked, Grid32, ReplayedCycle
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.modes import acting
 from rebalancer.policy.pools import NodePools
+from rebalancer.policy.triggers import periodic
 from rebalancer.replay.comparison.hot_minutes import hot_minutes
 from rebalancer.replay.cycles.alerts import ReplayedAlerts
 from rebalancer.replay.cycles.readings import CycleTimes
@@ -39,6 +41,7 @@ class PolicyRun:
     cluster: SimulatedCluster
     context: CycleContext
     policy: RebalancerPolicy
+    """Its parts in dry run act, too: a replay is one."""
     evaluate: Callable[[], object]
     """One pass of the evaluation loop."""
     forecasts: ForecastLoop | None
@@ -46,11 +49,14 @@ class PolicyRun:
     cycles: list[ReplayedCycle] = field(default_factory=list)
     _evaluated_at: float = 0.0
 
+    def __post_init__(self) -> None:
+        self.policy = acting(self.policy)
+
     def run(self, *, passed: Callable[[float], None], stopping: Callable[[], bool]) -> None:
         """Run to the end of the recording, or until `stopping`. `passed` is called with the time that was reached."""
         cluster, end = self.cluster, self.cluster.recording.end
         times = CycleTimes(cluster.recording)
-        due = {each.name: times.first(each.interval) for each in self.policy.strategies}
+        due = {each.name: times.first(each.interval) for each in periodic(self.policy)}
         forecast_at = cluster.now if self.forecasts is not None else end
         alerts = ReplayedAlerts(self.cluster.recording.alerts, self.policy)
         while not stopping():
@@ -68,9 +74,9 @@ class PolicyRun:
                     self._cycle(ahead)
             late = {name for name, next_at in due.items() if next_at <= now}
             if late:
-                request = periodic(late, every=len(late) == len(due))
+                request = request_of(late, every=len(late) == len(due))
                 due |= {
-                    each.name: times.after(now, each.interval) for each in self.policy.strategies if each.name in late
+                    each.name: times.after(now, each.interval) for each in periodic(self.policy) if each.name in late
                 }
             if late or alerts.next_at <= now:
                 request = alerts.asked(self.context, request, now)
@@ -106,7 +112,7 @@ class PolicyRun:
             return None  # the last one is used until it is too old
 
 
-def periodic(strategies: set[str], *, every: bool) -> CycleRequest:
+def request_of(strategies: set[str], *, every: bool) -> CycleRequest:
     """The request of the timer for these strategies."""
     scopes = {WHOLE_CLUSTER} if every else {RequestScope(strategy=name) for name in strategies}
     return CycleRequest(trigger=Trigger.PERIODIC, scopes=frozenset(scopes))

@@ -121,6 +121,12 @@ class SqlRecords:
         }
         write(self._engine, lambda connection: connection.execute(insert(CYCLES).values(row)))
 
+    def begun(self, cycle: str) -> float | None:
+        """When the cycle of this id began, in seconds since the epoch, in whichever cluster; None where there is
+        none."""
+        query = select(CYCLES.c.started_at).where(CYCLES.c.id == cycle)
+        return read(self._engine, lambda connection: connection.execute(query).scalar())
+
     def planned(self, report: CycleReport, eviction: Eviction) -> int:
         """Write the eviction before its call; the row's id, for `eviction.record`. It has committed on return.
 

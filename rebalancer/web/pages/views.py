@@ -47,6 +47,8 @@ class Head:
     """The term it leads since, or why it does not lead."""
     dry_run: bool
     version: str
+    parts_in_dry_run: str = ""
+    """The pools and strategies in dry run where the others act, as a phrase; empty for none."""
     grafana: str = ""
     """URL of the Grafana dashboard; empty for no link."""
     docs: str = ""

@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rebalancer.policy.schema.types import AsTuple, Duration, Globs, Section, Selector, at_least
+from rebalancer.policy.schema.types import (
+    TRIGGERS,
+    AsTuple,
+    Duration,
+    Globs,
+    Mode,
+    Section,
+    Selector,
+    TriggerName,
+    at_least,
+)
 
 NAME, ARGS = Field(description="Name of the strategy."), Field(description="Arguments of the strategy.")
 
@@ -52,6 +62,11 @@ class StrategyBase(Section):
     """Names of its pools. Default: all."""
     interval: Annotated[Duration, at_least(10)] = 120.0
     """Interval of its cycles for each pool, with a jitter of a tenth."""
+    triggers: Annotated[tuple[TriggerName, ...], AsTuple, Field(min_length=1)] = TRIGGERS
+    """What starts its cycles: the timer at its interval, alerts by `alerts.rules`, and predicted peaks. `rebalancer
+    trigger` and `run --once` always do."""
+    mode: Mode = "Act"
+    """DryRun plans and records its evictions, and makes none."""
 
     if TYPE_CHECKING:  # every strategy declares both, with types of its own
         name: str
@@ -77,4 +92,5 @@ class StrategyBase(Section):
         in one only."""
         if self.by_cpu or self.pool_thresholds is not None:
             return (type(self), self.pool_thresholds) == (type(other), other.pool_thresholds)
-        return self.model_dump(exclude={"pools", "interval"}) == other.model_dump(exclude={"pools", "interval"})
+        when = {"pools", "interval", "triggers", "mode"}
+        return self.model_dump(exclude=when) == other.model_dump(exclude=when)
