@@ -14,9 +14,6 @@ DEAD_AFTER_SECONDS = 3600.0
 """The worker beats at every move. Slow answers of the API server or Prometheus are no reason to end the process: the
 supervisor ends it when a thread dies."""
 
-OVERDUE_INTERVALS = 3.0
-"""A leader without a cycle for so many of the shortest interval, and a minute, is not ready."""
-
 
 @dataclass(slots=True, kw_only=True)
 class Readiness:
@@ -67,7 +64,6 @@ class Readiness:
         if not self.resources.leadership.holds():
             self._cycle_due_since = time.monotonic()
             return ReadyCheck("cycles", True, "none on a follower")
-        interval = min((each.interval for each in self.active().policy.strategies), default=float("inf"))
-        ago = time.monotonic() - self._cycle_due_since
-        ok = ago <= OVERDUE_INTERVALS * interval + 60.0
-        return ReadyCheck("cycles", ok, f"the last one ended {ago:.0f}s ago, one is due every {interval:.0f}s")
+        policy, ago = self.active().policy, time.monotonic() - self._cycle_due_since
+        said = f"the last one ended {ago:.0f}s ago, one is due every {policy.cycle_seconds:.0f}s"
+        return ReadyCheck("cycles", ago <= policy.overdue_seconds, said)

@@ -20,6 +20,7 @@ from rebalancer.model.records.cycles import (
 from rebalancer.model.records.effect import Assessment
 from rebalancer.web import Auth, make_app
 from rebalancer.web.pages import views
+from rebalancer.web.pages.verdict import Tone, Verdict
 from rebalancer.web.pages.views import NodeLine, NodeSelection
 from tests.builders import an_eviction
 from tests.web.builders import (
@@ -55,6 +56,7 @@ WINDOWS = (
     ("service shop/odd", "", None, "not a cron"),
 )
 """(scope, state, when it opens, the window); without a state it is broken."""
+WAITS = Verdict(tone=Tone.WATCH, title="1 of 2 nodes hot:", text="waiting for 1 replacement, 40s")
 UNDER_WAY: dict[str, Any] = {
     "pod": "checkout-6c9f7d5b8-x2x7k",
     "planned_at": NOW - 64,
@@ -79,6 +81,7 @@ class HandMade:
     pauses: tuple[Pause, ...] = (
         Pause(scope=Scope("pool", "blue/batch"), reason="load test", created_by="ada", until=NOW + HOUR),
     )
+    verdict: Verdict = WAITS
     open_breakers: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
     problem: str = ""
@@ -123,6 +126,7 @@ class HandMade:
         if self.fails is not None and not isinstance(self.fails, RebalancerError):
             raise self.fails
         return views.Overview(
+            verdict=self.verdict,
             map=a_map(self.nodes, selection, obstacles=self.obstacles),
             last_cycle=self.cycle_lines[0] if self.cycle_lines else None,
             due=(

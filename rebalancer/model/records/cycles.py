@@ -139,3 +139,24 @@ class ExpectedPeak(NamedTuple):
     peak_millicores: float | None
     peak_at: float
     made_at: float
+
+
+class EvictionTotals(NamedTuple):
+    """Evictions of a cluster over some time."""
+
+    happened: int = 0
+    """Those that happened, or may have: replaced, in flight or closed."""
+    replaced: int = 0
+    """With a Ready replacement, or none that was wanted."""
+    in_flight: int = 0
+    late: int = 0
+    """Of those in flight."""
+    oldest_at: float | None = None
+    """When the oldest of those in flight was planned."""
+    dry: int = 0
+    """Pods that dry runs would have evicted, each once."""
+
+    @property
+    def closed(self) -> int:
+        """No longer in flight, although no replacement was seen Ready."""
+        return self.happened - self.replaced - self.in_flight

@@ -17,6 +17,7 @@ from rebalancer.model.records.cycles import (
     CycleNode,
     CycleRecord,
     CycleSummary,
+    EvictionTotals,
     ExpectedPeak,
     RecordedFinding,
     RefusalExample,
@@ -207,6 +208,21 @@ class SqlReading:
         if like:
             which &= (rows.namespace + "/" + rows.pod).contains(like, autoescape=True)
         return self._evictions(which, limit)
+
+    def eviction_totals(self, since: float) -> EvictionTotals:
+        """Counts of the evictions recorded since then, in one row."""
+        rows = EVICTIONS.c
+        happened = (rows.dry_run == false()) & rows.outcome.in_(MAY_HAVE_HAPPENED)
+        in_flight = happened & rows.replaced_at.is_(None) & rows.closed_at.is_(None)
+        query = select(
+            func.count().filter(happened),
+            func.count().filter(happened & rows.replaced_at.is_not(None)),
+            func.count().filter(in_flight),
+            func.count().filter(in_flight & (rows.late == true())),
+            func.min(rows.planned_at).filter(in_flight),
+            func.count(rows.uid.distinct()).filter(rows.dry_run == true()),
+        ).where(rows.cluster == self._cluster, rows.planned_at >= since)
+        return EvictionTotals._make(read(self._engine, lambda connection: connection.execute(query).one()))
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.notation.document import Dimension
 from rebalancer.model.records.cycles import CycleRecord, CycleSummary, RecordedFinding, RefusalGroup, ServiceEvictions
 from rebalancer.model.records.effect import Assessment, HotEpisode
+from rebalancer.web.pages.verdict import Verdict
 
 MOST_TILES = 500
 """Nodes on one page."""
@@ -168,6 +169,7 @@ class Due:
 class Overview:
     """The first page."""
 
+    verdict: Verdict
     map: Map
     last_cycle: CycleSummary | None
     due: tuple[Due, ...]

@@ -1,0 +1,76 @@
+"""The verdict on a real cluster: the lab over HTTP, a real database, cycles that evict."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebalancer.dashboard.views import LiveViews
+from rebalancer.model.decisions.limits import Scope
+from rebalancer.model.errors import ConnectError
+from rebalancer.web.pages.verdict import Tone
+from tests.dashboard.test_views import ANY, Leads, Shown, a_day
+
+
+@pytest.fixture
+def it(tmp_path: Path) -> Iterator[Shown]:
+    with a_day(tmp_path) as made:
+        yield made
+
+
+def line_of(views: LiveViews) -> str:
+    found = views.overview(ANY).verdict
+    return f"{found.title} {found.text}"
+
+
+def test_the_verdict_follows_the_cluster_from_its_start(it: Shown) -> None:
+    assert line_of(it.views) == "Starting: no cycle has ended yet"
+    it.cycle("warm-1")
+    assert line_of(it.views) == "Working and safe. 1 eviction in 24 h, 1 in flight; 0 of 5 nodes hot"
+    it.lab.clock.sleep(700.0)
+    assert line_of(it.views) == "Not working: no cycle for 11m40s, and one is due every 2m"
+    it.cycle()
+    assert line_of(it.views) == "Working and safe. 1 eviction in 24 h, replaced; 0 of 5 nodes hot"
+    it.ledger.pause(Scope("cluster", "test"), reason="load test", created_by="ada", until=None)
+    assert line_of(it.views).startswith("Paused: by ada until resumed: load test; ")
+
+
+def test_a_follower_shows_the_line_of_the_leader(it: Shown) -> None:
+    it.cycle("warm-1")
+    follower = LiveViews(replace(it.sources, leadership=Leads(leads=False)))
+    assert line_of(follower) == line_of(it.views)
+
+
+def test_an_open_circuit_breaker_is_the_verdict(it: Shown) -> None:
+    for name in ("warm-1", "warm-2"):
+        it.cycle(name)
+    it.lab.clock.sleep(480.0)  # after the deadline, before the replacements are Ready
+    it.cycle()
+    found = it.views.overview(ANY).verdict
+    assert (found.tone, found.title) == (Tone.ALARM, "Not evicting in pool all:")
+
+
+@dataclass
+class Silent:
+    """Stands for a database behind a network that drops every packet, and counts how often it is waited for."""
+
+    waits: int = 0
+
+    def __getattr__(self, name: str) -> Any:
+        def ask(*_: object, **__: object) -> None:
+            self.waits += 1
+            raise ConnectError("no answer within 10 s")
+
+        return ask
+
+
+def test_a_database_without_an_answer_is_the_verdict_and_is_waited_for_once(it: Shown) -> None:
+    it.cycle("warm-1")
+    silent: Any = Silent()
+    views = LiveViews(replace(it.sources, archive=silent, ledger=silent, inbox=silent, effect=silent))
+    page = views.overview(ANY)
+    assert page.verdict.text == "the database is not available, so nothing is evicted"
+    assert (page.verdict.tone, page.problem, silent.waits) == (Tone.ALARM, "no answer within 10 s", 1)
+    assert len(page.map.nodes) == 5
