@@ -53,6 +53,11 @@ class Readiness:
             ReadyCheck("stopping", not self.heartbeat.stopping.is_set(), ""),
         ]
 
+    def overdue(self) -> str:
+        """Why cycles are late, on the leader; empty where they are not, and on a follower."""
+        check = self._cycles_check()
+        return "" if check.ok else check.sentence
+
     def _parts(self) -> list[ReadyCheck]:
         """Parts that are skipped or restarted, a line each. The rest goes on, so the daemon is ready. The text of an
         error is left out, for probes need no credentials."""

@@ -174,6 +174,7 @@ class _Parts:
                 docs_url=daemon.settings.docs_url or "",
                 history_dir=daemon.settings.history_dir,
                 failed_parts=resources.parts.current,
+                overdue=self._readiness.overdue,
             )
         )
         self._journal = JournalWriter(

@@ -64,6 +64,7 @@ class OverviewViews:
             cycles=cycles,
             cycle_seconds=self._policy.cycle_seconds,
             overdue_seconds=self._policy.overdue_seconds,
+            overdue=sources.overdue(),
             totals=totals,
             pauses=pauses,
             stopped_scopes=tuple(breakers),

@@ -76,3 +76,5 @@ class Sources:
     history_dir: str = ""
     """Folder of the history, with the newest replay; empty for none."""
     failed_parts: Callable[[], Sequence[FailedPart]] = tuple
+    overdue: Callable[[], str] = str
+    """Why this leader's cycles are late; empty where they are not, and on a follower."""

@@ -94,6 +94,7 @@ class LiveViews:
             docs=self._from.docs_url.rstrip("/"),
             has_replay=bool(self._from.history_dir) and self._replay_page.is_file(),
             failed_parts=tuple(each.sentence for each in self._from.failed_parts()),
+            overdue=self._from.overdue(),
         )
 
     def replay(self) -> bytes | None:

@@ -94,6 +94,7 @@ class HandMade:
     cluster: str = "blue"
     replay_page: bytes | None = None
     failed: tuple[str, ...] = ()
+    overdue: str = ""
 
     def _ask(self, *what: Any) -> None:
         self.calls.append(what)
@@ -112,6 +113,7 @@ class HandMade:
             docs=self.docs,
             has_replay=self.replay_page is not None,
             failed_parts=self.failed,
+            overdue=self.overdue,
         )
 
     def replay(self) -> bytes | None:

@@ -116,6 +116,11 @@ CASES: Mapping[str, tuple[dict[str, Any], Tone, str]] = {
         Tone.ALARM,
         "Not working: no cycle for 15m, and one is due every 2m",
     ),
+    "no cycle of this leader": (
+        {"overdue": "the last one ended 900s ago, one is due every 120s", "cycles": (RUNNING,)},
+        Tone.ALARM,
+        "Not working: no cycle in time: the last one ended 900s ago, one is due every 120s",
+    ),
     "a cycle under way": (
         {"cycles": (RUNNING, a_cycle_line(finished_at=NOW - 1000))},
         Tone.GOOD,

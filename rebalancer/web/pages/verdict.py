@@ -44,6 +44,8 @@ class Facts:
     """A cycle is due so often; infinite where none is."""
     overdue_seconds: float
     """No cycle for longer means that none comes."""
+    overdue: str = ""
+    """Why the cycles of this replica are late, where it leads."""
     totals: EvictionTotals = field(default_factory=EvictionTotals)
     """Of the last TOTALS_SECONDS."""
     pauses: Sequence[Pause] = ()
@@ -111,6 +113,8 @@ def _failure(facts: Facts) -> str:
     silent = 0.0 if facts.last_sign is None else facts.now - facts.last_sign
     if silent > facts.overdue_seconds:
         return f"no cycle for {age(silent)}, and one is due every {age(facts.cycle_seconds)}"
+    if facts.overdue:
+        return f"no cycle in time: {facts.overdue}"
     if facts.ended is not None and facts.ended.stopped:
         return f"the last cycle decided nothing: {facts.ended.stopped}"
     if facts.nodes and facts.unknown == facts.nodes:

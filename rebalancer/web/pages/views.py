@@ -56,6 +56,8 @@ class Head:
     """There is a page of a replay."""
     failed_parts: tuple[str, ...] = ()
     """Parts of the daemon that are skipped or restarted: a sentence each."""
+    overdue: str = ""
+    """Why this leader's cycles are late; empty where they are not, and on a follower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
