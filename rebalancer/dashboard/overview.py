@@ -3,22 +3,27 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from rebalancer.dashboard.heat import MeasuredPools
 from rebalancer.dashboard.limits import open_breakers_now
 from rebalancer.dashboard.nodes import NodeViewCache
+from rebalancer.dashboard.pods import PodViews
 from rebalancer.dashboard.sources import Sources
 from rebalancer.model.decisions.limits import Pause
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.notation.resource_names import CPU
-from rebalancer.model.records.cycles import CycleSummary, EvictionTotals
+from rebalancer.model.records.cycles import CycleSummary, EvictionTotals, PoolMeasurement, RefusalGroup
 from rebalancer.planner.ahead import PredictedHotNode
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.types import format_duration
+from rebalancer.web.pages.overview import Due, Evaluated, why_not
 from rebalancer.web.pages.verdict import LATEST_CYCLES, TOTALS_SECONDS, Facts, verdict
-from rebalancer.web.pages.views import Due, Map, NodeState, Overview
+from rebalancer.web.pages.views import Map, NodeState, Overview
 
 T = TypeVar("T")
 
 DUE_AT_ONCE = 8
+HOT_AT_ONCE = 50
+"""Hot nodes whose refusals are read."""
 
 
 class _Asked:
@@ -40,9 +45,11 @@ class _Asked:
 class OverviewViews:
     """Makes the first page, and what it has in common with a node's."""
 
-    def __init__(self, sources: Sources, node_views: NodeViewCache) -> None:
+    def __init__(self, sources: Sources, node_views: NodeViewCache, pods: PodViews) -> None:
         self._from = sources
         self._node_views = node_views
+        self._pods = pods
+        self._measured = MeasuredPools(sources.archive)
 
     def page(self, shown: Map) -> Overview:
         """The page; its `problem` says when the database is unavailable."""
@@ -54,6 +61,8 @@ class OverviewViews:
             lambda: open_breakers_now(sources.current(), sources.ledger, sources.effect), {}
         )
         pauses: Sequence[Pause] = asked(sources.ledger.pauses, ())
+        measured: Sequence[PoolMeasurement] = asked(lambda: self._measured.latest(now), ())
+        refusals: Sequence[RefusalGroup] = asked(lambda: self._refusals(now), ())
         coming, more = self._coming()
         leaks = self._leaks()
         facts = Facts(
@@ -68,6 +77,7 @@ class OverviewViews:
             totals=totals,
             pauses=pauses,
             stopped_scopes=tuple(breakers),
+            refusals=sum(each.count for each in refusals if not each.of_node),
             database_problem=asked.problem,
             cluster_problem=shown.problem,
         )
@@ -81,8 +91,24 @@ class OverviewViews:
             more_leaks=max(len(leaks) - DUE_AT_ONCE, 0),
             open_breakers=tuple(breakers.values()),
             pauses=tuple(pauses),
+            evaluated=_evaluated(cycles[0], measured) if cycles else None,
+            why_not=why_not(refusals, self._services(refusals)),
             problem=asked.problem,
         )
+
+    # -- why not more -------------------------------------------------------------------------------------------------
+
+    def _refusals(self, now: float) -> Sequence[RefusalGroup]:
+        """Of the hottest nodes that are hot now, by the last cycle that evaluated each."""
+        hot = [line.name for line in self._node_views.latest().lines if line.state is NodeState.HOT]
+        longest = max((each.interval for each in self._policy.strategies), default=0.0)
+        return self._from.archive.refusals_on(hot[:HOT_AT_ONCE], since=now - 2 * longest - 60.0)
+
+    def _services(self, refusals: Sequence[RefusalGroup]) -> Mapping[str, str]:
+        names = {example.pod for each in refusals for example in each.examples}
+        return self._pods.services({each.node for each in refusals}, names)
+
+    # -- what is due --------------------------------------------------------------------------------------------------
 
     def _coming(self) -> tuple[list[Due], int]:
         """Upcoming proactive relief that is shown, and the number of further nodes."""
@@ -132,3 +158,8 @@ class OverviewViews:
     @property
     def _now(self) -> float:
         return self._from.clock.now()
+
+
+def _evaluated(cycle: CycleSummary, measured: Sequence[PoolMeasurement]) -> Evaluated | None:
+    of = [each for each in measured if each.cycle == cycle.id]
+    return Evaluated(nodes=sum(each.nodes for each in of), pools=tuple(each.pool for each in of)) if of else None

@@ -1,6 +1,6 @@
 """What the dashboard's views are made from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from rebalancer.model.records.cycles import (
     CycleRecord,
     CycleSummary,
     EvictionTotals,
+    PoolMeasurement,
     RecordedFinding,
     RefusalGroup,
     ServiceEvictions,
@@ -43,6 +44,10 @@ class Archive(StoredPeaks, Protocol):
     def evictions_since(self, since: float, *, like: str = "", limit: int) -> Sequence[Eviction]: ...
 
     def eviction_totals(self, since: float) -> EvictionTotals: ...
+
+    def refusals_on(self, nodes: Sequence[str], *, since: float) -> Sequence[RefusalGroup]: ...
+
+    def pool_measurements(self, since: float, *, known: Collection[str] = ()) -> Sequence[PoolMeasurement]: ...
 
 
 class LeaderStatus(Protocol):

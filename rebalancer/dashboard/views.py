@@ -59,7 +59,7 @@ class LiveViews:
             clock=sources.clock,
         )
         self._pods = PodViews(sources.current, self._node_views.pod_millicores)
-        self._overview = OverviewViews(sources, self._node_views)
+        self._overview = OverviewViews(sources, self._node_views, self._pods)
         self._stages: OrderedDict[str, Mapping[str, float]] = OrderedDict()
         self._limits: tuple[float, views.LimitsPage] | None = None
         self._lock = threading.Lock()

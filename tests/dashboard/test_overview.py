@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from rebalancer.dashboard.heat import HEAT_SECONDS, MeasuredPools
 from rebalancer.dashboard.views import LiveViews
 from rebalancer.model.decisions.limits import Scope
 from rebalancer.model.errors import ConnectError
+from rebalancer.web.pages.overview import Evaluated
 from rebalancer.web.pages.verdict import Tone
 from tests.dashboard.test_views import ANY, Leads, Shown, a_day
 
@@ -74,3 +76,45 @@ def test_a_database_without_an_answer_is_the_verdict_and_is_waited_for_once(it: 
     assert page.verdict.text == "the database is not available, so nothing is evicted"
     assert (page.verdict.tone, page.problem, silent.waits) == (Tone.ALARM, "no answer within 10 s", 1)
     assert len(page.map.nodes) == 5
+
+
+@pytest.fixture
+def hot(tmp_path: Path) -> Iterator[Shown]:
+    """Three nodes are over their high, and none of their pods is old enough."""
+    pool = {"name": "all", "selector": {}, "thresholds": {"high": 60, "target": 50}}
+    with a_day(tmp_path, pools=[pool], guards={"minAge": "7d"}) as made:
+        yield made
+
+
+def test_refused_pods_of_hot_nodes_are_the_reason_why_not_more_is_evicted(hot: Shown) -> None:
+    hot.cycle("warm-1", high=0.6)
+    page = hot.views.overview(ANY)
+    [young] = [each for each in page.why_not if each.code == "TooYoung"]
+    assert (young.nodes, young.services) == (("warm-1",), ("shop/svc-warm-1",))
+    assert young.pods == 3
+    found = page.verdict
+    assert found.title == "3 of 5 nodes hot:"
+    assert "3 pods stay for the reasons below" in found.text
+    assert page.evaluated == Evaluated(nodes=1, pools=("all",))
+    follower = LiveViews(replace(hot.sources, leadership=Leads(leads=False)))
+    assert follower.overview(ANY).why_not == page.why_not
+
+
+def test_measurements_of_a_cycle_are_read_once(hot: Shown) -> None:
+    hot.cycle("warm-1", high=0.6)
+    asked: list[int] = []
+    archive = hot.sources.archive
+
+    class Counting:
+        def pool_measurements(self, since: float, *, known: Any) -> Any:
+            asked.append(len(known))
+            return archive.pool_measurements(since, known=known)
+
+    measured = MeasuredPools(Counting())  # type: ignore[arg-type]
+    now = hot.lab.clock.now()
+    first = measured.latest(now)
+    assert len(first) == 1
+    hot.cycle("warm-2", high=0.6)
+    assert len(measured.latest(now + 60)) == 2
+    assert asked == [0, 1]
+    assert measured.latest(now + HEAT_SECONDS + 60) == []

@@ -20,6 +20,7 @@ from rebalancer.model.records.cycles import (
 from rebalancer.model.records.effect import Assessment
 from rebalancer.web import Auth, make_app
 from rebalancer.web.pages import views
+from rebalancer.web.pages.overview import Due, Evaluated, WhyNot
 from rebalancer.web.pages.verdict import Tone, Verdict
 from rebalancer.web.pages.views import NodeLine, NodeSelection
 from tests.builders import an_eviction
@@ -82,6 +83,8 @@ class HandMade:
         Pause(scope=Scope("pool", "blue/batch"), reason="load test", created_by="ada", until=NOW + HOUR),
     )
     verdict: Verdict = WAITS
+    evaluated: Evaluated | None = Evaluated(nodes=1, pools=("general",))  # noqa: RUF009 - frozen
+    why_not: tuple[WhyNot, ...] = ()
     open_breakers: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
     problem: str = ""
@@ -132,16 +135,18 @@ class HandMade:
             map=a_map(self.nodes, selection, obstacles=self.obstacles),
             last_cycle=self.cycle_lines[0] if self.cycle_lines else None,
             due=(
-                views.Due(at=NOW + 700, what=PEAK, node="node-2"),
-                views.Due(at=None, what="no window opens in time", node="node-1"),
-                views.Due(at=NOW + 500, what="the forecast is renewed"),
-                views.Due(at=None, what="LowNodeUtilization evaluates general, batch every 2m"),
+                Due(at=NOW + 700, what=PEAK, node="node-2"),
+                Due(at=None, what="no window opens in time", node="node-1"),
+                Due(at=NOW + 500, what="the forecast is renewed"),
+                Due(at=None, what="LowNodeUtilization evaluates general, batch every 2m"),
             ),
             more_due=3,
-            leaks=(views.Due(at=NOW + 7200, what="shop/<b>web</b>-1 grows by 60 MiB an hour", node="node-1"),),
+            leaks=(Due(at=NOW + 7200, what="shop/<b>web</b>-1 grows by 60 MiB an hour", node="node-1"),),
             more_leaks=4,
             open_breakers=self.open_breakers,
             pauses=self.pauses,
+            evaluated=self.evaluated,
+            why_not=self.why_not,
             problem=str(self.fails or self.problem),
         )
 

@@ -11,7 +11,7 @@ from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason
 
-_SENTENCES = {code.value: code.sentence for code in Reason}
+_REASONS = {code.value: code for code in Reason}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,19 @@ class RefusalGroup:
     @property
     def sentence(self) -> str:
         """The code's sentence; the code itself where another version wrote it."""
-        return _SENTENCES.get(self.code, self.code)
+        known = _REASONS.get(self.code)
+        return self.code if known is None else known.sentence
+
+    @property
+    def lifted_by(self) -> str:
+        """What lifts it; empty where another version wrote the code."""
+        known = _REASONS.get(self.code)
+        return "" if known is None else known.lifted_by
+
+    @property
+    def of_node(self) -> bool:
+        """It is the node that was not evaluated, not its pods."""
+        return not any(each.pod for each in self.examples)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,3 +172,16 @@ class EvictionTotals(NamedTuple):
     def closed(self) -> int:
         """No longer in flight, although no replacement was seen Ready."""
         return self.happened - self.replaced - self.in_flight
+
+
+class PoolMeasurement(NamedTuple):
+    """CPU of a pool's nodes that one cycle evaluated."""
+
+    cycle: str
+    at: float
+    """Start of the cycle."""
+    pool: str
+    nodes: int
+    """Those that were evaluated."""
+    hottest: float | None
+    """The highest share; None where none is known."""

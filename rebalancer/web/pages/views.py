@@ -19,6 +19,7 @@ from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.notation.document import Dimension
 from rebalancer.model.records.cycles import CycleRecord, CycleSummary, RecordedFinding, RefusalGroup, ServiceEvictions
 from rebalancer.model.records.effect import Assessment, HotEpisode
+from rebalancer.web.pages.overview import Due, Evaluated, WhyNot
 from rebalancer.web.pages.verdict import Verdict
 
 MOST_TILES = 500
@@ -159,15 +160,6 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
-    """A scheduled action."""
-
-    at: float | None
-    what: str
-    node: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The first page."""
 
@@ -184,6 +176,10 @@ class Overview:
     """Expected OOM kills of pods that leak memory, the first ones."""
     more_leaks: int = 0
     """Further pods that leak memory."""
+    evaluated: Evaluated | None = None
+    """By the last cycle; None where that is not known."""
+    why_not: tuple[WhyNot, ...] = ()
+    """The most frequent reasons why pods stay on nodes that are hot now."""
     problem: str = ""
     """Why part of it is missing."""
 
