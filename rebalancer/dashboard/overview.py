@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from rebalancer.dashboard.heat import MeasuredPools
+from rebalancer.dashboard.heat import HEAT_SECONDS, KeptPools, MeasuredPools, heat_of_pools
 from rebalancer.dashboard.limits import open_breakers_now
 from rebalancer.dashboard.nodes import NodeViewCache
 from rebalancer.dashboard.pods import PodViews
@@ -11,7 +11,7 @@ from rebalancer.dashboard.sources import Sources
 from rebalancer.model.decisions.limits import Pause
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.notation.resource_names import CPU
-from rebalancer.model.records.cycles import CycleSummary, EvictionTotals, PoolMeasurement, RefusalGroup
+from rebalancer.model.records.cycles import CycleSummary, EvictionTotals, PoolEviction, PoolMeasurement, RefusalGroup
 from rebalancer.planner.ahead import PredictedHotNode
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.types import format_duration
@@ -22,6 +22,7 @@ from rebalancer.web.pages.views import Map, NodeState, Overview
 T = TypeVar("T")
 
 DUE_AT_ONCE = 8
+EVICTIONS_AT_ONCE = 500
 HOT_AT_ONCE = 50
 """Hot nodes whose refusals are read."""
 
@@ -50,6 +51,7 @@ class OverviewViews:
         self._node_views = node_views
         self._pods = pods
         self._measured = MeasuredPools(sources.archive)
+        self._kept = KeptPools(sources.current)
 
     def page(self, shown: Map) -> Overview:
         """The page; its `problem` says when the database is unavailable."""
@@ -62,7 +64,11 @@ class OverviewViews:
         )
         pauses: Sequence[Pause] = asked(sources.ledger.pauses, ())
         measured: Sequence[PoolMeasurement] = asked(lambda: self._measured.latest(now), ())
+        evictions: Sequence[PoolEviction] = asked(
+            lambda: sources.archive.pool_evictions(now - HEAT_SECONDS, limit=EVICTIONS_AT_ONCE), ()
+        )
         refusals: Sequence[RefusalGroup] = asked(lambda: self._refusals(now), ())
+        view = self._node_views.latest()
         coming, more = self._coming()
         leaks = self._leaks()
         facts = Facts(
@@ -93,6 +99,7 @@ class OverviewViews:
             pauses=tuple(pauses),
             evaluated=_evaluated(cycles[0], measured) if cycles else None,
             why_not=why_not(refusals, self._services(refusals)),
+            heat=heat_of_pools(view, self._kept.before(view, now), measured, evictions, now=now),
             problem=asked.problem,
         )
 

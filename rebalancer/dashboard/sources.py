@@ -13,6 +13,7 @@ from rebalancer.model.records.cycles import (
     CycleRecord,
     CycleSummary,
     EvictionTotals,
+    PoolEviction,
     PoolMeasurement,
     RecordedFinding,
     RefusalGroup,
@@ -44,6 +45,8 @@ class Archive(StoredPeaks, Protocol):
     def evictions_since(self, since: float, *, like: str = "", limit: int) -> Sequence[Eviction]: ...
 
     def eviction_totals(self, since: float) -> EvictionTotals: ...
+
+    def pool_evictions(self, since: float, *, limit: int) -> Sequence[PoolEviction]: ...
 
     def refusals_on(self, nodes: Sequence[str], *, since: float) -> Sequence[RefusalGroup]: ...
 

@@ -1,8 +1,9 @@
 """What the overview reads of cycles: why pods stay on nodes, and what was measured of pools."""
 
+from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.reason import Reason
-from rebalancer.model.records.cycles import PoolMeasurement
-from tests.store.builders import NOW, build_line, build_refusal
+from rebalancer.model.records.cycles import PoolEviction, PoolMeasurement
+from tests.store.builders import NOW, build_eviction, build_line, build_refusal
 from tests.store.scenarios.ledger_cluster import a_cycle
 
 
@@ -59,3 +60,21 @@ def test_a_pools_hottest_node_is_read_once_for_each_cycle(records, elsewhere_rec
     reading = records.reading()
     assert reading.pool_measurements(NOW) == [first, second], "nodes without high were not evaluated"
     assert reading.pool_measurements(NOW, known=["c1"]) == [second]
+
+
+def test_evictions_are_marks_of_the_pool_that_they_left(blue, green, clock, records):
+    blue.answer(blue.reserve(pod="old"), Outcome.EVICTED)
+    clock.sleep(100)
+    blue.answer(blue.reserve(pod="first", node="n7"), Outcome.EVICTED)
+    clock.sleep(1)
+    blue.answer(blue.reserve(pod="unknown"), Outcome.UNKNOWN)
+    blue.answer(blue.reserve(pod="refused"), Outcome.REFUSED)
+    green.answer(green.reserve(pod="elsewhere"), Outcome.EVICTED)
+    a_cycle(records, "dry", dry_run=True, evictions=[build_eviction(pod="dry", outcome=Outcome.PLANNED)])
+    reading = records.reading()
+    marks = [
+        PoolEviction(NOW + 100, "general", "n7", "shop/first"),
+        PoolEviction(NOW + 101, "general", "n1", "shop/unknown"),
+    ]
+    assert reading.pool_evictions(NOW + 50, limit=9) == marks
+    assert reading.pool_evictions(NOW + 50, limit=1) == marks[1:]

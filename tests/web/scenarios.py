@@ -20,7 +20,7 @@ from rebalancer.model.records.cycles import (
 from rebalancer.model.records.effect import Assessment
 from rebalancer.web import Auth, make_app
 from rebalancer.web.pages import views
-from rebalancer.web.pages.overview import Due, Evaluated, WhyNot
+from rebalancer.web.pages.overview import Due, Evaluated, PoolHeat, WhyNot
 from rebalancer.web.pages.verdict import Tone, Verdict
 from rebalancer.web.pages.views import NodeLine, NodeSelection
 from tests.builders import an_eviction
@@ -31,6 +31,7 @@ from tests.web.builders import (
     NOW,
     a_cycle_line,
     a_finding,
+    a_heat,
     a_map,
     a_move,
     a_node,
@@ -85,6 +86,7 @@ class HandMade:
     verdict: Verdict = WAITS
     evaluated: Evaluated | None = Evaluated(nodes=1, pools=("general",))  # noqa: RUF009 - frozen
     why_not: tuple[WhyNot, ...] = ()
+    heat: tuple[PoolHeat, ...] = field(default_factory=lambda: (a_heat(), a_heat("batch", ahead=(), evictions=())))
     open_breakers: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
     problem: str = ""
@@ -147,6 +149,7 @@ class HandMade:
             pauses=self.pauses,
             evaluated=self.evaluated,
             why_not=self.why_not,
+            heat=self.heat,
             problem=str(self.fails or self.problem),
         )
 

@@ -185,3 +185,14 @@ class PoolMeasurement(NamedTuple):
     """Those that were evaluated."""
     hottest: float | None
     """The highest share; None where none is known."""
+
+
+class PoolEviction(NamedTuple):
+    """An eviction from a node of a pool."""
+
+    at: float
+    pool: str
+    node: str
+    """That the pod left."""
+    pod: str
+    """`namespace/name`."""

@@ -19,6 +19,7 @@ from rebalancer.model.records.cycles import (
     CycleSummary,
     EvictionTotals,
     ExpectedPeak,
+    PoolEviction,
     PoolMeasurement,
     RecordedFinding,
     RefusalExample,
@@ -257,6 +258,23 @@ class SqlReading:
             func.count(rows.uid.distinct()).filter(rows.dry_run == true()),
         ).where(rows.cluster == self._cluster, rows.planned_at >= since)
         return EvictionTotals._make(read(self._engine, lambda connection: connection.execute(query).one()))
+
+    def pool_evictions(self, since: float, *, limit: int) -> list[PoolEviction]:
+        """The newest evictions since then that happened, or may have, oldest first."""
+        rows = EVICTIONS.c
+        query = (
+            select(rows.planned_at, rows.pool, rows.node, rows.namespace + "/" + rows.pod)
+            .where(
+                rows.cluster == self._cluster,
+                rows.dry_run == false(),
+                rows.outcome.in_(MAY_HAVE_HAPPENED),
+                rows.planned_at >= since,
+            )
+            .order_by(rows.planned_at.desc(), rows.id.desc())
+            .limit(limit)
+        )
+        found = read(self._engine, lambda connection: connection.execute(query).all())
+        return [PoolEviction._make(row) for row in reversed(found)]
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

@@ -44,6 +44,23 @@ class WhyNot:
     """Start of the newest cycle that refused for it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolHeat:
+    """CPU of the hottest node of a pool at each moment: (seconds since the epoch, share) in order."""
+
+    pool: str
+    high: float | None
+    target: float | None
+    past: tuple[tuple[float, float | None], ...]
+    ahead: tuple[tuple[float, float | None], ...]
+    """The forecast; empty on a follower."""
+    evictions: tuple[tuple[float, str], ...]
+    """(when, what) of the evictions from its nodes."""
+    now: float
+    since: float
+    until: float
+
+
 def why_not(groups: Sequence[RefusalGroup], service_of: Mapping[str, str]) -> tuple[WhyNot, ...]:
     """The reasons of these refusals, the most frequent first; those that nothing lifts come last.
 

@@ -19,7 +19,7 @@ from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.notation.document import Dimension
 from rebalancer.model.records.cycles import CycleRecord, CycleSummary, RecordedFinding, RefusalGroup, ServiceEvictions
 from rebalancer.model.records.effect import Assessment, HotEpisode
-from rebalancer.web.pages.overview import Due, Evaluated, WhyNot
+from rebalancer.web.pages.overview import Due, Evaluated, PoolHeat, WhyNot
 from rebalancer.web.pages.verdict import Verdict
 
 MOST_TILES = 500
@@ -180,6 +180,8 @@ class Overview:
     """By the last cycle; None where that is not known."""
     why_not: tuple[WhyNot, ...] = ()
     """The most frequent reasons why pods stay on nodes that are hot now."""
+    heat: tuple[PoolHeat, ...] = ()
+    """Of the pools that are closest to their high, the first."""
     problem: str = ""
     """Why part of it is missing."""
 
