@@ -53,8 +53,10 @@ class OverviewViews:
         self._measured = MeasuredPools(sources.archive)
         self._kept = KeptPools(sources.current)
 
-    def page(self, shown: Map) -> Overview:
+    def page(self, nodes: Callable[[], Map]) -> Overview:
         """The page; its `problem` says when the database is unavailable."""
+        # a follower's node view asks the database too: both are waited for at once
+        self._node_views.renew()
         sources, asked, now = self._from, _Asked(), self._now
         cycles: Sequence[CycleSummary] = asked(lambda: sources.archive.cycles(LATEST_CYCLES), ())
         totals = asked(lambda: sources.archive.eviction_totals(now - TOTALS_SECONDS), EvictionTotals())
@@ -67,6 +69,7 @@ class OverviewViews:
         evictions: Sequence[PoolEviction] = asked(
             lambda: sources.archive.pool_evictions(now - HEAT_SECONDS, limit=EVICTIONS_AT_ONCE), ()
         )
+        shown = nodes()
         refusals: Sequence[RefusalGroup] = asked(lambda: self._refusals(now), ())
         view = self._node_views.latest()
         coming, more = self._coming()

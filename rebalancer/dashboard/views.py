@@ -124,7 +124,7 @@ class LiveViews:
         )
 
     def overview(self, selection: NodeSelection) -> views.Overview:
-        return self._overview.page(self.map(selection))
+        return self._overview.page(lambda: self.map(selection))
 
     def node(self, name: str, *, behind: float = DAY_SECONDS) -> views.NodePage | None:
         archive, now = self._from.archive, self._now

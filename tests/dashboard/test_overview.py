@@ -1,8 +1,10 @@
 """The verdict on a real cluster: the lab over HTTP, a real database, cycles that evict."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from rebalancer.dashboard.heat import HEAT_SECONDS, MeasuredPools
 from rebalancer.dashboard.views import LiveViews
 from rebalancer.model.decisions.limits import Scope
 from rebalancer.model.errors import ConnectError
+from rebalancer.model.notation.resource_names import CPU
 from rebalancer.web.pages.overview import Evaluated
 from rebalancer.web.pages.verdict import Tone
 from tests.dashboard.test_views import ANY, Leads, Shown, a_day
@@ -118,3 +121,35 @@ def test_measurements_of_a_cycle_are_read_once(hot: Shown) -> None:
     assert len(measured.latest(now + 60)) == 2
     assert asked == [0, 1]
     assert measured.latest(now + HEAT_SECONDS + 60) == []
+
+
+def test_a_follower_waits_for_the_database_and_for_its_nodes_at_once(it: Shown) -> None:
+    it.cycle("warm-1")
+    asked, seen = threading.Event(), []
+    archive = it.sources.archive
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(archive, name)
+
+        def cycles(self, limit: int) -> Any:
+            asked.set()
+            return archive.cycles(limit)
+
+        def expected_peaks(self, now: float) -> Any:
+            seen.append(asked.wait(5.0))
+            return archive.expected_peaks(now)
+
+    forecast_loop: Any = SimpleNamespace(last=None, keepers={CPU: SimpleNamespace(nodes_of=lambda day: None)})
+    current = it.sources.current()
+    slow: Any = Slow()
+    views = LiveViews(
+        replace(
+            it.sources,
+            archive=slow,
+            leadership=Leads(leads=False),
+            current=lambda: replace(current, forecast_loop=forecast_loop),
+        )
+    )
+    assert len(views.overview(ANY).map.nodes) == 5
+    assert seen == [True]
