@@ -33,7 +33,8 @@ from rebalancer.cli.commands.demo import demo_policy
 from rebalancer.cycle.context import ForecastReaders, NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.triggers.request import CycleRequest
-from rebalancer.dashboard.views import LiveViews, Sources
+from rebalancer.dashboard.sources import Sources
+from rebalancer.dashboard.views import LiveViews
 from rebalancer.evaluation.loop import EvaluationLoop
 from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.lab import Lab

@@ -1,5 +1,6 @@
 """Liveness and readiness of the daemon."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,15 +9,11 @@ from rebalancer.bootstrap.daemon import DaemonResources
 from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.daemon.reload import PolicyFile
 from rebalancer.daemon.supervisor import Heartbeat
-from rebalancer.policy.triggers import shortest_interval
 from rebalancer.web.app import ReadyCheck
 
 DEAD_AFTER_SECONDS = 3600.0
 """The worker beats at every move. Slow answers of the API server or Prometheus are no reason to end the process: the
 supervisor ends it when a thread dies."""
-
-OVERDUE_INTERVALS = 3.0
-"""A leader without a cycle for so many of the shortest interval of periodic strategies, and a minute, is not ready."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +54,11 @@ class Readiness:
             ReadyCheck("stopping", not self.heartbeat.stopping.is_set(), ""),
         ]
 
+    def overdue(self) -> str:
+        """Why cycles are late, on the leader; empty where they are not, and on a follower."""
+        check = self._cycles_check()
+        return "" if check.ok else check.sentence
+
     def _parts(self) -> list[ReadyCheck]:
         """Parts that are skipped or restarted, a line each. The rest goes on, so the daemon is ready. The text of an
         error is left out, for probes need no credentials."""
@@ -68,9 +70,8 @@ class Readiness:
         if not self.resources.leadership.holds():
             self._cycle_due_since = time.monotonic()
             return ReadyCheck("cycles", True, "none on a follower")
-        interval = shortest_interval(self.active().policy.strategies)
-        if interval is None:
+        policy, ago = self.active().policy, time.monotonic() - self._cycle_due_since
+        if math.isinf(policy.cycle_seconds):
             return ReadyCheck("cycles", True, "none is periodic")
-        ago = time.monotonic() - self._cycle_due_since
-        ok = ago <= OVERDUE_INTERVALS * interval + 60.0
-        return ReadyCheck("cycles", ok, f"the last one ended {ago:.0f}s ago, one is due every {interval:.0f}s")
+        said = f"the last one ended {ago:.0f}s ago, one is due every {policy.cycle_seconds:.0f}s"
+        return ReadyCheck("cycles", ago <= policy.overdue_seconds, said)

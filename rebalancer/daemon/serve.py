@@ -33,7 +33,8 @@ from rebalancer.daemon.threads.loops import EvaluationThread, ForecastThread
 from rebalancer.daemon.threads.policies import ActivePolicy, PolicyThread
 from rebalancer.daemon.threads.worker import Worker
 from rebalancer.daemon.triggers import Timer, TriggerQueue, manual_request
-from rebalancer.dashboard.views import LiveViews, Sources
+from rebalancer.dashboard.sources import Sources
+from rebalancer.dashboard.views import LiveViews
 from rebalancer.model.cluster.steering import MAINTENANCE
 from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.decisions.ports import Clock
@@ -174,6 +175,7 @@ class _Parts:
                 docs_url=daemon.settings.docs_url or "",
                 history_dir=daemon.settings.history_dir,
                 failed_parts=resources.parts.current,
+                overdue=self._readiness.overdue,
             )
         )
         self._journal = JournalWriter(

@@ -3,7 +3,7 @@
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.policy.triggers import periodic
-from rebalancer.web.pages.views import Due
+from rebalancer.web.pages.overview import Due
 
 
 def periodic_cycles(policy: RebalancerPolicy) -> list[Due]:

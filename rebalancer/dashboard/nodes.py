@@ -158,21 +158,26 @@ class NodeViewCache:
 
     def latest(self) -> NodeView:
         """The newest view; starts a renewal of an old one and waits for it briefly."""
-        now = self.monotonic()
-        with self._lock:
-            age = now - self._made_when
-            if age < FRESH_SECONDS:
-                return self._node_view
-            if self._making is None:
-                self._making = threading.Event()
-                threading.Thread(target=self._make, args=(self._making,), name="node-view", daemon=True).start()
-            making, had = self._making, self._node_view
+        age, making, had = self.renew()
+        if making is None:
+            return had
         if not had.lines:
             making.wait(FIRST_WAIT_SECONDS)
         elif age > USAGE_SECONDS:
             making.wait(WAIT_SECONDS)
         with self._lock:
             return self._node_view
+
+    def renew(self) -> tuple[float, threading.Event | None, NodeView]:
+        """Start a renewal of an old view, without waiting: its age, what is set when a renewal ends, and the view."""
+        with self._lock:
+            age = self.monotonic() - self._made_when
+            if age < FRESH_SECONDS:
+                return age, None, self._node_view
+            if self._making is None:
+                self._making = threading.Event()
+                threading.Thread(target=self._make, args=(self._making,), name="node-view", daemon=True).start()
+            return age, self._making, self._node_view
 
     def pod_millicores(self, uids: Sequence[str]) -> list[float | None]:
         """CPU of pods now; None where it isn't known."""

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rebalancer.bootstrap.wiring.active import Active
@@ -67,6 +67,20 @@ class PodViews:
         }
         indices = [index for top in sorted(tops) for index in snapshot.pods_of(top).tolist() if snapshot.active[index]]
         return tuple(sorted(self._described(snapshot, indices), key=lambda each: (each.node, each.full_name)))
+
+    def services(self, nodes: Iterable[str], names: Collection[str]) -> Mapping[str, str]:
+        """`namespace/name` of those pods that are on the nodes -> that of its service; without owner, none."""
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return {}
+        out = {}
+        for node in nodes:
+            index = snapshot.node_index.get(node)
+            for pod in () if index is None else snapshot.pods_on(index).tolist():
+                plain = self._plain(snapshot, pod)
+                if plain.service and plain.full_name in names:
+                    out[plain.full_name] = plain.service
+        return out
 
     def soon(self, node: str) -> tuple[str, ...]:
         """What differs on the node in the next minutes, in sentences."""

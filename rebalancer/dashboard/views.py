@@ -4,43 +4,34 @@ import math
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 import numpy as np
 
 from rebalancer import __version__
 from rebalancer.bootstrap.process.paths import newest_replay
-from rebalancer.bootstrap.wiring.active import Active
-from rebalancer.dashboard.due import periodic_cycles
-from rebalancer.dashboard.limits import limits_page, open_breakers_now
-from rebalancer.dashboard.nodes import NodeView, NodeViewCache, StoredPeaks, known
+from rebalancer.dashboard.limits import limits_page
+from rebalancer.dashboard.nodes import NodeView, NodeViewCache, known
+from rebalancer.dashboard.overview import OverviewViews
 from rebalancer.dashboard.pods import MAX_FOUND, PodViews, found_nodes
+from rebalancer.dashboard.sources import Sources
 from rebalancer.evaluation.reporting import Source, gather
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.plan import CycleReport
-from rebalancer.model.decisions.ports import Clock, Inbox, Ledger
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS
 from rebalancer.model.measured.usage import Usage
 from rebalancer.model.notation.document import Dimension
 from rebalancer.model.notation.resource_names import CPU
-from rebalancer.model.parts import FailedPart
-from rebalancer.model.records.cycles import CycleRecord, CycleSummary, RecordedFinding, RefusalGroup, ServiceEvictions
-from rebalancer.model.records.effect import EffectRecords, Step
-from rebalancer.model.records.forecasts import ForecastRecords
-from rebalancer.planner.ahead import PredictedHotNode
+from rebalancer.model.records.effect import Step
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.effective import effective_values
 from rebalancer.policy.modes import acts, parts_in_dry_run
 from rebalancer.policy.source import policy_in
 from rebalancer.web.pages import views
 from rebalancer.web.pages.views import MOST_TILES, NodeLine, NodeSelection, NodeState
-
-T = TypeVar("T")
 
 AHEAD_SECONDS = DAY_SECONDS
 LOG_INTERVAL_SECONDS = 7 * DAY_SECONDS
@@ -51,66 +42,10 @@ MAX_EVICTIONS = 100
 TIMELINE_EVICTIONS = 500
 FINDINGS_AT_ONCE = 25
 SERVICES_AT_ONCE = 300
-DUE_AT_ONCE = 8
 STAGES_KEPT = 1000
 POLICY_FILE = "policy file"
 LIMITS_SECONDS = 10.0
 """A page of limits is reused for so long: on a large cluster it takes a second."""
-
-
-class Archive(StoredPeaks, Protocol):
-    """Reads the database; see `store.cycles.reading`. All methods raise ConnectError."""
-
-    def cycles(
-        self, limit: int, *, before: float | None = None, after: float | None = None, acted: bool = False
-    ) -> Sequence[CycleSummary]: ...
-
-    def cycle(self, cycle: str) -> CycleRecord | None: ...
-
-    def evictions_from(self, node: str, *, limit: int) -> Sequence[Eviction]: ...
-
-    def findings_of(self, node: str, *, since: float, limit: int) -> Sequence[RecordedFinding]: ...
-
-    def refusals_of(self, node: str, *, since: float) -> Sequence[RefusalGroup]: ...
-
-    def services(self, since: float, *, like: str = "") -> Sequence[ServiceEvictions]: ...
-
-    def evictions_of(self, service: str, *, limit: int) -> Sequence[Eviction]: ...
-
-    def evictions_since(self, since: float, *, like: str = "", limit: int) -> Sequence[Eviction]: ...
-
-
-class LeaderStatus(Protocol):
-    """Leadership of this process."""
-
-    waiting_for: str
-
-    @property
-    def term(self) -> int | None: ...
-
-    def holds(self, margin_seconds: float = 0.0) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """Sources of the views."""
-
-    current: Callable[[], Active]
-    leadership: LeaderStatus
-    ledger: Ledger
-    inbox: Inbox
-    archive: Archive
-    effect: EffectRecords
-    forecasts: ForecastRecords
-    clock: Clock
-    dry_run: bool = False
-    policy_data: Callable[[], bytes] = lambda: b"{}"
-    """Content of the policy file."""
-    grafana_url: str = ""
-    docs_url: str = ""
-    history_dir: str = ""
-    """Folder of the history, with the newest replay; empty for none."""
-    failed_parts: Callable[[], Sequence[FailedPart]] = tuple
 
 
 class LiveViews:
@@ -125,6 +60,7 @@ class LiveViews:
             clock=sources.clock,
         )
         self._pods = PodViews(sources.current, self._node_views.pod_millicores)
+        self._overview = OverviewViews(sources, self._node_views, self._pods)
         self._stages: OrderedDict[str, Mapping[str, float]] = OrderedDict()
         self._limits: tuple[float, views.LimitsPage] | None = None
         self._lock = threading.Lock()
@@ -160,6 +96,7 @@ class LiveViews:
             docs=self._from.docs_url.rstrip("/"),
             has_replay=bool(self._from.history_dir) and self._replay_page.is_file(),
             failed_parts=tuple(each.sentence for each in self._from.failed_parts()),
+            overdue=self._from.overdue(),
         )
 
     def replay(self) -> bytes | None:
@@ -189,36 +126,7 @@ class LiveViews:
         )
 
     def overview(self, selection: NodeSelection) -> views.Overview:
-        problem = ""
-
-        def or_nothing(ask: Callable[[], Sequence[T]]) -> Sequence[T]:
-            nonlocal problem
-            if problem:  # an unavailable database may take long to answer
-                return ()
-            try:
-                return ask()
-            except RebalancerError as error:
-                problem = str(error)
-                return ()
-
-        shown = self.map(selection)
-        cycles = or_nothing(lambda: self._from.archive.cycles(1))
-        due = or_nothing(self._alerts_due)
-        sources = self._from
-        breakers = or_nothing(lambda: [*open_breakers_now(sources.current(), sources.ledger, sources.effect).values()])
-        coming, more = self._coming()
-        leaks = self._leaks()
-        return views.Overview(
-            map=shown,
-            last_cycle=cycles[0] if cycles else None,
-            due=(*coming, *due, *self._looks_due()),
-            more_due=more,
-            leaks=tuple(leaks[:DUE_AT_ONCE]),
-            more_leaks=max(len(leaks) - DUE_AT_ONCE, 0),
-            open_breakers=tuple(breakers),
-            pauses=tuple(or_nothing(self._from.ledger.pauses)),
-            problem=problem,
-        )
+        return self._overview.page(lambda: self.map(selection))
 
     def node(self, name: str, *, behind: float = DAY_SECONDS) -> views.NodePage | None:
         archive, now = self._from.archive, self._now
@@ -234,7 +142,7 @@ class LiveViews:
         return views.NodePage(
             line=shown,
             at=node_view.measured_at,
-            plan=next((why for each, why in self._relief() if each.node_name == name), ""),
+            plan=next((why for each, why in self._overview.relief() if each.node_name == name), ""),
             curve=self._curve(shown, node_view, behind),
             evictions=evictions,
             findings=tuple(findings),
@@ -279,45 +187,6 @@ class LiveViews:
             inside = (times >= since) & (times <= until) & np.isfinite(shares)
             out += [(float(at), known(share)) for at, share in zip(times[inside], shares[inside], strict=True)]
         return out
-
-    # -- what is due --------------------------------------------------------------------------------------------------
-
-    def _coming(self) -> tuple[list[views.Due], int]:
-        """Upcoming proactive relief that is shown, and the number of further nodes."""
-        coming = self._relief()
-        shown = [views.Due(at=each.start_by, what=why, node=each.node_name) for each, why in coming[:DUE_AT_ONCE]]
-        return shown, max(len(coming) - DUE_AT_ONCE, 0)
-
-    def _relief(self) -> list[tuple[PredictedHotNode, str]]:
-        """Nodes that the last forecast run expected to be hot, in a sentence with the figures of the node view: its
-        pods may have left since. Those that are no longer expected to be are left out."""
-        forecast_loop, node_view, now = self._from.current().forecast_loop, self._node_views.latest(), self._now
-        last = forecast_loop.last if forecast_loop is not None else None
-        out = []
-        for each in last.coming if last is not None else ():
-            line = node_view.by_name.get(each.node_name)
-            if each.resource != CPU or line is None or line.peak_share is None or line.peak_at is None:
-                out.append((each, each.why))
-            elif line.hot_from is not None:
-                hot_from = line.hot_from if line.hot_from > now else line.peak_at
-                out.append((each, each.sentence(line.peak_share, line.peak_at, hot_from)))
-        return out
-
-    def _leaks(self) -> list[views.Due]:
-        """Expected OOM kills, the first one first."""
-        leaks = self._node_views.latest().expected.leaks
-        return [views.Due(at=each.kill_at, what=f"{each.pod} {each.sentence}", node=each.node) for each in leaks]
-
-    def _alerts_due(self) -> tuple[views.Due, ...]:
-        at = self._from.inbox.next_at()
-        return () if at is None else (views.Due(at=at, what="an open alert is retried"),)
-
-    def _looks_due(self) -> list[views.Due]:
-        forecast_loop = self._from.current().forecast_loop
-        due = []
-        if forecast_loop is not None and forecast_loop.last is not None:
-            due.append(views.Due(at=forecast_loop.next_at(), what="the forecast is renewed"))
-        return [*due, *periodic_cycles(self._policy)]
 
     # -- cycles -------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from rebalancer.model.reason import Reason
 from rebalancer.model.records.effect import Assessment, EffectRecords, HotEpisode, NodeObservation, Outcome, Step
 from rebalancer.model.records.forecasts import VerifiedForecast
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.triggers import shortest_interval
 
 JUST_OVER_SECONDS = 1800.0
 """For how long after its end an episode is attributed again: a cycle may have been running."""
@@ -140,7 +139,7 @@ def _looked_at(policy: RebalancerPolicy) -> dict[str, float]:
         if strategy.BALANCE != "Spread":
             continue
         for pool in strategy.pools or tuple(each.name for each in policy.pools):
-            out[pool] = min(out.get(pool, math.inf), shortest_interval([strategy]) or math.inf)
+            out[pool] = min(out.get(pool, math.inf), strategy.period)
     return out
 
 

@@ -14,7 +14,8 @@ from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.triggers.request import CycleRequest, RequestScope
-from rebalancer.dashboard.views import CYCLES_AT_ONCE, LiveViews, Sources
+from rebalancer.dashboard.sources import Sources
+from rebalancer.dashboard.views import CYCLES_AT_ONCE, LiveViews
 from rebalancer.forecast.memory.leaks import MemoryLeak
 from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.lab import Lab, node, scenario, workload

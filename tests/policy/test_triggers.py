@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.policy.triggers import periodic, shortest_interval
+from rebalancer.policy.triggers import periodic
 from tests.builders import a_policy
 
 
@@ -26,15 +26,15 @@ def test_by_default_everything_starts_a_strategy() -> None:
             1,
             3600.0,
         ),
-        ([strategy("LowNodeUtilization", "Alert"), strategy("RemoveDuplicates", "Forecast")], 0, None),
+        ([strategy("LowNodeUtilization", "Alert"), strategy("RemoveDuplicates", "Forecast")], 0, float("inf")),
     ],
 )
 def test_a_cycle_is_due_by_the_strategies_that_are_periodic(
-    strategies: list[dict[str, Any]], names: int, interval: float | None
+    strategies: list[dict[str, Any]], names: int, interval: float
 ) -> None:
     policy = a_policy(strategies=strategies)
     assert len(periodic(policy)) == names
-    assert shortest_interval(policy.strategies) == interval
+    assert policy.cycle_seconds == interval
 
 
 def test_an_alert_for_a_strategy_that_alerts_do_not_start_is_a_mistake() -> None:

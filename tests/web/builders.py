@@ -13,6 +13,7 @@ from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.model.records.cycles import CycleSummary, RecordedFinding, RefusalExample, RefusalGroup
 from rebalancer.model.records.effect import Assessment, HotEpisode, Outcome, PodBefore, Step
 from rebalancer.web.pages import views
+from rebalancer.web.pages.overview import PoolHeat
 from rebalancer.web.pages.views import NodeLine, NodeSelection, NodeState
 from tests.builders import an_eviction
 from tests.effect.builders import a_breakdown, a_row, an_hour
@@ -218,6 +219,24 @@ def a_curve(peak: float = 0.93) -> views.Curve:
 
 def _steps(since: float, until: float) -> Iterable[float]:
     return [since + 300.0 * step for step in range(int((until - since) / 300))]
+
+
+def a_heat(pool: str = "general", **fields: Any) -> PoolHeat:
+    """Six hours of a pool whose hottest node was cooled an hour ago."""
+    since, until = NOW - 6 * HOUR, NOW + 3 * HOUR
+    given: dict[str, Any] = {
+        "high": HIGH,
+        "target": TARGET,
+        "past": tuple(
+            (at, 0.6 if at > NOW - HOUR else 0.7 + 0.1 * (at - since) / HOUR / 6) for at in _steps(since, NOW)
+        ),
+        "ahead": tuple((at, 0.6 + 0.03 * (at - NOW) / HOUR) for at in _steps(NOW, until)),
+        "evictions": ((NOW - HOUR, "shop/cart-0 from node-1"), (NOW - HOUR + 1, "shop/cart-1 from node-1")),
+        "now": NOW,
+        "since": since,
+        "until": until,
+    }
+    return PoolHeat(pool=pool, **{**given, **fields})
 
 
 def a_node_page(line: NodeLine, **fields: Any) -> views.NodePage:

@@ -8,6 +8,8 @@ import pytest
 
 from rebalancer.web import WebServer
 from tests.web.fakes import AsgiClient, Clients, Daemon
+from tests.web.scenarios import HandMade, the_app
+from tests.web.servers import Site
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -59,3 +61,14 @@ def browser() -> Iterator["Browser"]:
         opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=60_000)
         yield opened
         opened.close()
+
+
+@pytest.fixture
+def site(browser: "Browser", daemon: Daemon) -> Iterator[Site]:
+    views = HandMade()
+    server = WebServer(the_app(views, daemon), "127.0.0.1:0")
+    server.start()
+    try:
+        yield Site(views, daemon, server, browser)
+    finally:
+        server.stop(1.0)

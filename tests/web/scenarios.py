@@ -20,6 +20,8 @@ from rebalancer.model.records.cycles import (
 from rebalancer.model.records.effect import Assessment
 from rebalancer.web import Auth, make_app
 from rebalancer.web.pages import views
+from rebalancer.web.pages.overview import Due, Evaluated, PoolHeat, WhyNot
+from rebalancer.web.pages.verdict import Tone, Verdict
 from rebalancer.web.pages.views import NodeLine, NodeSelection
 from tests.builders import an_eviction
 from tests.web.builders import (
@@ -29,6 +31,7 @@ from tests.web.builders import (
     NOW,
     a_cycle_line,
     a_finding,
+    a_heat,
     a_map,
     a_move,
     a_node,
@@ -55,6 +58,7 @@ WINDOWS = (
     ("service shop/odd", "", None, "not a cron"),
 )
 """(scope, state, when it opens, the window); without a state it is broken."""
+WAITS = Verdict(tone=Tone.WATCH, title="1 of 2 nodes hot:", text="waiting for 1 replacement, 40s")
 UNDER_WAY: dict[str, Any] = {
     "pod": "checkout-6c9f7d5b8-x2x7k",
     "planned_at": NOW - 64,
@@ -79,6 +83,10 @@ class HandMade:
     pauses: tuple[Pause, ...] = (
         Pause(scope=Scope("pool", "blue/batch"), reason="load test", created_by="ada", until=NOW + HOUR),
     )
+    verdict: Verdict = WAITS
+    evaluated: Evaluated | None = Evaluated(nodes=1, pools=("general",))  # noqa: RUF009 - frozen
+    why_not: tuple[WhyNot, ...] = ()
+    heat: tuple[PoolHeat, ...] = field(default_factory=lambda: (a_heat(), a_heat("batch", ahead=(), evictions=())))
     open_breakers: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
     problem: str = ""
@@ -92,6 +100,7 @@ class HandMade:
     cluster: str = "blue"
     replay_page: bytes | None = None
     failed: tuple[str, ...] = ()
+    overdue: str = ""
 
     def _ask(self, *what: Any) -> None:
         self.calls.append(what)
@@ -111,6 +120,7 @@ class HandMade:
             docs=self.docs,
             has_replay=self.replay_page is not None,
             failed_parts=self.failed,
+            overdue=self.overdue,
         )
 
     def replay(self) -> bytes | None:
@@ -125,19 +135,23 @@ class HandMade:
         if self.fails is not None and not isinstance(self.fails, RebalancerError):
             raise self.fails
         return views.Overview(
+            verdict=self.verdict,
             map=a_map(self.nodes, selection, obstacles=self.obstacles),
             last_cycle=self.cycle_lines[0] if self.cycle_lines else None,
             due=(
-                views.Due(at=NOW + 700, what=PEAK, node="node-2"),
-                views.Due(at=None, what="no window opens in time", node="node-1"),
-                views.Due(at=NOW + 500, what="the forecast is renewed"),
-                views.Due(at=None, what="LowNodeUtilization evaluates general, batch every 2m"),
+                Due(at=NOW + 700, what=PEAK, node="node-2"),
+                Due(at=None, what="no window opens in time", node="node-1"),
+                Due(at=NOW + 500, what="the forecast is renewed"),
+                Due(at=None, what="LowNodeUtilization evaluates general, batch every 2m"),
             ),
             more_due=3,
-            leaks=(views.Due(at=NOW + 7200, what="shop/<b>web</b>-1 grows by 60 MiB an hour", node="node-1"),),
+            leaks=(Due(at=NOW + 7200, what="shop/<b>web</b>-1 grows by 60 MiB an hour", node="node-1"),),
             more_leaks=4,
             open_breakers=self.open_breakers,
             pauses=self.pauses,
+            evaluated=self.evaluated,
+            why_not=self.why_not,
+            heat=self.heat,
             problem=str(self.fails or self.problem),
         )
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rebalancer.web.pages import charts
-from rebalancer.web.pages.charts import Column, Mark
+from rebalancer.web.pages.charts import Column
+from rebalancer.web.pages.plot import HEIGHT, Mark
 from rebalancer.web.pages.render import static
 from rebalancer.web.pages.views import Curve
 from tests.web.builders import ACCOUNT, DAY, HOUR, NOW, a_node
@@ -64,7 +65,7 @@ def test_a_single_point_is_no_line_and_what_is_over_a_hundred_percent_stays_in_t
     assert drawn(a_curve(past=((NOW, 0.5),), ahead=())).all("path") == []
     svg = drawn(a_curve(ahead=((NOW, 0.9), (NOW + 1200, 1.31))))
     for _, y in points(svg.one("path", class_="ahead")):
-        assert 0 <= y <= charts.HEIGHT
+        assert 0 <= y <= HEIGHT
     assert "150%" in svg.text
 
 

@@ -163,6 +163,7 @@ def test_pages_are_not_cached_and_what_they_load_is_for_long(client: AsgiClient)
         "/static/style.css": "text/css; charset=utf-8",
         "/static/icon.svg": "image/svg+xml",
         "/static/more.js": "text/javascript; charset=utf-8",
+        "/static/alive.js": "text/javascript; charset=utf-8",
     }
     for each in loaded:
         answer = client.get(each)

@@ -1,61 +1,14 @@
 """The dashboard's pages in Chromium, shown from hand-made views. The daemon's own are in tests/e2e."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import expect
 
-from rebalancer.web import WebServer
 from tests.web.builders import NOW, a_cluster, a_move, a_node, a_node_page
-from tests.web.fakes import Daemon
-from tests.web.scenarios import HandMade, the_app
+from tests.web.servers import BERLIN, Site
 from tests.web.test_dashboard import PAGES
-
-BERLIN = "Europe/Berlin"  # two hours ahead of UTC on the day of the views
-
-
-@dataclass
-class Site:
-    """A served dashboard and what it shows."""
-
-    views: HandMade
-    url: str
-    browser: Browser
-
-    @contextmanager
-    def page(
-        self, *, scheme: str = "light", width: int = 1280, javascript: bool = True, answers: str = "200"
-    ) -> Iterator[Page]:
-        """A window of its own. A message on its console fails the test, unless it is about this status."""
-        context = self.browser.new_context(
-            base_url=self.url,
-            color_scheme=scheme,  # type: ignore[arg-type]
-            viewport={"width": width, "height": 844},
-            timezone_id=BERLIN,
-            java_script_enabled=javascript,
-        )
-        page, complaints = context.new_page(), []
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        try:
-            yield page
-            assert [each for each in complaints if answers not in each] == []
-        finally:
-            context.close()
-
-
-@pytest.fixture
-def site(browser: Browser) -> Iterator[Site]:
-    views = HandMade()
-    server = WebServer(the_app(views, Daemon()), "127.0.0.1:0")
-    server.start()
-    try:
-        yield Site(views, server.url, browser)
-    finally:
-        server.stop(1.0)
 
 
 def test_a_time_in_a_message_is_local_and_has_its_day_unless_that_is_today(site: Site) -> None:

@@ -1,5 +1,6 @@
 """The webhook's page: its examples fit together."""
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from rebalancer.web.http import connections
 from tests.builders import a_policy
 
 PAGE = (Path(__file__).parents[2] / "docs" / "webhook.md").read_text()
-POLICY, RULE, MEMORY, STRATEGIES, ALERTMANAGER = (
+POLICY, RULE, MEMORY, STRATEGIES, ALERT_ONLY, ALERTMANAGER = (
     yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.S)
 )
 
@@ -35,6 +36,10 @@ def test_the_example_about_memory_sets_what_the_policy_reads() -> None:
     assert MEMORY["annotations"] == dict(zip(names, ("memory", "85", "75"), strict=True))
     assert MEMORY["expr"].endswith(" > 85")
     assert section.lowest_target < 75
+
+
+def test_the_example_of_triggers_is_a_policy_without_a_timer() -> None:
+    assert math.isinf(a_policy(**ALERT_ONLY).cycle_seconds)
 
 
 def test_the_example_of_strategies_names_strategies_of_its_policy() -> None:

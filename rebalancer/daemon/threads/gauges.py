@@ -1,6 +1,5 @@
 """The gauges thread: exports what changes outside cycles, and tries the database again after a write that failed."""
 
-import math
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +12,6 @@ from rebalancer.daemon.threads.obstacles import ObstacleTelemetry
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.parts import VitalError
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.triggers import shortest_interval
 from rebalancer.web import Metrics
 
 LOG = structlog.get_logger("rebalancer")
@@ -62,7 +60,7 @@ class GaugesThread:
         metrics.lease_held.set(1.0 if leadership.holds() else 0.0)
         metrics.lease_prevented.set(1.0 if leadership.prevented else 0.0)
         metrics.alert_episodes_open.set(self._open_episodes())
-        metrics.cycle_interval.set(shortest_interval(self.policy().strategies) or math.inf)
+        metrics.cycle_interval.set(self.policy().cycle_seconds)
         metrics.failed_parts.set(len(self.resources.parts.current()))
         if not leadership.holds():
             metrics.clear_leaders()

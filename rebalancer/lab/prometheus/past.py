@@ -17,12 +17,14 @@ from rebalancer.lab.prometheus.promql import Selector
 from rebalancer.lab.prometheus.rates import container_labels
 from rebalancer.lab.prometheus.row import Row, node_labels
 from rebalancer.lab.prometheus.series import CONTAINER_COUNTER, MODES, NODE_COUNTER, SeriesBook
-from rebalancer.model.measured.history import DAY_SECONDS, STEP_SECONDS
+from rebalancer.model.measured.history import HOUR_SECONDS, STEP_SECONDS
 from rebalancer.model.notation.arrays import Floats
 
 SPACING_SECONDS = 9 * SCRAPE_SECONDS
 """Two samples in each rate window of five minutes."""
-_IMPORT_SECONDS = 120.0
+BLOCK_SECONDS = 6 * HOUR_SECONDS
+"""promtool keeps one block in memory."""
+_IMPORT_SECONDS = 300.0
 
 
 class Past:
@@ -42,11 +44,11 @@ class Past:
         self._pods: dict[str, float] = {}
 
     def write(self, data: Path) -> None:
-        """Write blocks into a data folder, a day at a time. Raises OSError."""
+        """Write blocks into a data folder, six hours at a time. Raises OSError."""
         samples = data.parent / "past.om"
-        days = np.floor(self._times / DAY_SECONDS)
-        for day in np.unique(days):
-            times = self._times[days == day]
+        blocks = np.floor(self._times / BLOCK_SECONDS)
+        for block in np.unique(blocks):
+            times = self._times[blocks == block]
             with samples.open("w", encoding="utf-8") as file:
                 self._write_counters(file, times[times < self._counted_until])
                 for name in self._gauges:
@@ -89,7 +91,7 @@ def import_samples(samples: Path, data: Path) -> None:
         "create-blocks-from",
         "openmetrics",
         "--quiet",
-        "--max-block-duration=24h",
+        "--max-block-duration=6h",
         str(samples),
         str(data),
     ]

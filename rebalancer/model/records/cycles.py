@@ -11,7 +11,7 @@ from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason
 
-_SENTENCES = {code.value: code.sentence for code in Reason}
+_REASONS = {code.value: code for code in Reason}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,19 @@ class RefusalGroup:
     @property
     def sentence(self) -> str:
         """The code's sentence; the code itself where another version wrote it."""
-        return _SENTENCES.get(self.code, self.code)
+        known = _REASONS.get(self.code)
+        return self.code if known is None else known.sentence
+
+    @property
+    def lifted_by(self) -> str:
+        """What lifts it; empty where another version wrote the code."""
+        known = _REASONS.get(self.code)
+        return "" if known is None else known.lifted_by
+
+    @property
+    def of_node(self) -> bool:
+        """It is the node that was not evaluated, not its pods."""
+        return not any(each.pod for each in self.examples)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,3 +151,48 @@ class ExpectedPeak(NamedTuple):
     peak_millicores: float | None
     peak_at: float
     made_at: float
+
+
+class EvictionTotals(NamedTuple):
+    """Evictions of a cluster over some time."""
+
+    happened: int = 0
+    """Those that happened, or may have: replaced, in flight or closed."""
+    replaced: int = 0
+    """With a Ready replacement, or none that was wanted."""
+    in_flight: int = 0
+    late: int = 0
+    """Of those in flight."""
+    oldest_at: float | None = None
+    """When the oldest of those in flight was planned."""
+    dry: int = 0
+    """Pods that dry runs would have evicted, each once."""
+
+    @property
+    def closed(self) -> int:
+        """No longer in flight, although no replacement was seen Ready."""
+        return self.happened - self.replaced - self.in_flight
+
+
+class PoolMeasurement(NamedTuple):
+    """CPU of a pool's nodes that one cycle evaluated."""
+
+    cycle: str
+    at: float
+    """Start of the cycle."""
+    pool: str
+    nodes: int
+    """Those that were evaluated."""
+    hottest: float | None
+    """The highest share; None where none is known."""
+
+
+class PoolEviction(NamedTuple):
+    """An eviction from a node of a pool."""
+
+    at: float
+    pool: str
+    node: str
+    """That the pod left."""
+    pod: str
+    """`namespace/name`."""

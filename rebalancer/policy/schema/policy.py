@@ -274,6 +274,16 @@ class RebalancerPolicy(Section):
     notifications: Notifications = Notifications()
     """Messages about evictions, circuit breakers and their effect; off by default."""
 
+    @property
+    def cycle_seconds(self) -> float:
+        """The shortest period of a strategy: a cycle is due so often. Infinite where none is periodic."""
+        return min((each.period for each in self.strategies), default=float("inf"))
+
+    @property
+    def overdue_seconds(self) -> float:
+        """A leader without a cycle for longer does not work: three of the shortest interval, and a minute."""
+        return 3.0 * self.cycle_seconds + 60.0
+
     @field_validator("pools")
     @classmethod
     def _distinct_names(cls, pools: tuple[Pool, ...]) -> tuple[Pool, ...]:

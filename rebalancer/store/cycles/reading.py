@@ -5,7 +5,7 @@ time in which an index finds them: a page must not wait for a year of records.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, Select, exists, false, func, or_, select, true
@@ -17,7 +17,10 @@ from rebalancer.model.records.cycles import (
     CycleNode,
     CycleRecord,
     CycleSummary,
+    EvictionTotals,
     ExpectedPeak,
+    PoolEviction,
+    PoolMeasurement,
     RecordedFinding,
     RefusalExample,
     RefusalGroup,
@@ -26,7 +29,7 @@ from rebalancer.model.records.cycles import (
 from rebalancer.model.records.effect import Outcome as Effect
 from rebalancer.model.records.effect import Step
 from rebalancer.model.records.forecasts import ForecastKind
-from rebalancer.store.db.effect_tables import ASSESSMENTS
+from rebalancer.store.db.effect_tables import ASSESSMENTS, NODE_MEASUREMENTS, NodeMeasurements
 from rebalancer.store.db.engine import read
 from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, EVICTIONS, FINDINGS, FORECASTS, REFUSALS
 from rebalancer.store.ledger.rows import read_eviction
@@ -146,6 +149,39 @@ class SqlReading:
                 newest[row["code"]] = _refusals(row, at=row["started_at"], cycles=cycles[row["code"]])
         return sorted(newest.values(), key=_is_no_cause)
 
+    # -- nodes of a cycle ---------------------------------------------------------------------------------------------
+
+    def refusals_on(self, nodes: Sequence[str], *, since: float) -> list[RefusalGroup]:
+        """Of each node the refusals by the newest cycle since then that has any, without GoalReached."""
+        query = (
+            select(REFUSALS, CYCLES.c.started_at)
+            .join(CYCLES, CYCLES.c.id == REFUSALS.c.cycle)
+            .where(*self._since(since), REFUSALS.c.node.in_(nodes))
+            .order_by(CYCLES.c.started_at.desc(), REFUSALS.c.id)
+        )
+        found = read(self._engine, lambda connection: connection.execute(query).mappings().all()) if nodes else []
+        newest: dict[str, str] = {}
+        for row in found:
+            newest.setdefault(row["node"], row["cycle"])
+        groups = [_refusals(row, at=row["started_at"]) for row in found if row["cycle"] == newest[row["node"]]]
+        return [each for each in groups if not _is_no_cause(each)]
+
+    def pool_measurements(self, since: float, *, known: Collection[str] = ()) -> list[PoolMeasurement]:
+        """Of the cycles that began at or after `since` and are not `known`, by their start."""
+        query = (
+            select(NODE_MEASUREMENTS.c.cycle, CYCLES.c.started_at, NODE_MEASUREMENTS.c.nodes)
+            .join(CYCLES, CYCLES.c.id == NODE_MEASUREMENTS.c.cycle)
+            .where(*self._since(since), CYCLES.c.id.not_in(sorted(known)))
+            .order_by(CYCLES.c.started_at, CYCLES.c.id)
+        )
+
+        def work(connection: Connection) -> list[PoolMeasurement]:
+            # row by row: of 5,000 nodes an hour is megabytes
+            rows = connection.execute(query)
+            return [each for cycle, at, measured in rows for each in _measurements(cycle, at, measured)]
+
+        return read(self._engine, work)
+
     # -- forecasts ----------------------------------------------------------------------------------------------------
 
     def expected_peaks(self, now: float) -> list[ExpectedPeak]:
@@ -207,6 +243,38 @@ class SqlReading:
         if like:
             which &= (rows.namespace + "/" + rows.pod).contains(like, autoescape=True)
         return self._evictions(which, limit)
+
+    def eviction_totals(self, since: float) -> EvictionTotals:
+        """Counts of the evictions recorded since then, in one row."""
+        rows = EVICTIONS.c
+        happened = (rows.dry_run == false()) & rows.outcome.in_(MAY_HAVE_HAPPENED)
+        in_flight = happened & rows.replaced_at.is_(None) & rows.closed_at.is_(None)
+        query = select(
+            func.count().filter(happened),
+            func.count().filter(happened & rows.replaced_at.is_not(None)),
+            func.count().filter(in_flight),
+            func.count().filter(in_flight & (rows.late == true())),
+            func.min(rows.planned_at).filter(in_flight),
+            func.count(rows.uid.distinct()).filter(rows.dry_run == true()),
+        ).where(rows.cluster == self._cluster, rows.planned_at >= since)
+        return EvictionTotals._make(read(self._engine, lambda connection: connection.execute(query).one()))
+
+    def pool_evictions(self, since: float, *, limit: int) -> list[PoolEviction]:
+        """The newest evictions since then that happened, or may have, oldest first."""
+        rows = EVICTIONS.c
+        query = (
+            select(rows.planned_at, rows.pool, rows.node, rows.namespace + "/" + rows.pod)
+            .where(
+                rows.cluster == self._cluster,
+                rows.dry_run == false(),
+                rows.outcome.in_(MAY_HAVE_HAPPENED),
+                rows.planned_at >= since,
+            )
+            .order_by(rows.planned_at.desc(), rows.id.desc())
+            .limit(limit)
+        )
+        found = read(self._engine, lambda connection: connection.execute(query).all())
+        return [PoolEviction._make(row) for row in reversed(found)]
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -302,6 +370,16 @@ def _refusals(row: RowMapping, *, at: float, cycles: int = 1) -> RefusalGroup:
         at=at,
         cycles=cycles,
     )
+
+
+def _measurements(cycle: str, at: float, measured: NodeMeasurements) -> Iterable[PoolMeasurement]:
+    """One a pool: its nodes may have several thresholds."""
+    pools: dict[str, list[float | None]] = defaultdict(list)
+    for pool, _, nodes in measured:
+        pools[pool] += nodes.values()
+    for pool, shares in pools.items():
+        hottest = max((share for share in shares if share is not None), default=None)
+        yield PoolMeasurement(cycle=cycle, at=at, pool=pool, nodes=len(shares), hottest=hottest)
 
 
 def _by_service(evictions: Iterable[RowMapping], effects: Mapping[tuple[str, str], str]) -> list[ServiceEvictions]:

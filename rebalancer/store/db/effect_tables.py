@@ -21,6 +21,7 @@ from sqlalchemy import (
 )
 
 from rebalancer.model.decisions.plan import NodeLine
+from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.store.db.tables import CYCLES, METADATA, Instant, Measure, RowId, Words
 
 
@@ -34,7 +35,7 @@ class Packed(TypeDecorator[Any]):
         return None if value is None else zlib.compress(json.dumps(value, separators=(",", ":")).encode())
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        return None if value is None else json.loads(zlib.decompress(value))
+        return None if value is None else json_decoder(object).decode(zlib.decompress(value))
 
 
 # Measured shares of all nodes that a cycle evaluated, one row per cycle: as `cycle_nodes` they would be gigabytes.

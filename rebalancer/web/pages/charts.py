@@ -5,76 +5,64 @@ Each has a title and a description for screen readers; the numbers are in a tabl
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from markupsafe import Markup
 
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
 from rebalancer.model.notation.figures import clock_time, cores, counted, millicores, percent
 from rebalancer.model.records.effect import Assessment, ChangeBreakdown
+from rebalancer.web.pages.overview import PoolHeat
+from rebalancer.web.pages.plot import (
+    BOTTOM,
+    HOUR,
+    MARK_WIDTH,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Mark,
+    Point,
+    path_of,
+    plot,
+    runs,
+    tick_hours,
+    time_label,
+)
 from rebalancer.web.pages.svg import picture, tag, titles
 from rebalancer.web.pages.views import Curve, NodeLine, TimelinePage
 
-Point = tuple[float, float]
-
-WIDTH, HEIGHT = 1180.0, 300.0
-LEFT, RIGHT, TOP, BOTTOM = 46.0, 14.0, 30.0, 30.0
-GAP_SECONDS = 1800.0
-"""A line is interrupted where nothing is known for longer."""
-HOUR = 3600.0
-MOST_TICKS = 12
+HEAT_SIZE = (560.0, 200.0)
 TIMELINE_ROWS = 25
 """Nodes of the timeline, those with most evictions; the table has all."""
-MARK_WIDTH = 9.0
-"""Points that are closer to each other than this are merged."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """An event."""
-
-    at: float
-    text: str
 
 
 def curve(of: Curve, line: NodeLine, events: Sequence[Mark], *, name: str = "curve") -> Markup:
     """A node's CPU, measured and forecast, its thresholds and its evictions. `name` is unique on its page."""
-    frame = _Frame.of(of, line)
-    parts = [
-        *titles(name, f"CPU of {line.name}", _curve_text(of, line, events)),
-        *frame.axes(),
-        *_level(frame, line.high, "high", "high"),
-        *_level(frame, line.target, "target", "target"),
-    ]
-    now = frame.x(of.now)
-    parts += [
-        tag("line", class_="now", x1=now, x2=now, y1=TOP, y2=HEIGHT - BOTTOM),
-        tag("text", "now", class_="now-text", x=now + 5, y=HEIGHT - BOTTOM - 7),
-    ]
-    parts += [tag("path", class_="line past", d=path) for path in _paths(frame, of.past)]
-    parts += [tag("path", class_="line ahead", d=path) for path in _paths(frame, of.ahead)]
-    known = [(at, share) for at, share in of.ahead if share is not None]
-    if known:
-        at, share = max(known, key=lambda each: each[1])
-        x, y = frame.x(at), frame.y(share)
-        side = "end" if x > WIDTH - 130 else "start"
-        time = tag("tspan", _clock(at), data_at=_utc(at), data_form="minute")
-        parts += [
-            tag("circle", class_="peak", cx=x, cy=y, r=4.5),
-            tag(
-                "text",
-                f"{percent(share)} at ",
-                time,
-                class_="peak-text",
-                x=x + (-8 if side == "end" else 8),
-                y=y - 8,
-                text_anchor=side,
-            ),
-        ]
-    parts += [_mark(frame, group) for group in _grouped(frame, events)]
-    return picture(name, WIDTH, HEIGHT, "chart curve", parts)
+    now, peak = f"{percent(line.share)} of {cores(line.capacity_millicores)} cores", ""
+    if line.peak_share is not None and line.peak_at is not None:
+        peak = f"A peak of {percent(line.peak_share)} is forecast for {clock_time(line.peak_at)}."
+    text = _curve_text(of, now, peak, line.high, events)
+    title, thresholds = f"CPU of {line.name}", (line.high, line.target)
+    return plot(of, thresholds, events, title=title, text=text, name=name, peak=line.peak_share)
+
+
+def heat(of: PoolHeat, *, name: str) -> Markup:
+    """The hottest node of a pool over the last hours, with its forecast, the pool's thresholds and its evictions."""
+    events = [Mark(at=at, text=text) for at, text in of.evictions]
+    curve = Curve(past=of.past, source="cycles", ahead=of.ahead, now=of.now, since=of.since, until=of.until)
+    now = of.past[-1][1] if of.past else None
+    text = _curve_text(curve, percent(now), "", of.high, events)
+    return plot(
+        curve,
+        (of.high, of.target),
+        events,
+        title=f"CPU of the hottest node of {of.pool}",
+        text=text,
+        name=name,
+        css="chart heat",
+        size=HEAT_SIZE,
+    )
 
 
 def timeline(page: TimelinePage) -> Markup:
@@ -95,13 +83,13 @@ def timeline(page: TimelinePage) -> Markup:
     most = f", {len(nodes)} of them shown" if len(nodes) < len(by_node) else ""
     description = f"{totals}{most}; the table below has the figures."
     parts = [*titles("timeline", "Evictions by node", description)]
-    hours = _tick_hours(page.until - page.since)
+    hours = tick_hours(page.until - page.since)
     first = math.ceil(page.since / HOUR / hours)
     for number in range(first, math.floor(page.until / HOUR / hours) + 1):
         at = number * hours * HOUR
         parts.append(tag("line", class_="grid", x1=x(at), x2=x(at), y1=TOP, y2=height - BOTTOM))
         form = "date" if at % (24 * HOUR) == 0 else "minute"
-        parts.append(_time(at, form, x=x(at), y=height - BOTTOM + 17, text_anchor="middle"))
+        parts.append(time_label(at, form, x=x(at), y=height - BOTTOM + 17, text_anchor="middle"))
     for index, name in enumerate(nodes):
         top = TOP + index * row
         parts += [
@@ -229,7 +217,7 @@ def sparkline(values: Sequence[float | None], text: str, *, name: str) -> Markup
         at = (3 + index * step, height - 3 - (value or 0.0) / top * (height - 8)) if there else None
         points.append((float(index), at))
     parts = [*titles(name, text, text)]
-    parts += [tag("path", class_="line past", d=_path(run)) for run in _runs(points, gap=1.5)]
+    parts += [tag("path", class_="line past", d=path_of(run)) for run in runs(points, gap=1.5)]
     return picture(name, width, height, "chart spark", parts)
 
 
@@ -274,106 +262,6 @@ def columns(of: Sequence[Column], *, title: str, name: str, top: float, scale: s
 # ---- inside
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Frame:
-    since: float
-    until: float
-    top: float
-
-    @classmethod
-    def of(cls, curve: Curve, line: NodeLine) -> "_Frame":
-        shares = [share for _, share in (*curve.past, *curve.ahead) if share is not None]
-        highest = max([*shares, line.high or 0.0, line.peak_share or 0.0, 0.5])
-        return cls(since=curve.since, until=curve.until, top=math.ceil(highest * 4) / 4 if highest > 1 else 1.0)
-
-    def x(self, at: float) -> float:
-        return LEFT + (at - self.since) / (self.until - self.since) * (WIDTH - LEFT - RIGHT)
-
-    def y(self, share: float) -> float:
-        return HEIGHT - BOTTOM - min(share, self.top) / self.top * (HEIGHT - TOP - BOTTOM)
-
-    def axes(self) -> Iterator[Markup]:
-        for quarter in range(round(self.top * 4) + 1):
-            y = self.y(quarter / 4)
-            yield tag("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
-            yield tag("text", percent(quarter / 4), class_="tick", x=LEFT - 6, y=y + 4, text_anchor="end")
-        hours = _tick_hours(self.until - self.since)
-        first = math.ceil(self.since / HOUR / hours)
-        for number in range(first, math.floor(self.until / HOUR / hours) + 1):
-            at = number * hours * HOUR
-            x, midnight = self.x(at), at % (24 * HOUR) == 0
-            yield tag("line", class_="grid day" if midnight else "grid", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM)
-            side = "end" if x > WIDTH - 40 else "middle"
-            yield _time(at, "date" if midnight else "minute", x=x, y=HEIGHT - BOTTOM + 17, text_anchor=side)
-
-
-def _tick_hours(seconds: float) -> float:
-    """Hours between two labels of the time axis."""
-    return next((each for each in (0.25, 1.0, 2.0, 6.0, 24.0) if seconds / HOUR / each <= MOST_TICKS), 72.0)
-
-
-def _level(frame: _Frame, share: float | None, text: str, css: str) -> list[Markup]:
-    if share is None or not 0 < share <= frame.top:
-        return []
-    y = frame.y(share)
-    label = f"{text} {percent(share)}"
-    return [
-        tag("line", class_=css, x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y),
-        tag("text", label, class_=f"{css}-text", x=LEFT + 6, y=y - 5),
-    ]
-
-
-def _paths(frame: _Frame, points: Sequence[tuple[float, float | None]]) -> Iterator[str]:
-    placed = [(at, None if share is None else (frame.x(at), frame.y(share))) for at, share in points]
-    for run in _runs(placed, gap=GAP_SECONDS):
-        yield _path(run)
-
-
-def _runs(points: Sequence[tuple[float, Point | None]], *, gap: float) -> Iterator[list[Point]]:
-    """Stretches of at least two points, each at most `gap` behind the one before."""
-    run: list[Point] = []
-    last = -math.inf
-    for at, point in points:
-        if point is None:
-            continue
-        if run and at - last > gap:
-            if len(run) > 1:
-                yield run
-            run = []
-        run.append(point)
-        last = at
-    if len(run) > 1:
-        yield run
-
-
-def _path(points: Sequence[Point]) -> str:
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-
-
-def _grouped(frame: _Frame, events: Sequence[Mark]) -> list[list[Mark]]:
-    groups: list[list[Mark]] = []
-    for mark in sorted(events, key=lambda each: each.at):
-        if not frame.since <= mark.at <= frame.until:
-            continue
-        if groups and frame.x(mark.at) - frame.x(groups[-1][0].at) < MARK_WIDTH:
-            groups[-1].append(mark)
-        else:
-            groups.append([mark])
-    return groups
-
-
-def _mark(frame: _Frame, group: Sequence[Mark]) -> Markup:
-    x = frame.x(group[0].at)
-    parts = [
-        tag("title", "; ".join(f"{clock_time(each.at)} {each.text}" for each in group)),
-        tag("line", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM),
-        tag("path", d=f"M{x - 6:.1f} {TOP - 9:.1f}h12l-6 9z"),
-    ]
-    if len(group) > 1:
-        parts.append(tag("text", str(len(group)), x=x, y=TOP - 13, text_anchor="middle"))
-    return tag("g", *parts, class_="mark")
-
-
 def _bar(what: str, first: float, last: float, top: float, shown: str, css: str, width: float) -> list[Markup]:
     return [
         tag("text", what, class_="tick", x=0.0, y=top + 16),
@@ -382,18 +270,17 @@ def _bar(what: str, first: float, last: float, top: float, shown: str, css: str,
     ]
 
 
-def _curve_text(of: Curve, line: NodeLine, events: Sequence[Mark]) -> str:
+def _curve_text(of: Curve, now: str, peak: str, high: float | None, events: Sequence[Mark]) -> str:
     known = [share for _, share in of.past if share is not None]
-    said = [f"Now {percent(line.share)} of {cores(line.capacity_millicores)} cores."]
-    if known:
-        said.append(f"Measured between {percent(min(known))} and {percent(max(known))}.")
-    if line.peak_share is not None and line.peak_at is not None:
-        said.append(f"A peak of {percent(line.peak_share)} is forecast for {clock_time(line.peak_at)}.")
-    if line.high is not None:
-        said.append(f"Hot above {percent(line.high)}.")
     inside = sum(of.since <= mark.at <= of.until for mark in events)
-    said.append(f"{inside} evictions are marked." if inside else "No evictions in this time.")
-    return " ".join(said)
+    said = [
+        f"Now {now}.",
+        f"Measured between {percent(min(known))} and {percent(max(known))}." if known else "",
+        peak,
+        f"Hot above {percent(high)}." if high is not None else "",
+        f"{inside} evictions are marked." if inside else "No evictions in this time.",
+    ]
+    return " ".join(each for each in said if each)
 
 
 def _breakdown_text(account: ChangeBreakdown, text: Callable[[float], str]) -> str:
@@ -404,21 +291,3 @@ def _breakdown_text(account: ChangeBreakdown, text: Callable[[float], str]) -> s
         f"grew with the pool {text(account.pool_growth)}, surplus {text(account.surplus)}, "
         f"unexplained {text(account.residual)}."
     )
-
-
-def _when(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC)
-
-
-def _clock(at: float) -> str:
-    return f"{_when(at):%H:%M}"
-
-
-def _time(at: float, form: str, **attributes: str | float) -> Markup:
-    """A label that the browser writes in its zone, as `render.moment`."""
-    text = f"{_when(at):%d %b}" if form == "date" else _clock(at)
-    return tag("text", text, class_="tick", data_at=_utc(at), data_form=form, **attributes)
-
-
-def _utc(at: float) -> str:
-    return f"{_when(at):%Y-%m-%dT%H:%M:%SZ}"

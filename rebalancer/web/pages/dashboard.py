@@ -27,6 +27,7 @@ from rebalancer.web.http.auth import Auth, Denial
 from rebalancer.web.http.origin import foreign_host
 from rebalancer.web.metrics import Metrics
 from rebalancer.web.pages import charts
+from rebalancer.web.pages.plot import Mark
 from rebalancer.web.pages.render import MEDIA_TYPES, link, render, segment, static
 from rebalancer.web.pages.report_page import body
 from rebalancer.web.pages.views import Curve, NodeSelection, NodeState, PolicyField, SearchPage, Views
@@ -184,7 +185,7 @@ class _Pages:
         self._views = views
 
     def overview(self, request: Request) -> Response:
-        return self._page("overview.html", request, page=self._views.overview(_selection(request)))
+        return self._page("overview.html", request, page=self._views.overview(_selection(request)), heat=charts.heat)
 
     def nodes(self, request: Request) -> Response:
         selection = _selection(request)
@@ -200,7 +201,7 @@ class _Pages:
         if page is None:
             raise _PageError(404, "No such node", f"Neither the cluster nor the database has a node {_short(name)}.")
         marks = [
-            charts.Mark(at=each.reserved.planned_at, text=f"{each.namespace}/{each.pod}")
+            Mark(at=each.reserved.planned_at, text=f"{each.namespace}/{each.pod}")
             for each in page.evictions
             if each.answered.outcome in MAY_HAVE_HAPPENED and not each.reserved.dry_run
         ]

@@ -20,6 +20,7 @@ from rebalancer.web.pages import charts
 MEDIA_TYPES = {
     "style.css": "text/css; charset=utf-8",
     "more.js": "text/javascript; charset=utf-8",
+    "alive.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 """What is served beside the pages."""

@@ -19,6 +19,8 @@ from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.notation.document import Dimension
 from rebalancer.model.records.cycles import CycleRecord, CycleSummary, RecordedFinding, RefusalGroup, ServiceEvictions
 from rebalancer.model.records.effect import Assessment, HotEpisode
+from rebalancer.web.pages.overview import Due, Evaluated, PoolHeat, WhyNot
+from rebalancer.web.pages.verdict import Verdict
 
 MOST_TILES = 500
 """Nodes on one page."""
@@ -57,6 +59,8 @@ class Head:
     """There is a page of a replay."""
     failed_parts: tuple[str, ...] = ()
     """Parts of the daemon that are skipped or restarted: a sentence each."""
+    overdue: str = ""
+    """Why this leader's cycles are late; empty where they are not, and on a follower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,18 +162,10 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
-    """A scheduled action."""
-
-    at: float | None
-    what: str
-    node: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The first page."""
 
+    verdict: Verdict
     map: Map
     last_cycle: CycleSummary | None
     due: tuple[Due, ...]
@@ -182,6 +178,12 @@ class Overview:
     """Expected OOM kills of pods that leak memory, the first ones."""
     more_leaks: int = 0
     """Further pods that leak memory."""
+    evaluated: Evaluated | None = None
+    """By the last cycle; None where that is not known."""
+    why_not: tuple[WhyNot, ...] = ()
+    """The most frequent reasons why pods stay on nodes that are hot now."""
+    heat: tuple[PoolHeat, ...] = ()
+    """Of the pools that are closest to their high, the first."""
     problem: str = ""
     """Why part of it is missing."""
 

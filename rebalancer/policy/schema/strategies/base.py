@@ -73,6 +73,11 @@ class StrategyBase(Section):
         args: Any
 
     @property
+    def period(self) -> float:
+        """Seconds from one cycle by the timer to the next, at most; infinite where the timer doesn't start it."""
+        return self.interval if "Periodic" in self.triggers else float("inf")
+
+    @property
     def by_cpu(self) -> bool:
         """Whether it finds nodes that are hot by real CPU."""
         return False
