@@ -1,20 +1,22 @@
 """Outlooks of one more pod, one for each group of draws that look alike to it."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
 from rebalancer.model.notation.arrays import Bools, Floats, Rows
-from rebalancer.placement.cluster.board import Board
-from rebalancer.placement.cluster.kinds import Kind
-from rebalancer.placement.draws.draws import Draws, views
+from rebalancer.placement.cluster.board import Board, Landed
+from rebalancer.placement.cluster.kinds import Counted, Kind
+from rebalancer.placement.cluster.nodes import HOSTNAME
+from rebalancer.placement.draws.counts import NodeCounts, alike, neighbours
+from rebalancer.placement.draws.draws import Draws
 from rebalancer.placement.draws.outlook import Outlook, View, searched_down_to
 from rebalancer.placement.scheduler.engine import Departure, Engine
 
 LARGE = 64_000
 FEWEST_VIEWS = 12
-"""Draws in which pods of one service landed differently are looked at one by one as far as nodes x draws are no more
+"""Groups of draws that the pod's rules can tell apart are looked at one by one as far as nodes x groups are no more
 than LARGE, at least so many."""
 LEAST = float(np.finfo(np.float64).min)
 MARGIN = 16
@@ -24,30 +26,66 @@ NOTHING: Rows = np.zeros(0, dtype=np.int64)
 NO_SHARES: Floats = np.zeros(0)
 
 
+Matter = tuple[Counted, NodeCounts]
+"""Pods that matter to a kind, and how many of them landed where."""
+
+
 class Outlooks:
     """Outlooks over a board and the draws of a plan."""
 
     def __init__(self, board: Board, engine: Engine, draws: Draws, name_rank: Rows) -> None:
         """`name_rank` (nodes,) as in `Outlook`."""
         self._board, self._engine, self._draws, self._name_rank = board, engine, draws, name_rank
+        self._most = max(LARGE // max(len(name_rank), 1), FEWEST_VIEWS)
 
     def of(self, kind: Kind, departure: Departure | None) -> Iterator[tuple[Outlook, float]]:
         """The outlook of each group of draws, with the group's share of the draws."""
-        rules, draws = self._engine.rules(kind), self._draws
-        landed: list[tuple[int, Rows]] = []
-        if draws.landed and not draws.kinds.isdisjoint(rules.matters):
-            landed = [each for each in draws.landed if each[0] in rules.matters]
-        domains = [self._board.nodes.domains(key).at for key in sorted(rules.domain_keys)] if landed else []
-        groups = views(draws.count, landed, domains, max(LARGE // len(self._name_rank), FEWEST_VIEWS), self._name_rank)
-        for changes, members in groups:
+        draws, landed = self._draws, self._landed(kind)
+        groups, exact = self._groups(landed)
+        for members in groups:
             inside = None
             if len(groups) > 1:
                 inside = np.zeros(draws.count, dtype=np.bool_)
                 inside[members] = True
-            unseen = [(winners, counted) for (_, winners), (_, counted) in zip(landed, changes, strict=True)]
-            with self._board.seen_with(changes) if changes else nullcontext():
-                outlook = self._outlook(kind, departure, members, inside, unseen)
+            with self._seen_as_in(int(members[0]), kind, landed):
+                outlook = self._outlook(kind, departure, members, inside, () if exact else landed)
             yield outlook, len(members) / draws.count
+
+    def _landed(self, kind: Kind) -> list[Matter]:
+        """What landed of the pods that matter to a kind."""
+        draws = self._draws
+        if not draws.landed:
+            return []
+        matters = [
+            each for each in self._engine.rules(kind).matters if not each.group.weights.keys().isdisjoint(draws.kinds)
+        ]
+        return [(each, draws.counts(each.group.key, each.group.weights)) for each in matters]
+
+    def _groups(self, landed: Sequence[Matter]) -> tuple[list[Rows], bool]:
+        """Draws that look alike, and whether each group's do so in every respect. Of more than `_most` groups those
+        with the same counts by domain are one, and if these are still more, neighbours are."""
+        count, by_node, by_domain = self._draws.count, [], []
+        for each, counts in landed:
+            if each.key == HOSTNAME:
+                by_node.append(counts.counts)
+            else:
+                domains = self._board.nodes.domains(each.key)
+                counted = domains.here if each.eligible is None else domains.here & each.eligible
+                by_domain.append(counts.by(domains.at, counted))
+        groups = alike(count, [*by_node, *by_domain])
+        if len(groups) <= self._most:
+            return groups, True
+        groups = alike(count, by_domain)
+        return (groups if len(groups) <= self._most else neighbours(count, by_domain, self._most)), False
+
+    def _seen_as_in(self, draw: int, kind: Kind, landed: Sequence[Matter]) -> AbstractContextManager[None]:
+        """The board with what landed in one draw."""
+        if not landed:
+            return nullcontext()
+        there = {each.group.key: Landed(each.group, *counts.of(draw)) for each, counts in landed}
+        requested = {each.group.key for each in self._engine.rules(kind).requests.matters}
+        ranked = [each.nodes for key, each in there.items() if key in requested]
+        return self._board.seen_with(list(there.values()), np.concatenate([*ranked, NOTHING]))
 
     def _outlook(
         self,
@@ -55,10 +93,10 @@ class Outlooks:
         departure: Departure | None,
         members: Rows,
         inside: Bools | None,
-        unseen: Sequence[tuple[Rows, int]],
+        unseen: Sequence[Matter],
     ) -> Outlook:
-        """Of the draws `members`; `inside` (draws,) is their mask, None for all. `unseen`: for each landing the node in
-        each draw, and that on which the board counts it."""
+        """Of the draws `members`; `inside` (draws,) is their mask, None for all. The board counts what landed in the
+        first; `unseen` is what may have landed elsewhere in the others."""
         engine, draws, margin = self._engine, self._draws, MARGIN
         count = engine.feasible_count(kind, departure)
         if not count:
@@ -74,9 +112,9 @@ class Outlooks:
                 slots = np.flatnonzero(close if inside is None else close & inside[draws.draw])
                 drawn = engine.with_draws(kind, draws, slots, departure)
                 node, draw = draws.node[slots], draws.draw[slots]
-                for winners, counted in unseen:
+                for _, counts in unseen:
                     # in a draw that another one stands for, such a pod's node is taken as closed to the next
-                    drawn[(node == winners[draw]) & (winners[draw] != counted)] = -np.inf
+                    drawn[counts.more_than_in(int(members[0]), draw, node)] = -np.inf
             view = View(draws=members, scores=scores, slots=slots, drawn=drawn, sample=sample, worst=worst)
             outlook = Outlook(view, draws, self._name_rank)
             if outlook.complete:

@@ -10,7 +10,7 @@ from rebalancer.model.cluster.objects import PodTemplate
 from rebalancer.model.cluster.scheduler import SchedulerProfile
 from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.placement.cluster.board import Board
-from rebalancer.placement.cluster.kinds import CPU, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, Group, Kind
+from rebalancer.placement.cluster.kinds import CPU, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, Counted, Group, Kind
 from rebalancer.placement.cluster.nodes import EPS
 from rebalancer.placement.draws.draws import Draws, grown
 from rebalancer.placement.plugins.resources import MAX_SCORE, balance, balanced_allocation, fit_score
@@ -129,10 +129,10 @@ class Requests:
         return bool(self._fits(row)[0] & self._ports_free(row)[0])
 
     @property
-    def groups(self) -> list[Group]:
+    def matters(self) -> list[Counted]:
         """Pods that matter to it by more than plain requests."""
         asking, holding = self._supply.asking, self._supply.holding
-        return [*map(asking, self._extended), *map(holding, self._ports)]
+        return [*map(Counted, map(asking, self._extended)), *map(Counted, map(holding, self._ports))]
 
     @property
     def most_gain(self) -> float:
