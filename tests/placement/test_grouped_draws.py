@@ -257,8 +257,8 @@ def test_neighbours_are_the_same_whatever_the_order_of_columns(table: list[list[
 # ---- work
 
 
-def calls_of(made: ClusterSnapshot, pods: Sequence[int]) -> list[int]:
-    """Calls of functions for each move, so that the clock of the machine doesn't matter."""
+def calls_of(made: ClusterSnapshot, pods: Sequence[int], name: str = "") -> list[int]:
+    """Calls of functions for each move, so that the clock of the machine doesn't matter; of all, or of one name."""
     model, calls = PlacementModel(made), []
     for pod in pods:
         profile = cProfile.Profile()
@@ -266,7 +266,8 @@ def calls_of(made: ClusterSnapshot, pods: Sequence[int]) -> list[int]:
             landing = model.landings(made.pod(pod))
             assert not isinstance(landing, Refusal)
             model.commit(made.pod(pod), model.winners(made.pod(pod), landing))
-        calls.append(sum(each.callcount for each in profile.getstats()))
+        stats = profile.getstats()
+        calls.append(sum(each.callcount for each in stats if not name or getattr(each.code, "co_name", "") == name))
     return calls
 
 
@@ -277,3 +278,10 @@ def test_a_landing_is_as_much_work_after_many_moves_as_after_few(max_skew: int) 
     assert late <= 1.5 * early
     # one group of draws is about 400
     assert max(calls) <= 6_000
+
+
+def test_what_landed_is_ranked_once_for_all_groups() -> None:
+    made = spread_over_zones(9, 12, whenUnsatisfiable="ScheduleAnyway", topologyKey=HOSTNAME)
+    assert max(calls_of(made, range(12))) > 100 * 100  # there are many groups
+    # the rows of the board that changed, and the slots
+    assert max(calls_of(made, range(12), "_rank")) <= 3

@@ -68,10 +68,14 @@ class NodeCounts:
         out: Floats = np.add.reduceat(self.counts[:, columns[order]], starts, axis=1)
         return out
 
+    def at(self, draws: Rows, nodes: Rows) -> Floats:
+        """(pairs,) what is counted on these nodes in these draws."""
+        column = self._column[nodes]
+        return np.where(column >= 0, self._counts[draws, column], 0.0)
+
     def more_than_in(self, draw: int, draws: Rows, nodes: Rows) -> Bools:
         """(pairs,) whether more is counted on `nodes` in `draws` than in one draw."""
-        column = self._column[nodes]
-        out: Bools = (column >= 0) & (self._counts[draws, column] > self._counts[draw, column])
+        out: Bools = self.at(draws, nodes) > self.at(np.array(draw), nodes)
         return out
 
 

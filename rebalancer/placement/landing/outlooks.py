@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import numpy as np
 
@@ -30,6 +31,36 @@ Matter = tuple[Counted, NodeCounts]
 """Pods that matter to a kind, and how many of them landed where."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What the scheduler sees in a group of draws, and how far down it is searched."""
+
+    members: Rows
+    """Indices of the draws; the board counts what landed in the first."""
+    inside: Bools | None
+    """(draws,) their mask; None for all."""
+    scores: Floats
+    rest: Floats
+    """Both (nodes,): total scores, -inf where not feasible; and without the part of the pod's own requests."""
+    _: KW_ONLY
+    sample: int
+    most_gain: float
+    """Both of the pod, as in `Engine` and `Requests`."""
+    worst: float = -np.inf
+    """The least score that is looked at."""
+    slots: Rows = field(default_factory=lambda: NOTHING)
+    """Slots of these draws that may reach it."""
+
+    def down_to(self, margin: int, draws: Draws) -> "_Look":
+        """Searched as far as `searched_down_to`."""
+        worst = searched_down_to(self.scores, self.sample, margin)
+        if not draws.size:
+            return replace(self, worst=worst)
+        close = (self.scores >= max(worst - self.most_gain, LEAST))[draws.node]
+        slots = np.flatnonzero(close if self.inside is None else close & self.inside[draws.draw])
+        return replace(self, worst=worst, slots=slots)
+
+
 class Outlooks:
     """Outlooks over a board and the draws of a plan."""
 
@@ -42,14 +73,16 @@ class Outlooks:
         """The outlook of each group of draws, with the group's share of the draws."""
         draws, landed = self._draws, self._landed(kind)
         groups, exact = self._groups(landed)
+        looks = []
         for members in groups:
-            inside = None
-            if len(groups) > 1:
-                inside = np.zeros(draws.count, dtype=np.bool_)
-                inside[members] = True
             with self._seen_as_in(int(members[0]), kind, landed):
-                outlook = self._outlook(kind, departure, members, inside, () if exact else landed)
-            yield outlook, len(members) / draws.count
+                looks.append(self._look(kind, departure, members))
+        # all at once: the requests of a slot are its own draw's, whatever the group
+        points = np.full(draws.size, -np.inf)
+        if len(slots := np.concatenate([each.slots for each in looks])):
+            points[slots] = self._engine.in_draws(kind, draws, slots, departure)
+        for look in looks:
+            yield self._outlook(kind, departure, look, points, () if exact else landed), len(look.members) / draws.count
 
     def _landed(self, kind: Kind) -> list[Matter]:
         """What landed of the pods that matter to a kind."""
@@ -87,36 +120,50 @@ class Outlooks:
         ranked = [each.nodes for key, each in there.items() if key in requested]
         return self._board.seen_with(list(there.values()), np.concatenate([*ranked, NOTHING]))
 
-    def _outlook(
-        self,
-        kind: Kind,
-        departure: Departure | None,
-        members: Rows,
-        inside: Bools | None,
-        unseen: Sequence[Matter],
-    ) -> Outlook:
-        """Of the draws `members`; `inside` (draws,) is their mask, None for all. The board counts what landed in the
-        first; `unseen` is what may have landed elsewhere in the others."""
-        engine, draws, margin = self._engine, self._draws, MARGIN
+    def _look(self, kind: Kind, departure: Departure | None, members: Rows) -> _Look:
+        """The board as it is, for the draws `members`."""
+        engine, draws = self._engine, self._draws
         count = engine.feasible_count(kind, departure)
         if not count:
             none = np.full(len(self._name_rank), -np.inf)
-            nothing = View(draws=members, scores=none, slots=NOTHING, drawn=NO_SHARES, sample=0, worst=0.0)
-            return Outlook(nothing, draws, self._name_rank)
-        scores, sample = engine.scores(kind, departure), engine.sample_size(kind, count)
+            return _Look(members, None, none, none, sample=0, most_gain=0.0, worst=0.0, slots=NOTHING)
+        inside = None
+        if len(members) < draws.count:
+            inside = np.zeros(draws.count, dtype=np.bool_)
+            inside[members] = True
+        look = _Look(
+            members,
+            inside,
+            engine.scores(kind, departure),
+            engine.without_requests(kind, departure) if draws.size else NO_SHARES,
+            sample=engine.sample_size(kind, count),
+            most_gain=engine.rules(kind).requests.most_gain if draws.size else 0.0,
+        )
+        return look.down_to(MARGIN, draws)
+
+    def _outlook(
+        self, kind: Kind, departure: Departure | None, look: _Look, points: Floats, unseen: Sequence[Matter]
+    ) -> Outlook:
+        """`points` (slots,) of the look's slots, as in `Engine.in_draws`. `unseen` is what may have landed elsewhere in
+        others than the first of its draws."""
+        draws, margin = self._draws, MARGIN
         while True:
-            slots, drawn = NOTHING, NO_SHARES
-            worst = searched_down_to(scores, sample, margin)
-            if draws.size:
-                close = (scores >= max(worst - engine.rules(kind).requests.most_gain, LEAST))[draws.node]
-                slots = np.flatnonzero(close if inside is None else close & inside[draws.draw])
-                drawn = engine.with_draws(kind, draws, slots, departure)
-                node, draw = draws.node[slots], draws.draw[slots]
-                for _, counts in unseen:
-                    # in a draw that another one stands for, such a pod's node is taken as closed to the next
-                    drawn[counts.more_than_in(int(members[0]), draw, node)] = -np.inf
-            view = View(draws=members, scores=scores, slots=slots, drawn=drawn, sample=sample, worst=worst)
+            node, draw = draws.node[look.slots], draws.draw[look.slots]
+            drawn = look.rest[node] + points[look.slots] if len(node) else NO_SHARES
+            for _, counts in unseen:
+                # in a draw that another one stands for, such a pod's node is taken as closed to the next
+                drawn[counts.more_than_in(int(look.members[0]), draw, node)] = -np.inf
+            view = View(
+                draws=look.members,
+                scores=look.scores,
+                slots=look.slots,
+                drawn=drawn,
+                sample=look.sample,
+                worst=look.worst,
+            )
             outlook = Outlook(view, draws, self._name_rank)
             if outlook.complete:
                 return outlook
             margin *= 4
+            look = look.down_to(margin, draws)
+            points[look.slots] = self._engine.in_draws(kind, draws, look.slots, departure)
