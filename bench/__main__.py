@@ -24,6 +24,7 @@ BENCHES = {
     "replay": "replays.bench",
     "report": "store.report",
     "scale": "daemon.scale",
+    "spread": "plan.spread",
     "strategies": "plan.strategies",
     "value": "forecasts.value",
     "week": "replays.week",

@@ -103,6 +103,13 @@ def find_and_plan(snapshot: ClusterSnapshot, *, now: float, with_memory: bool = 
     policy, usage = bench_policy(), synthetic_usage(snapshot, now=now)
     if with_memory:
         usage, policy = with_memory_usage(usage, snapshot), with_memory_thresholds(policy)
+    return planning(snapshot, usage, policy, now=now)
+
+
+def planning(
+    snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy, *, now: float, most: int | None = None
+) -> dict[str, float]:
+    """The same for a usage and a policy with one strategy; at `most` so many moves."""
     started = time.process_time()
     node_pools = NodePools.of(policy.pools, snapshot.nodes)
     cpu = effective_cpu(snapshot, usage, (), now)
@@ -126,7 +133,7 @@ def find_and_plan(snapshot: ClusterSnapshot, *, now: float, with_memory: bool = 
         snapshot=snapshot,
         found=[found],
         cpu_millicores=usage.pod_cpu_millicores,
-        pools=["all"] * len(snapshot.nodes),
+        pools=node_pools.names,
         reserve=memory_reserve(snapshot, usage, expected, least=policy.guards.min_memory_available / 100, now=now),
     )
     admission = EvictionAdmission(
@@ -134,7 +141,7 @@ def find_and_plan(snapshot: ClusterSnapshot, *, now: float, with_memory: bool = 
     )
     planner = Planner(plan_input, placement=PlacementModel(snapshot), admission=admission)
     moves = 0
-    while (move := planner.next_move()) is not None:
+    while moves != most and (move := planner.next_move()) is not None:
         planner.accept(move)
         moves += 1
     refusals = planner.outcome.refusals()

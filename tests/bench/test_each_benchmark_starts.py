@@ -35,6 +35,7 @@ TINY: dict[str, Sequence[str]] = {
     "replay": ["--nodes", "10"],
     "report": ["--nodes", "2", "--evictions", "3", "--hot", "1", "--turns", "1"],
     "scale": ["--sizes", "20,40"],
+    "spread": ["--nodes", "6"],
     "strategies": ["--nodes", "40"],
     "value": ["--seed", "1", "--nodes", "4", "--days", "1"],
     "week": ["--seed", "1", "--nodes", "4", "--days", "1"],

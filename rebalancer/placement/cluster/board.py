@@ -54,6 +54,23 @@ class Tally:
     booked: Floats
     """(nodes,) of fractional bookings."""
 
+    def with_landed(self, landed: "Landed") -> "Tally":
+        """The same with these pods."""
+        held, staying = self.held.copy(), self.staying.copy()
+        held[landed.nodes] += landed.amounts
+        staying[landed.nodes] += landed.amounts
+        return Tally(self.weights, held, staying, self.booked)
+
+
+class Landed(NamedTuple):
+    """Pods of a group that have landed."""
+
+    group: Group
+    nodes: Rows
+    """No repeats."""
+    amounts: Floats
+    """(nodes of it,) what they count."""
+
 
 class _Shifted(NamedTuple):
     """State before one change, for `tentatively`: the kind's number, the nodes, and their values."""
@@ -107,6 +124,8 @@ class Board:
         self._changes: dict[int, list[_Change]] = {}
         self._undo: list[_Shifted] | None = None
         """Changes inside `tentatively`; None outside it."""
+        self._landed: Mapping[object, Landed] = {}
+        """Key of a group -> its pods that have landed, inside `seen_with`."""
 
     def _look(self, soft_tainted: Bools | None, cordoned: Bools | None) -> None:
         self.taints = list(seen_taints(self.snapshot, soft_tainted, cordoned, self._steering_taint))
@@ -142,7 +161,8 @@ class Board:
                 self._counting.setdefault(kind, []).append(tally)
         else:
             self._tallies[group.key] = self._tallies.pop(group.key)
-        return tally
+        landed = self._landed.get(group.key)
+        return tally if landed is None else tally.with_landed(landed)
 
     def _count(self, weights: Mapping[int, float]) -> Tally:
         size = len(self.nodes)
@@ -234,21 +254,18 @@ class Board:
             self.version = version
 
     @contextmanager
-    def seen_with(self, landed: Sequence[tuple[int, int]]) -> Iterator[None]:
-        """Inside, pods of these kinds (numbers) have landed on these nodes, for everything but plain requests."""
+    def seen_with(self, landed: Sequence[Landed], ranked: Rows) -> Iterator[None]:
+        """Inside, these pods have landed, for everything but plain requests: one entry for each group. `ranked`: nodes
+        on which they hold ports or extended resources."""
         version = self.version
-        rows = np.array([node for _, node in landed], dtype=np.int64)
-        for number, node in landed:
-            self._enter(number, (np.array([node]), 1.0, 1.0, None))
-        self._recount(rows)
+        self._landed = {each.group.key: each for each in landed}
+        self._mark(ranked)
         self.touch()
         try:
             yield
         finally:
-            for number, node in reversed(landed):
-                self._enter(number, (np.array([node]), -1.0, -1.0, None))
-                del self._changes[number][-2:]
-            self._recount(rows)
+            self._landed = {}
+            self._mark(ranked)
             self.version = version
 
     def _enter(self, number: int, change: _Change) -> None:
@@ -287,8 +304,12 @@ class Board:
     def _recount(self, nodes: Rows) -> None:
         held, booked = self.held.take(nodes, axis=0), self.booked.take(nodes, axis=0)
         self.counted[:, nodes] = np.ascontiguousarray((held + booked * self.whole.take(nodes)[:, None]).T)
-        self.changes += 1
-        self._changed_at[nodes] = self.changes
+        self._mark(nodes)
+
+    def _mark(self, nodes: Rows) -> None:
+        if len(nodes):
+            self.changes += 1
+            self._changed_at[nodes] = self.changes
 
     def changed_at(self, nodes: Rows) -> Rows:
         """`changes` at the last change of each of these nodes."""

@@ -12,6 +12,7 @@ from rebalancer.model.cluster.objects import LabelSelector, PodTemplate
 from rebalancer.model.cluster.pods import Pods
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.notation.arrays import Bools, Floats, Ints, Rows
+from rebalancer.placement.cluster.nodes import HOSTNAME
 
 CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, PODS = range(5)
 """Columns of requests: `PodKinds.demand`, and `held` and `booked` of a `Board`."""
@@ -38,6 +39,16 @@ class Group:
     key: object
     weights: Mapping[int, float]
     """Number of a kind -> amount that one pod of it adds."""
+
+
+class Counted(NamedTuple):
+    """Pods that a rule of another pod counts."""
+
+    group: Group
+    key: str = HOSTNAME
+    """The topology key by whose domains it counts them; HOSTNAME: node by node."""
+    eligible: Bools | None = None
+    """(nodes,) nodes whose pods it counts; None = all."""
 
 
 class PodKinds:

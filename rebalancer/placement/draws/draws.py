@@ -6,7 +6,7 @@ whole sequence: the nodes on which the earlier replacements of this plan landed.
 draw is certain: it is counted on the board, and the draws hold only what differs between them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.notation.arrays import Floats, Rows
+from rebalancer.placement.draws.counts import NodeCounts
 
 T = TypeVar("T", bound=np.generic)
 
@@ -45,6 +46,7 @@ class Draws:
         self._requests: Floats = np.zeros((0, COLUMNS))
         self._stamp: Rows = np.zeros(0, dtype=np.int64)
         self._undo: list[tuple[Rows, Rows, Floats]] | None = None
+        self._counts: dict[object, NodeCounts] = {}
 
     @property
     def draw(self) -> Rows:
@@ -89,6 +91,14 @@ class Draws:
             self._undo.append((slots, slots[new], requests))
         return slots
 
+    def counts(self, key: object, weights: Mapping[int, float]) -> NodeCounts:
+        """The pods of a group that landed; `weights`: number of a kind -> what one pod of it counts."""
+        found = self._counts.get(key)
+        if found is None:
+            found = self._counts[key] = NodeCounts(*self._slot.shape, weights)
+        found.see(self.landed)
+        return found
+
     def _grow(self, size: int) -> None:
         self._draw, self._node = grown(self._draw, size), grown(self._node, size)
         self._requests, self._stamp = grown(self._requests, size), grown(self._stamp, size)
@@ -109,32 +119,7 @@ class Draws:
                 self._stamp[slots] = stamp()
                 self.size -= len(new)
                 self.landed.pop()
-
-
-def views(
-    draws: int, landed: Sequence[tuple[int, Rows]], domains: Sequence[Rows], most: int, name_rank: Rows
-) -> list[tuple[list[tuple[int, int]], Rows]]:
-    """Draws with the same landings of these kinds: ((number, node) of each landing, indices of the draws).
-
-    Of more than `most` such groups, those with the same domains are one, and if these are still more, neighbours are.
-    `domains`: for each topology key (nodes,) the number of the node's domain. `name_rank` (nodes,) as in `Outlook`: the
-    groups are in the order of the names."""
-    if not landed:
-        return [([], np.arange(draws))]
-    nodes = np.stack([each for _, each in landed], axis=1)
-    different, first, group = np.unique(name_rank[nodes], axis=0, return_index=True, return_inverse=True)
-    if len(different) > most:
-        by_domain = np.concatenate([each[nodes] for each in domains] or [np.zeros((draws, 1), dtype=np.int64)], axis=1)
-        different, first, group = np.unique(by_domain, axis=0, return_index=True, return_inverse=True)
-    group = group.reshape(-1)
-    if len(different) > most:
-        chosen = np.linspace(0, len(different) - 1, most).astype(np.int64)
-        group, first = np.searchsorted(chosen, group, side="right") - 1, first[chosen]
-    numbers = [number for number, _ in landed]
-    return [
-        (list(zip(numbers, nodes[at].tolist(), strict=True)), np.flatnonzero(group == number))
-        for number, at in enumerate(first.tolist())
-    ]
+            self._counts = {key: each for key, each in self._counts.items() if each.seen <= len(self.landed)}
 
 
 def grown(values: NDArray[T], size: int) -> NDArray[T]:

@@ -137,7 +137,8 @@ class Outlook:
         of, slot = self._slot_draw[drawn], self.slots[drawn]
         own = np.bincount(of, minlength=count)
         first = np.cumsum(own) - own
-        by_draw = np.argsort(of, kind="stable")
+        # by name within a draw: equal parts then fall to the same node in all draws that have it
+        by_draw = np.lexsort((self._rank[self._state.node[slot]], of))
         winners = np.full(count, -1, dtype=np.int64)
         from_slot = ~none & (pick < own)
         winners[from_slot] = self._state.node[slot[by_draw[first[from_slot] + pick[from_slot]]]]

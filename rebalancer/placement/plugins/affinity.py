@@ -15,7 +15,7 @@ from rebalancer.model.cluster.scheduler import SchedulerProfile
 from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.placement.cluster.board import Board
-from rebalancer.placement.cluster.kinds import Group, Kind
+from rebalancer.placement.cluster.kinds import Counted, Group, Kind
 from rebalancer.placement.cluster.nodes import EPS, HOSTNAME
 
 ANTI, NEAR, PREFERRED = "anti", "near", "preferred"
@@ -67,16 +67,11 @@ class Attraction:
         return bool(self.near or self.away or self.avoided)
 
     @property
-    def keys(self) -> set[str]:
-        """Topology keys by which other pods matter to it."""
-        keys = {key for key, _ in (*self.away, *self.avoided)} | {key for key, _, _ in self.pulls}
-        return keys | set(self.near)
-
-    @property
-    def groups(self) -> list[Group]:
+    def matters(self) -> list[Counted]:
         """Pods that matter to it."""
-        groups = [group for _, group in (*self.away, *self.avoided)] + [group for _, _, group in self.pulls]
-        return groups if self.near_group is None else [*groups, self.near_group]
+        out = [Counted(group, key) for key, group in (*self.away, *self.avoided)]
+        out += [Counted(group, key) for key, _, group in self.pulls]
+        return out if self.near_group is None else out + [Counted(self.near_group, key) for key in self.near]
 
 
 class Terms:

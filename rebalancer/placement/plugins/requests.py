@@ -4,13 +4,16 @@ Source: Kubernetes v1.36, plugins/noderesources (`fit.go`, `resource_allocation.
 plugins/nodeports. Pods with the same requests share one `Requests`; only changed nodes are ranked again.
 """
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import numpy as np
 
 from rebalancer.model.cluster.objects import PodTemplate
 from rebalancer.model.cluster.scheduler import SchedulerProfile
 from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.placement.cluster.board import Board
-from rebalancer.placement.cluster.kinds import CPU, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, Group, Kind
+from rebalancer.placement.cluster.kinds import CPU, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, Counted, Group, Kind
 from rebalancer.placement.cluster.nodes import EPS
 from rebalancer.placement.draws.draws import Draws, grown
 from rebalancer.placement.plugins.resources import MAX_SCORE, balance, balanced_allocation, fit_score
@@ -25,6 +28,17 @@ NOT_SCALAR = frozenset({"cpu", "memory", "ephemeral-storage"})
 NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
 
 ALL = slice(None)
+
+
+class More(NamedTuple):
+    """What is requested besides, of each row of a ranking."""
+
+    plain: Floats
+    """(rows, 5) in the columns of `Board.held`."""
+    groups: Mapping[object, Floats]
+    """Key of a group of `Requests.matters` -> (rows,) of an extended resource, or holders of a port."""
+
+
 Port = tuple[str, int, str]
 
 
@@ -129,10 +143,10 @@ class Requests:
         return bool(self._fits(row)[0] & self._ports_free(row)[0])
 
     @property
-    def groups(self) -> list[Group]:
+    def matters(self) -> list[Counted]:
         """Pods that matter to it by more than plain requests."""
         asking, holding = self._supply.asking, self._supply.holding
-        return [*map(asking, self._extended), *map(holding, self._ports)]
+        return [*map(Counted, map(asking, self._extended)), *map(Counted, map(holding, self._ports))]
 
     @property
     def most_gain(self) -> float:
@@ -162,7 +176,12 @@ class Requests:
         changed = np.maximum(draws.stamp[slots], board.changed_at(nodes)) > self._slots_seen[slots]
         if changed.any():
             stale, rows = slots[changed], nodes[changed]
-            self._slot_fits[stale], self._slot_points[stale] = self._rank(rows, draws.requests[stale])
+            groups = {
+                each.group.key: draws.counts(each.group.key, each.group.weights).at(draws.draw[stale], rows)
+                for each in self.matters
+                if not each.group.weights.keys().isdisjoint(draws.kinds)
+            }
+            self._slot_fits[stale], self._slot_points[stale] = self._rank(rows, More(draws.requests[stale], groups))
             self._slots_seen[stale] = board.changes
         return self._slot_fits[slots], self._slot_points[slots]
 
@@ -178,11 +197,11 @@ class Requests:
 
     # ---- rows
 
-    def _rank(self, rows: Rows | slice, more: Floats | None = None) -> tuple[Bools, Floats]:
-        """(rows,) `fits` and `points`; `more` (rows, 5) is requested there too."""
+    def _rank(self, rows: Rows | slice, more: More | None = None) -> tuple[Bools, Floats]:
+        """(rows,) `fits` and `points`; `more` is requested there too."""
         fits = self._fits(rows, more)
         if self._ports:
-            fits &= self._ports_free(rows)
+            fits &= self._ports_free(rows, more)
         points = self._fit_points(rows, more) * self._profile.weights.get("NodeResourcesFit", 0)
         if self.balances:
             points += self._balance_points(rows, more) * self._profile.weights["NodeResourcesBalancedAllocation"]
@@ -196,14 +215,14 @@ class Requests:
                 checks.append(("NodeResourcesFit", ~short, words))
         return checks
 
-    def _fits(self, rows: Rows | slice, more: Floats | None = None) -> Bools:
+    def _fits(self, rows: Rows | slice, more: More | None = None) -> Bools:
         short = np.zeros(len(self._supply.pods[rows]), dtype=np.bool_)
         if self._checks_fit:
             for _, each in self._shortages(rows, more):
                 short |= each
         return ~short
 
-    def _shortages(self, rows: Rows | slice, more: Floats | None = None) -> list[tuple[str, Bools]]:
+    def _shortages(self, rows: Rows | slice, more: More | None = None) -> list[tuple[str, Bools]]:
         """Message and (rows,) where there is too little of a requested resource."""
         board, supply = self._board, self._supply
 
@@ -213,33 +232,38 @@ class Requests:
 
         def there(column: int) -> Floats:
             held = at(board.counted[column], rows)
-            return held if more is None else held + more[:, column]
+            return held if more is None else held + more.plain[:, column]
 
         out = [("Too many pods", short(there(PODS), 1.0, supply.pods[rows]))]
         for name, (column, _) in PLAIN.items():
             if (amount := float(self._wanted[column])) > 0:
                 out.append((f"Insufficient {name}", short(there(column), amount, at(supply.plain[column], rows))))
         for name, amount in self._extended.items():
-            tally = board.tally(supply.asking(name))
-            held = tally.held[rows] + tally.booked[rows] * board.whole[rows]
+            held = self._held(supply.asking(name), rows, more)
             out.append((f"Insufficient {name}", short(held, amount, supply.of(name)[rows])))
         return out
 
-    def _ports_free(self, rows: Rows | slice) -> Bools:
+    def _held(self, group: Group, rows: Rows | slice, more: More | None, *, whole: bool = True) -> Floats:
+        """(rows,) what a group holds; of bookings what counts as whole pods, or all."""
+        tally = self._board.tally(group)
+        booked = tally.booked[rows]
+        held: Floats = tally.held[rows] + (booked * self._board.whole[rows] if whole else booked)
+        return held if more is None or group.key not in more.groups else held + more.groups[group.key]
+
+    def _ports_free(self, rows: Rows | slice, more: More | None = None) -> Bools:
         free = np.ones(len(self._supply.pods[rows]), dtype=np.bool_)
         if self._checks_ports:
             for port in self._ports:
-                tally = self._board.tally(self._supply.holding(port))
-                free &= tally.held[rows] + tally.booked[rows] * self._board.whole[rows] <= EPS
+                free &= self._held(self._supply.holding(port), rows, more) <= EPS
         return free
 
-    def _fit_points(self, rows: Rows | slice, more: Floats | None = None) -> Floats:
+    def _fit_points(self, rows: Rows | slice, more: More | None = None) -> Floats:
         if not self._scores_fit:
             return np.zeros(len(self._supply.pods[rows]))
         before, pod, allocatable = self._columns(rows, self._profile.fit_resources, more, scored=True)
         return fit_score(self._profile, before + pod, allocatable)
 
-    def _balance_points(self, rows: Rows | slice, more: Floats | None = None) -> Floats:
+    def _balance_points(self, rows: Rows | slice, more: More | None = None) -> Floats:
         if not self.balances:
             return np.zeros(len(self._supply.pods[rows]))
         resources = self._profile.balanced_resources
@@ -248,7 +272,7 @@ class Requests:
         return balanced_allocation(before, pod, allocatable, balance_before=known)
 
     def _columns(
-        self, rows: Rows | slice, resources: tuple[tuple[str, int], ...], more: Floats | None, *, scored: bool
+        self, rows: Rows | slice, resources: tuple[tuple[str, int], ...], more: More | None, *, scored: bool
     ) -> tuple[Floats, Floats, Floats]:
         """(rows, resources) requested without the pod, (resources,) the pod's, (rows, resources) allocatable.
 
@@ -259,7 +283,7 @@ class Requests:
         if _names(resources) == PLAIN_NAMES:
             columns = SCORED if scored else REAL
             before, allocatable = at(board.counted[columns], rows).T, at(self._supply.plain, rows).T
-            return before if more is None else before + more[:, columns], pod, allocatable
+            return before if more is None else before + more.plain[:, columns], pod, allocatable
         size = len(self._supply.pods[rows])
         before, allocatable = np.zeros((size, len(resources))), np.zeros((size, len(resources)))
         for index, (name, _) in enumerate(resources):
@@ -267,10 +291,9 @@ class Requests:
                 column = PLAIN[name][scored]
                 before[:, index] = board.counted[column, rows]
                 if more is not None:
-                    before[:, index] += more[:, column]
+                    before[:, index] += more.plain[:, column]
             elif pod[index] or name in NOT_SCALAR:
-                tally = board.tally(self._supply.asking(name))
-                before[:, index] = tally.held[rows] + tally.booked[rows]
+                before[:, index] = self._held(self._supply.asking(name), rows, more, whole=False)
             else:
                 continue
             allocatable[:, index] = self._supply.of(name)[rows]

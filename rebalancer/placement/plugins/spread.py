@@ -15,7 +15,7 @@ from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, Require
 from rebalancer.model.cluster.scheduler import SchedulerProfile
 from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.placement.cluster.board import Board
-from rebalancer.placement.cluster.kinds import Group, Kind
+from rebalancer.placement.cluster.kinds import Counted, Group, Kind
 from rebalancer.placement.cluster.nodes import EPS, HOSTNAME, Domains
 
 SYSTEM_DEFAULTS = (
@@ -78,14 +78,9 @@ class Spread:
     all_labelled: bool
 
     @property
-    def keys(self) -> set[str]:
-        """Topology keys of its constraints."""
-        return {each.key for each in (*self.hard, *self.soft)}
-
-    @property
-    def groups(self) -> list[Group]:
+    def matters(self) -> list[Counted]:
         """Pods that matter to it."""
-        return [each.group for each in (*self.hard, *self.soft)]
+        return [Counted(each.group, each.key, each.eligible) for each in (*self.hard, *self.soft)]
 
 
 def compile_spread(

@@ -12,7 +12,7 @@ import numpy as np
 from rebalancer.model.cluster.objects import PodTemplate
 from rebalancer.model.notation.arrays import Floats
 from rebalancer.placement.cluster.board import Board
-from rebalancer.placement.cluster.kinds import Group, Kind
+from rebalancer.placement.cluster.kinds import Counted, Group, Kind
 from rebalancer.placement.cluster.nodes import EPS
 from rebalancer.placement.plugins.node_rules import Check
 
@@ -38,9 +38,9 @@ class Volumes:
         return bool(self.claims or self.attached)
 
     @property
-    def groups(self) -> list[Group]:
+    def matters(self) -> list[Counted]:
         """Pods that matter to it."""
-        return [*self.claims, *(group for group, _, _ in self.attached)]
+        return [*map(Counted, self.claims), *(Counted(group) for group, _, _ in self.attached)]
 
 
 def claims_of(template: PodTemplate) -> list[str]:

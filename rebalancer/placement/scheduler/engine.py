@@ -160,17 +160,20 @@ class Engine:
         admits: Bools = rules.fits_affinity & rules.tolerated
         return admits
 
-    def with_draws(self, kind: Kind, draws: Draws, slots: Rows, departure: Departure | None = None) -> Floats:
-        """(slots,) weighted totals on these slots' nodes with what landed there, -inf where not feasible. Landings that
-        matter to this kind by more than their requests are not seen."""
+    def without_requests(self, kind: Kind, departure: Departure | None = None) -> Floats:
+        """(nodes,) `scores` without the part of the pod's own requests."""
         requests, totals = self.rules(kind).requests, self.scores(kind, departure)
-        gone = departure is not None and not departure.terminating
-        with self._seen(kind, departure if gone else None):
+        with self._seen_gone(kind, departure):
             requests.refresh()
-            fits, points = requests.with_draws(draws, slots)
-            out: Floats = (totals - requests.points)[draws.node[slots]] + points
-        out[~fits] = -np.inf
+            out: Floats = totals - requests.points
         return out
+
+    def in_draws(self, kind: Kind, draws: Draws, slots: Rows, departure: Departure | None = None) -> Floats:
+        """(slots,) the part of the pod's own requests on these slots' nodes, with what landed there; -inf where it
+        doesn't fit by requests and ports."""
+        with self._seen_gone(kind, departure):
+            fits, points = self.rules(kind).requests.with_draws(draws, slots)
+        return np.where(fits, points, -np.inf)
 
     def sample_size(self, kind: Kind, feasible: int) -> int:
         """How many of so many feasible nodes the scheduler scores."""
@@ -199,6 +202,10 @@ class Engine:
         if departure is None:
             return nullcontext()
         return self.board.seen_without(kind, departure.node, terminating=departure.terminating)
+
+    def _seen_gone(self, kind: Kind, departure: Departure | None) -> AbstractContextManager[None]:
+        """For requests and ports, which a terminating pod still holds."""
+        return self._seen(kind, None if departure is None or departure.terminating else departure)
 
     def _ranking(self, kind: Kind, departure: Departure | None) -> _Ranking:
         if self._ranked_at != self.board.version:

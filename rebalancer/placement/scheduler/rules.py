@@ -8,8 +8,7 @@ from rebalancer.model.cluster.objects import PodTemplate
 from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.model.notation.arrays import Floats
 from rebalancer.placement.cluster.board import Board
-from rebalancer.placement.cluster.kinds import Kind
-from rebalancer.placement.cluster.nodes import HOSTNAME
+from rebalancer.placement.cluster.kinds import Counted, Kind
 from rebalancer.placement.cluster.taints import hard_taints
 from rebalancer.placement.plugins.affinity import Attraction, Terms
 from rebalancer.placement.plugins.images import image_locality
@@ -61,16 +60,11 @@ class PodRules:
         """Whether no additional pod can make a node feasible."""
         return not self.attraction.near and not self.spread.hard
 
-    @property
-    def domain_keys(self) -> frozenset[str]:
-        """Topology keys, but the hostname, by which other pods matter."""
-        return frozenset(self.spread.keys | self.attraction.keys) - {HOSTNAME}
-
     @cached_property
-    def matters(self) -> frozenset[int]:
-        """Numbers of the kinds whose pods change filters or scores by more than plain requests."""
+    def matters(self) -> tuple[Counted, ...]:
+        """Pods that change filters or scores by more than plain requests."""
         parts = (self.spread, self.attraction, self.volumes, self.requests)
-        return frozenset(number for part in parts for group in part.groups for number in group.weights)
+        return tuple(each for part in parts for each in part.matters)
 
 
 class PodRulesCache:
