@@ -44,6 +44,7 @@ CALLS = {
     "advise": ("advise", "scheduler", "-o", "table", *OF_BOTH),
     "limits": ("limits", *OF_BOTH),
     "run": ("run", "--once", "--no-wait", *OF_BOTH),
+    "evictions": ("evictions", *OF_CLUSTER),
     "status": ("status", *OF_LEDGER),
     "limits, used": ("limits", *OF_BOTH),
     "pause": ("pause", "service/shop/checkout", "--reason", "a sale until the end of the week", *OF_LEDGER),
