@@ -1,6 +1,7 @@
 """The ports of a cycle over a `plan_cluster.Cluster`: snapshot, usage, evictions and taints in memory, the real ledger
 in a SQLite file."""
 
+import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,8 +48,12 @@ class SeenPod:
     uid: str
     terminating: bool
     ready: bool
+    ready_since: float
+    """Seconds since the epoch; NaN while it is not Ready."""
     node: str
     """Name; empty while it is not bound."""
+    eviction_in_progress: bool = False
+    """No other component evicts."""
 
 
 class ClusterPorts:
@@ -99,10 +104,12 @@ class ClusterPorts:
         for namespace, name in pods:
             row = int(name.rpartition("-")[2])
             if row < len(cluster.alive) and cluster.alive[row]:
+                ready_at = float(cluster.ready_at[row])
                 found[namespace, name] = SeenPod(
                     uid=f"uid-{row}",
                     terminating=bool(cluster.terminating[row]),
-                    ready=bool(cluster.ready_at[row] <= cluster.now),
+                    ready=ready_at <= cluster.now,
+                    ready_since=ready_at if ready_at <= cluster.now else math.nan,
                     node=self.node_names[cluster.node[row]] if cluster.node[row] >= 0 else "",
                 )
         return found

@@ -31,7 +31,7 @@ TINY: dict[str, Sequence[str]] = {
     "ledger": ["--seconds", "0.2"],
     "list": ["--pods", "60", "--nodes", "4", "--rounds", "1"],
     "peer": ["--pods", "60", "--nodes", "4", "--rounds", "1"],
-    "plan": ["--family", "tiny", "--family", "cost", "--seeds", "1", "--workers", "1", "--nodes", "60"],
+    "plan": ["--family", "least", "--family", "cost", "--seeds", "1", "--workers", "1", "--nodes", "60"],
     "replay": ["--nodes", "10"],
     "report": ["--nodes", "2", "--evictions", "3", "--hot", "1", "--turns", "1"],
     "scale": ["--sizes", "20,40"],
@@ -70,6 +70,7 @@ def test_a_benchmark_starts_and_prints_figures(name: str, traces: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode in (0, 1), done.stderr[-2000:]
     assert "Traceback" not in done.stderr
+    assert not re.search(rf"^{name}: \w+Error:", done.stderr, re.MULTILINE), done.stderr[-2000:]
     if not done.stdout and re.search(r"needs (PostgreSQL|KUBEBUILDER_ASSETS)", done.stderr):
         pytest.skip(done.stderr.strip())
     lines = done.stdout.splitlines()
