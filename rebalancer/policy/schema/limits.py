@@ -3,11 +3,11 @@
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator, model_validator
 
 from rebalancer.model.notation.figures import BYTE_UNITS
 from rebalancer.model.notation.quantity import memory_bytes
-from rebalancer.policy.schema.lists import ServiceGlob
+from rebalancer.policy.schema.lists import service_glob
 from rebalancer.policy.schema.types import AsTuple, CorrectableError, Count, Duration, FieldError, Section
 
 _PERCENT = re.compile(r"([1-9]\d?|100)%")
@@ -153,8 +153,15 @@ class Limits(Section):
     """For each namespace of the cluster."""
     service: ServiceLimits = ServiceLimits()
     """For each service, across all clusters that share the database."""
-    services: dict[ServiceGlob, ScopeLimits] = {}
+    services: dict[str, ScopeLimits] = {}
     """Limits of services by name: glob of `namespace/name` -> the fields that take the place of those in `service`. Of
     several globs that match, the first in the file wins."""
     replacements: ReplacementLimits = ReplacementLimits()
     """Limits on replacements in flight."""
+
+    @field_validator("services")
+    @classmethod
+    def _are_globs(cls, services: dict[str, ScopeLimits]) -> dict[str, ScopeLimits]:
+        for name in services:
+            service_glob(name)
+        return services

@@ -10,18 +10,19 @@ Globs = Annotated[tuple[NonEmpty, ...], AsTuple, Field(min_length=1)]
 EVERYTHING: tuple[str, ...] = ("*",)
 
 
-def _service_glob(value: Any) -> Any:
+def service_glob(value: Any) -> Any:
+    """The value, unless it names no namespace. Raises ValueError."""
     # "cart" alone matches no service, so a deny rule with it would deny nothing
     if isinstance(value, str) and value != "*" and "/" not in value:
         raise ValueError("expected namespace/name, for example shop/cart or */cart")
     return value
 
 
-ServiceGlob = Annotated[
-    NonEmpty, BeforeValidator(_service_glob), WithJsonSchema({"type": "string", "pattern": r"^\*$|/"})
-]
 ServiceGlobs = Annotated[
-    tuple[ServiceGlob, ...],
+    tuple[
+        Annotated[NonEmpty, BeforeValidator(service_glob), WithJsonSchema({"type": "string", "pattern": r"^\*$|/"})],
+        ...,
+    ],
     AsTuple,
     Field(min_length=1),
 ]
