@@ -63,7 +63,7 @@ def test_its_cpu_is_that_of_the_lab(scene: tuple[Lab, Recording]) -> None:
     ("past", "error"),
     [
         ("soon", "--past: expected a duration such as"),
-        ("9d", "--past: expected at most 8d, the history of the scenario, got 9d"),
+        ("9d", "--past: expected at most 2d, the age of the scenario's pods, got 9d"),
     ],
 )
 def test_a_past_that_cannot_be_is_one_line(past: str, error: str) -> None:

@@ -1,5 +1,6 @@
 """`rebalancer lab`: a practice cluster for kubectl, a Prometheus or this program."""
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,9 +26,7 @@ def lab(
     ] = 1.0,
     past: Annotated[
         str,
-        typer.Option(
-            "--past", help="Time before the start that its real Prometheus has, for replays; 7d takes half a minute."
-        ),
+        typer.Option("--past", help="Time before the start that its real Prometheus has, for replays, such as 2d."),
     ] = "20m",
     kubeconfig: Annotated[
         Path | None,
@@ -82,7 +81,6 @@ def started(scenario: str, *, port: int = 0, speed: float = 1.0) -> "Iterator[La
 def full_promql(running: "Lab", files: LabFiles, *, speed: float = 1.0, past_seconds: float = 0.0) -> "Iterator[None]":
     """All of PromQL on the practice cluster, where Prometheus is installed and time runs as in reality."""
     from rebalancer.lab.prometheus.real import installed
-    from rebalancer.model.measured.history import DAY_SECONDS
     from rebalancer.policy.schema.types import format_duration
 
     if speed != 1.0 or not installed():
@@ -90,10 +88,11 @@ def full_promql(running: "Lab", files: LabFiles, *, speed: float = 1.0, past_sec
         say(f"Without a real Prometheus: {why}. Policies other than demo.yaml need its PromQL.")
         yield
         return
-    most = running.cluster.scenario.history_days
-    if past_seconds > most * DAY_SECONDS:
-        given = format_duration(past_seconds)
-        raise ConfigError(f"--past: expected at most {most:g}d, the history of the scenario, got {given}")
+    # earlier the pods were not there
+    most = min((each.age_seconds for each in running.cluster.scenario.workloads), default=math.inf)
+    if past_seconds > most:
+        expected, given = format_duration(most), format_duration(past_seconds)
+        raise ConfigError(f"--past: expected at most {expected}, the age of the scenario's pods, got {given}")
     with ExitStack() as stack:
         try:
             stack.enter_context(running.full_promql(files.folder / "prometheus", past_seconds=past_seconds))

@@ -134,5 +134,5 @@ class WorkloadSpec(Spec, frozen=True, kw_only=True):
     start_seconds: float | None = None
     stop_seconds: float | None = None
     """Start and termination delay in lab seconds; the scenario's when absent."""
-    age_seconds: float = 10.0 * DAY_SECONDS
+    age_seconds: float = 2.0 * DAY_SECONDS
     """Age of the pods at the start; the workload is as old again."""
