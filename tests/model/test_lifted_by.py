@@ -1,6 +1,7 @@
 """What lifts each refusal, and that those which time lifts say when."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,16 +36,20 @@ def test_the_setting_is_the_key_in_braces_or_the_row_s_own() -> None:
     assert Reason.OURSELVES.setting == ""
 
 
+@cache
+def refusals() -> list[tuple[ast.Call, set[str]]]:
+    """Every call that makes a refusal, with its arguments as they are written."""
+    return [
+        (node, {ast.unparse(each) for each in (*node.args, *(each.value for each in node.keywords))})
+        for path in Path(rebalancer.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Refusal.of", "Refusal")
+    ]
+
+
 def refusals_of(code: Reason) -> list[ast.Call]:
     """Calls that make a refusal of the code, wherever it is written out."""
-    found = []
-    for path in Path(rebalancer.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Refusal.of", "Refusal"):
-                said = [*node.args, *(each.value for each in node.keywords)]
-                if any(ast.unparse(each) == f"Reason.{code.name}" for each in said):
-                    found.append(node)
-    return found
+    return [call for call, written in refusals() if f"Reason.{code.name}" in written]
 
 
 @pytest.mark.parametrize("code", BY_TIME)
