@@ -7,16 +7,15 @@ Eviction API that writes no Event, such as `kubectl drain`, is not there.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from rebalancer.kube.actions.eviction_events import EVICTION_ANNOTATION, EvictionData
+from rebalancer.kube.actions.eviction_events import eviction_data
 from rebalancer.kube.client.client import ApiClient, Resource
 from rebalancer.kube.snapshot.lists import Gathered, read_list
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.records.cluster_evictions import ClusterEviction
 
 CORE_EVENTS = Resource(group="", version="v1", plural="events")
@@ -88,12 +87,8 @@ def cluster_evictions(
 
 def _ours(event: _Event) -> ClusterEviction | None:
     """It is about the service, and has the eviction in its annotation."""
-    text = (event.metadata.annotations or {}).get(EVICTION_ANNOTATION)
-    if text is None:
-        return None
-    try:
-        data = json_decoder(EvictionData).decode(text)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    data = eviction_data(event.metadata.annotations)
+    if data is None:
         return None
     namespace = event.metadata.namespace
     return ClusterEviction(
@@ -151,9 +146,7 @@ def _service(namespace: str, pod: str, services: Mapping[tuple[str, str], str]) 
 
 
 def _services(snapshot: ClusterSnapshot) -> Mapping[tuple[str, str], str]:
-    out = {}
-    owners: Sequence[int] = range(len(snapshot.owners))
-    for index in owners:
-        owner, service = snapshot.owners[index], snapshot.service_of(index)
-        out[owner.namespace, owner.name] = str(service)
-    return out
+    """(namespace, name of an owner) -> its service."""
+    return {
+        (owner.namespace, owner.name): str(snapshot.service_of(index)) for index, owner in enumerate(snapshot.owners)
+    }

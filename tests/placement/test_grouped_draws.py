@@ -1,4 +1,4 @@
-"""Draws that a pod's own rules can't tell apart are looked at together: held against each draw looked at by itself."""
+"""Draws that a pod's own rules can't tell apart are grouped: compared with each draw by itself."""
 
 import cProfile
 from collections.abc import Sequence

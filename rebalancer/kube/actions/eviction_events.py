@@ -1,6 +1,7 @@
 """Evictions in our Events, as structured data: a database that was restored has them counted again."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -107,13 +108,20 @@ def read_eviction_events(client: ApiClient) -> list[Eviction]:
     return sorted(found.values(), key=lambda each: each.reserved.planned_at)
 
 
-def _eviction(event: _Event) -> Eviction | None:
-    text = (event.metadata.annotations or {}).get(EVICTION_ANNOTATION)
+def eviction_data(annotations: Mapping[str, str] | None) -> EvictionData | None:
+    """The eviction in the annotations of an Event; None where there is none, or it can't be read."""
+    text = (annotations or {}).get(EVICTION_ANNOTATION)
     if text is None:
         return None
     try:
-        data = json_decoder(EvictionData).decode(text)
+        return json_decoder(EvictionData).decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+
+
+def _eviction(event: _Event) -> Eviction | None:
+    data = eviction_data(event.metadata.annotations)
+    if data is None:
         return None
     # the server's time, in whole seconds: an annotation from the future would count for ever
     written = epoch_seconds(event.metadata.creation_timestamp) + 1.0

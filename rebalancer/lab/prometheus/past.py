@@ -105,7 +105,7 @@ def import_samples(samples: Path, data: Path) -> None:
 
 
 def _write(file: TextIO, name: str, rows: Sequence[Row], times: Floats) -> None:
-    """The samples of a metric; nothing of a series that is zero all day, such as a phase that a pod isn't in."""
+    """The samples of a metric. A series of zeros, such as a phase that a pod isn't in, is left out."""
     stamps = [f" {at:.0f}\n" for at in times.tolist()]
     for row in rows:
         if not row.values[row.present].any():

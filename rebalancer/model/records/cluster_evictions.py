@@ -1,4 +1,4 @@
-"""Evictions in the cluster, by whoever made them."""
+"""Evictions in the cluster, by all components."""
 
 from dataclasses import dataclass
 
