@@ -101,7 +101,8 @@ def _write(invocation: Invocation, report: "CycleReport", out: Path, valid_secon
     plan = plan_file_of(report, invocation.policy, invocation.settings, valid_seconds=valid_seconds)
     write_file(out, plan_file_text(plan), option="--out")
     moves, until = counted(len(plan.evictions), "eviction"), clock_time(plan.expires_at)
-    say(f"{out}: {moves}, valid until {until}; to carry them out: rebalancer run --plan {out}")
+    run = f"rebalancer run -f {invocation.policy_path} --plan {out}"
+    say(f"{out}: {moves}, valid until {until}; to carry them out: {run}")
 
 
 def exit_code(report: "CycleReport") -> int:
