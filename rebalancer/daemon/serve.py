@@ -20,6 +20,7 @@ import structlog
 from rebalancer.bootstrap.daemon import DaemonResources, open_daemon_resources
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import SystemClock
+from rebalancer.cycle.report.events import publish_events
 from rebalancer.daemon import telemetry
 from rebalancer.daemon.memory import release_free_memory
 from rebalancer.daemon.notifying import Notifier
@@ -269,7 +270,7 @@ class _Parts:
         self._readiness.cycle_done()
         after: dict[str, Callable[[], object]] = {
             "metrics of a cycle": partial(telemetry.count, self._metrics, report, seconds),
-            "events of a cycle": partial(telemetry.publish_events, self._resources.events, report),
+            "events of a cycle": partial(publish_events, self._resources.events, report),
             "notifications of a cycle": partial(self._notifier.cycle_done, report),
             "dashboard of a cycle": partial(self._views.done, report),
         }

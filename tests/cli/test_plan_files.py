@@ -91,6 +91,13 @@ def test_the_file_has_what_plan_shows_and_run_makes_exactly_that_once(desk: Desk
     desk.refuses(database="other.db")
 
 
+def test_its_evictions_are_listed_with_those_of_all_components(desk: Desk) -> None:
+    planned = {each["pod"] for each in desk.plan()["evictions"]}
+    assert desk.run().code == 0
+    listed = run_here(["evictions", "--kubeconfig", str(desk.folder / "config"), "--since", "2020-01-01", "-o", "json"])
+    assert {each["pod"] for each in listed.document["evictions"] if each["evictor"] == "rebalancer"} == planned
+
+
 def test_the_pods_of_pools_in_dry_run_are_evicted_too(desk: Desk) -> None:
     in_dry_run = (r"(?m)^( *)- name: general$", r"\1- name: general\n\1  mode: DryRun")
     plan = desk.plan(change=in_dry_run)

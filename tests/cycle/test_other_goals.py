@@ -12,7 +12,8 @@ from rebalancer.cli.output.cycle import print_cycle
 from rebalancer.cli.output.cycle_document import cycle_document
 from rebalancer.cli.output.json import encode
 from rebalancer.cycle.evict.scheduled_assessments import assessments_of
-from rebalancer.daemon.telemetry import count, publish_events
+from rebalancer.cycle.report.events import publish_events
+from rebalancer.daemon.telemetry import count
 from rebalancer.lab import Breaks
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.steering import DRAINING, MAINTENANCE

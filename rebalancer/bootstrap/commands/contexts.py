@@ -12,6 +12,7 @@ from rebalancer.bootstrap.wiring.adapters import (
     client_of,
     lease_lock,
     make_context,
+    process_identity,
     slo_reader_of,
     usage_of,
     without_stabilization,
@@ -19,10 +20,11 @@ from rebalancer.bootstrap.wiring.adapters import (
 from rebalancer.bootstrap.wiring.database import create_database, records_of
 from rebalancer.cycle.context import CycleContext, ForecastReaders, NullRecords, SystemClock
 from rebalancer.cycle.evict.calls import MAX_CALLS
+from rebalancer.kube.actions.events import KubeEvents
 from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
-from rebalancer.model.decisions.ports import Clock, Progress
+from rebalancer.model.decisions.ports import Clock, EventSink, Progress
 from rebalancer.model.notation.figures import age
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.strategies.base import Need
@@ -145,6 +147,13 @@ def _with_feedback(context: CycleContext, policy: RebalancerPolicy, records: Sql
 
     effect, clock = records.effect(), context.clock
     return replace(context, feedback=lambda: derive_feedback(effect, policy, now=clock.now()))
+
+
+@contextmanager
+def event_sink(settings: Settings, clock: Clock) -> Iterator[EventSink]:
+    """Events about what a command does. Raises ConfigError."""
+    with ExitStack() as stack:
+        yield KubeEvents(client=client_of(settings, stack), clock=clock, instance=process_identity(settings))
 
 
 def read_cluster(settings: Settings, *, progress: Progress) -> ClusterSnapshot:

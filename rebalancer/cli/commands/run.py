@@ -85,10 +85,11 @@ def run(
         # an approved plan is an approval
         policy, approved = acting(policy), approved_plan(read_plan_file(plan), policy, settings)
     from rebalancer.bootstrap.commands.assessments import assess_due
-    from rebalancer.bootstrap.commands.contexts import evaluated_context
+    from rebalancer.bootstrap.commands.contexts import evaluated_context, event_sink
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.cycle.evict.remeasure import remeasure
     from rebalancer.cycle.plan.approved import check_made
+    from rebalancer.cycle.report.events import publish_events
     from rebalancer.cycle.run import begin_report, execute_cycle
 
     with (
@@ -113,6 +114,10 @@ def run(
                 report.notes.append(f"ended early: {error or type(error).__name__}")
                 show(invocation, report, namespace=namespace, all_nodes=all_nodes)
             raise
+        finally:
+            if report.evictions and not dry_run:
+                with event_sink(settings, context.clock) as events:
+                    publish_events(events, report)
     show(invocation, report, namespace=namespace, all_nodes=all_nodes)
     if (code := exit_code(report)) != 0:
         raise typer.Exit(code)
