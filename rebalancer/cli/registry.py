@@ -15,7 +15,7 @@ COMMANDS = {
     "replay": ("replay:replay", "Show what the last days would have been with a policy."),
     "try": ("try_out:try_out", "Show what it would have done here, without any set-up."),
     "report": ("report:report", "Show whether evictions helped."),
-    "evictions": ("evictions:evictions", "Show who evicted what: rebalancer, kube-scheduler, kubelets, other tools."),
+    "evictions": ("evictions:evictions", "Show who evicted what, rebalancer or any other component."),
     "assess": ("assess:assess", "Assess evictions that are due, and evaluate the hot-node SLO."),
     "limits": ("limits:limits", "Show what is used and left of each limit."),
     "windows": ("limits:windows", "Show the change windows of each scope, open or closed."),

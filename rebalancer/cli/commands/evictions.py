@@ -30,9 +30,10 @@ def evictions(
     ] = False,
     since: Annotated[str, typer.Option("--since", help="Start: an age such as 30m, or a time.")] = "1h",
 ) -> None:
-    """Show who evicted what: rebalancer, kube-scheduler by preemption, kubelets, autoscalers, deschedulers.
+    """Show who evicted what, rebalancer or any other component.
 
-    By the Events of the cluster. Changes nothing.
+    By the Events of the cluster: preemption by kube-scheduler, kubelets, taints, autoscalers, deschedulers. Changes
+    nothing.
     """
     if namespace is not None and all_namespaces:
         raise ConfigError("-n and -A: expected one of them")
