@@ -167,7 +167,7 @@ CASES = {
         guards={"persistentVolumes": True},
     ),
     "10: claims of dynamic resource allocation": a_case(
-        Reason.PLACEMENT_NOT_MODELLED, of(template={"resourceClaims": True}), of(template={"resourceClaims": False})
+        Reason.PLACEMENT_NOT_MODELLED, of(template={"notModelled": "DRA"}), of(template={"notModelled": ""})
     ),
     "10: volume limits that can't be read": a_case(
         Reason.PLACEMENT_NOT_MODELLED,

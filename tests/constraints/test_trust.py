@@ -173,7 +173,7 @@ def test_budgets_and_min_replicas_hold_against_a_drain_that_trusts_nobody() -> N
         ({"terminating": True}, Reason.TERMINATING),
         ({"age": 60.0}, Reason.TOO_YOUNG),
         ({"template": {"annotations": {"kubernetes.io/config.source": "file"}}}, Reason.STATIC_POD),
-        ({"template": {"resourceClaims": True}}, Reason.PLACEMENT_NOT_MODELLED),
+        ({"template": {"notModelled": "its PodGroup"}}, Reason.PLACEMENT_NOT_MODELLED),
     ],
 )
 def test_what_a_pod_is_protects_it_whoever_is_trusted(fields: dict[str, Any], code: Reason) -> None:

@@ -185,7 +185,17 @@ def test_what_a_claim_is_bound_to_is_read_from_its_volume() -> None:
     assert snapshot.claim_drivers == {("shop", "disk"): "disk.example", ("shop", "files"): "files.example"}
 
 
-def test_claims_of_dynamic_resource_allocation_are_read() -> None:
-    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
-    snapshot = read(Cluster(pods=[a_pod("a", spec={"resourceClaims": claims}), a_pod("b")]))
-    assert [snapshot.pod(index).template.resource_claims for index in range(2)] == [True, False]
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        ({}, ""),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}, "DRA"),
+        ({"schedulingGroup": {"podGroupName": "training-0"}}, "PodGroup"),
+        ({"workloadRef": {"name": "training", "podGroup": "workers"}}, "PodGroup"),
+    ],
+)
+def test_what_the_model_of_the_scheduler_leaves_out_of_a_pod_is_named(spec: dict[str, Any], named: str) -> None:
+    """The last is the form of Kubernetes 1.35."""
+    snapshot = read(Cluster(pods=[a_pod("a", spec=spec), a_pod("b")]))
+    first, second = (snapshot.pod(index).template.not_modelled for index in range(2))
+    assert (named in first, bool(first), second) == (True, bool(named), "")

@@ -293,9 +293,9 @@ def _volumes(pod: Pod, view: GuardView) -> Refusal | None:
 
 
 def _claims(pod: Pod, view: GuardView) -> Refusal | None:
-    """Claims whose effect on the replacement's target node isn't modelled."""
-    if pod.template.resource_claims:
-        return Refusal.of(Reason.PLACEMENT_NOT_MODELLED, "claims of dynamic resource allocation (DRA)")
+    """Claims, and groups, whose effect on the replacement's target node isn't modelled."""
+    if pod.template.not_modelled:
+        return Refusal.of(Reason.PLACEMENT_NOT_MODELLED, pod.template.not_modelled)
     snapshot = view.snapshot
     for name in _claim_names(pod.template):
         claim = (pod.namespace, name)

@@ -106,6 +106,7 @@ class PodTemplates:
             pod.status.qos_class,
             spec.resource_claims,
             pod.unread,
+            spec.scheduling_group is not None or spec.workload_ref is not None,
         )
         # Pods are listed by name, so siblings are adjacent: comparing two is cheaper than encoding one.
         if template == self._last_template:
@@ -208,6 +209,13 @@ def sidecars_of(inits: Sequence[Container]) -> list[Container]:
     return [container for container in inits if container.restart_policy == "Always"]
 
 
+def not_modelled(template: Template) -> str:
+    """As `PodTemplate`'s."""
+    if template.resource_claims:
+        return "claims of dynamic resource allocation (DRA)"
+    return "kube-scheduler places its PodGroup as one (spec.schedulingGroup)" if template.grouped else ""
+
+
 def decode_template(blob: bytes) -> PodTemplate:
     """An interned template as a `PodTemplate`."""
     template = json_decoder(Template).decode(blob)
@@ -237,7 +245,7 @@ def decode_template(blob: bytes) -> PodTemplate:
         priority_class=template.priority_class_name,
         scheduler_name=template.scheduler_name,
         qos=template.qos_class or "BestEffort",
-        resource_claims=bool(template.resource_claims),
+        not_modelled=not_modelled(template),
     )
 
 

@@ -168,6 +168,9 @@ class PodSpec(Wire, frozen=True):
     scheduler_name: str = "default-scheduler"
     resource_claims: list[Empty] | None = None
     """Of dynamic resource allocation."""
+    scheduling_group: Empty | None = None
+    workload_ref: Empty | None = None
+    """Before Kubernetes 1.36, in place of `scheduling_group`."""
 
 
 class Condition(Wire, frozen=True):
@@ -245,6 +248,8 @@ class Template(msgspec.Struct, array_like=True, gc=False):
     qos_class: str
     resource_claims: list[Empty] | None
     unread: str = ""
+    grouped: bool = False
+    """Whether it belongs to a PodGroup."""
 
 
 # --- nodes

@@ -171,5 +171,5 @@ class PodTemplate(Noun, frozen=True):
     scheduler_name: str = "default-scheduler"
     qos: str = "BestEffort"
     """Guaranteed, Burstable or BestEffort."""
-    resource_claims: bool = False
-    """Whether it has claims of dynamic resource allocation."""
+    not_modelled: str = ""
+    """What of it the scheduler's model leaves out, so that where its pods go isn't known."""
