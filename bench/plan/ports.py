@@ -4,7 +4,7 @@ in a SQLite file."""
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -113,6 +113,10 @@ class ClusterPorts:
                     node=self.node_names[cluster.node[row]] if cluster.node[row] >= 0 else "",
                 )
         return found
+
+    def services(self, namespaces: Collection[str]) -> ClusterSnapshot:
+        """As `snapshot`."""
+        return self.snapshot()
 
     def snapshot(self) -> ClusterSnapshot:
         """Pods that have not ended, in the order of their creation."""

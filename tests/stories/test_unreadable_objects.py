@@ -150,10 +150,11 @@ def test_all_odd_objects_that_an_api_server_accepted_start_and_stop_nothing(
             odd[PATHS[each["kind"]].rpartition("/")[2]].append(each)
     page_body = lists._page_body
 
-    def with_odd(client: ApiClient, resource: Resource, token: str, accept: str) -> bytes:
-        page = json.loads(page_body(client, resource, token, accept))
+    def with_odd(client: ApiClient, resource: Resource, namespace: str | None, accept: str, token: str) -> bytes:
+        page = json.loads(page_body(client, resource, namespace, accept, token))
         if not token:
-            page["items"] = [*odd[resource.plural], *page["items"]]
+            asked = [each for each in odd[resource.plural] if namespace in (None, each["metadata"].get("namespace"))]
+            page["items"] = [*asked, *page["items"]]
         return json.dumps(page).encode()
 
     monkeypatch.setattr(lists, "_page_body", with_odd)

@@ -1,5 +1,6 @@
 """Plans that wait for a replacement: what they expect, and that a failed read of the cluster ends nothing."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,17 +63,17 @@ def test_a_plan_says_what_its_moves_wait_for_and_when_they_are_expected(tmp_path
 
 @dataclass
 class Unreadable:
-    """A cluster that fails some reads in a row after its first."""
+    """A cluster that fails the first reads of services."""
 
     cluster: ClusterReader
     failures: int
     reads: int = 0
 
-    def snapshot(self) -> ClusterSnapshot:
+    def services(self, namespaces: Collection[str]) -> ClusterSnapshot:
         self.reads += 1
-        if 1 < self.reads <= 1 + self.failures:
+        if self.reads <= self.failures:
             raise ConnectError("the API server is away")
-        return self.cluster.snapshot()
+        return self.cluster.services(namespaces)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.cluster, name)

@@ -17,5 +17,5 @@ def assess_due(active: Active) -> Sequence[Assessment]:
     if evaluation is None or context.ledger is None:
         return ()
     if evaluation.effect.due(context.clock.now()):
-        landed_since(context.ledger, active.policy.safety, context.cluster.snapshot(), cluster=context.cluster)
+        landed_since(context.ledger, active.policy.safety, context.cluster)
     return evaluation.turn()

@@ -50,8 +50,7 @@ def _wait_until_ready(context: CycleContext, policy: RebalancerPolicy, moved: Se
     in_flight = {each.uid for each in context.ledger.open_evictions()}
     while True:
         if in_flight:
-            snapshot = context.cluster.snapshot()
-            ended = landed_since(context.ledger, policy.safety, snapshot, cluster=context.cluster)
+            ended = landed_since(context.ledger, policy.safety, context.cluster)
             for each in moved:
                 if each.uid in in_flight & ended.keys():
                     why = ended[each.uid]

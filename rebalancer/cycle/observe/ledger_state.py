@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rebalancer.constraints.admission import LedgerState, identity_of
@@ -37,7 +38,9 @@ def load_ledger_state(
     now = ledger.now()
     cross = policy.safety.cross_cluster
     entries = tuple(ledger.entries(longest_window(policy)))
-    progress = _follow(ledger, snapshot, now, max_late_seconds=policy.safety.in_flight.max_late)
+    progress = _follow(
+        ledger, ledger.open_evictions(), snapshot, now, max_late_seconds=policy.safety.in_flight.max_late
+    )
     if writes:
         _record(ledger, policy.safety.cooldowns.backoff, progress, now, cluster)
         _publish_readiness(ledger, policy, snapshot)
@@ -72,7 +75,8 @@ def evictions_in_flight(ledger: Ledger, safety: Safety, snapshot: ClusterSnapsho
 
     The ledger itself still has those whose replacements have become Ready since the last cycle.
     """
-    return _open(_follow(ledger, snapshot, ledger.now(), max_late_seconds=safety.in_flight.max_late))
+    in_flight, now = ledger.open_evictions(), ledger.now()
+    return _open(_follow(ledger, in_flight, snapshot, now, max_late_seconds=safety.in_flight.max_late))
 
 
 def _open(progress: list[EvictionProgress]) -> tuple[Eviction, ...]:
@@ -89,13 +93,16 @@ def _with_replacement(progress: EvictionProgress) -> Eviction:
     return replace(eviction, replaced=found)
 
 
-def landed_since(
-    ledger: Ledger, safety: Safety, snapshot: ClusterSnapshot, *, cluster: ClusterReader | None = None
-) -> dict[str, str]:
+def landed_since(ledger: Ledger, safety: Safety, cluster: ClusterReader) -> dict[str, str]:
     """UID of each evicted pod whose eviction is in flight no more -> empty where its replacement has become Ready, else
-    why it is no longer waited for. Recorded; `cluster` as above."""
+    why it is no longer waited for. Recorded. Reads the namespaces of what is in flight, and raises as `services` of
+    the reader does."""
+    in_flight = ledger.open_evictions()
+    if not in_flight:
+        return {}
+    snapshot = cluster.services({each.namespace for each in in_flight})
     now = ledger.now()
-    progress = _follow(ledger, snapshot, now, max_late_seconds=safety.in_flight.max_late)
+    progress = _follow(ledger, in_flight, snapshot, now, max_late_seconds=safety.in_flight.max_late)
     _record(ledger, safety.cooldowns.backoff, progress, now, cluster)
     return {each.eviction.uid: each.closed for each in progress if not each.open}
 
@@ -112,9 +119,8 @@ def global_limits_text(policy: RebalancerPolicy) -> str:
 
 
 def _follow(
-    ledger: Ledger, snapshot: ClusterSnapshot, now: float, *, max_late_seconds: float
+    ledger: Ledger, in_flight: Sequence[Eviction], snapshot: ClusterSnapshot, now: float, *, max_late_seconds: float
 ) -> list[EvictionProgress]:
-    in_flight = ledger.open_evictions()
     if not in_flight:
         return []
     # a pod that looks a little older than an eviction may have replaced a pod before it

@@ -29,6 +29,8 @@ PAGE_SIZE = 500
 MAX_RESTARTS = 3
 BREAKING_STATUSES = frozenset({410, *RETRIED_STATUSES})
 METADATA_ONLY = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+EVERYWHERE = (None,)
+"""The whole cluster instead of namespaces."""
 WATCH_METADATA_ONLY = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
 
 _ITEMS, _NO_ITEMS = b'"items":', b'"items":[]}'
@@ -72,10 +74,11 @@ def read_list(
     progress: Progress | None = None,
     accept: str = JSON,
     first_page: Callable[[C], None] | None = None,
+    namespaces: Sequence[str | None] = EVERYWHERE,
 ) -> tuple[C, str]:
-    """Read all objects of a resource into a collector, a new one for each attempt; returns it with the list's
-    resourceVersion. `first_page` is called with it when its first page is there: what is read from then on is newer
-    than the list.
+    """Read the objects of a resource in these namespaces into a collector, a new one for each attempt; returns it with
+    the last list's resourceVersion. `first_page` is called with it when its first page is there: what is read from
+    then on is newer than the list.
 
     An object that can't be read comes as a record with its cause in `unread`, and costs the others nothing. Raises
     ConnectError when the server can't be reached or refuses, UnsafeDataError when the list breaks in every attempt or
@@ -86,9 +89,18 @@ def read_list(
 
     def attempt() -> tuple[C, str]:
         collected = collector()
-        return collected, _read_once(
-            client, resource, decode, collected, accept=accept, progress=progress, first_page=first_page
-        )
+        moment = ""
+        for at, namespace in enumerate(namespaces):
+            moment = _read_once(
+                partial(_page_body, client, resource, namespace, accept),
+                client,
+                resource,
+                decode,
+                collected,
+                progress=progress,
+                first_page=None if at else first_page,
+            )
+        return collected, moment
 
     attempts = 1 + MAX_RESTARTS
     retrying = tenacity.Retrying(
@@ -102,24 +114,22 @@ def read_list(
 
 
 def _read_once(
+    page_body: Callable[[str], bytes],
     client: ApiClient,
     resource: Resource,
     decode: Callable[[bytes], Page[Any]],
     collected: C,
     *,
-    accept: str,
     progress: Progress | None,
     first_page: Callable[[C], None] | None,
 ) -> str:
     token, moment, done = "", "", 0
     following: Future[bytes] | None = None
     while True:
-        body = following.result() if following is not None else _page_body(client, resource, token, accept)
+        body = following.result() if following is not None else page_body(token)
         following, ahead = None, token_in_head(body)
         if ahead:
-            following = in_background(
-                partial(_page_body, client, resource, ahead, accept), name=f"list {resource.plural}"
-            )
+            following = in_background(partial(page_body, ahead), name=f"list {resource.plural}")
         # A page is thousands of small records without cycles: a collection would visit them for nothing.
         with garbage_collector_paused():
             try:
@@ -157,12 +167,12 @@ def token_in_head(body: bytes) -> str:
         return ""  # its items may be fields of something else: the whole page decides
 
 
-def _page_body(client: ApiClient, resource: Resource, token: str, accept: str) -> bytes:
+def _page_body(client: ApiClient, resource: Resource, namespace: str | None, accept: str, token: str) -> bytes:
     query: dict[str, str | int] = {"limit": PAGE_SIZE}
     if token:
         query["continue"] = token
     try:
-        response = client.get(resource.path(), query=query, accept=accept)
+        response = client.get(resource.path(namespace=namespace), query=query, accept=accept)
     except (NotSentError, AnswerLostError) as error:
         if token:
             raise _BrokenError(str(error)) from error

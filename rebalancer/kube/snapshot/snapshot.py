@@ -6,7 +6,7 @@ sets the moment of the whole list.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from rebalancer.kube.snapshot.columns import (
     unreadable_nodes,
     unreadable_pods,
 )
-from rebalancer.kube.snapshot.lists import METADATA_ONLY, Gathered, read_list
+from rebalancer.kube.snapshot.lists import EVERYWHERE, METADATA_ONLY, Gathered, read_list
 from rebalancer.kube.snapshot.owners import KEPT_WITHOUT_PODS, Owners, Workload, kind_of, standalone_replicasets
 from rebalancer.kube.snapshot.quarantine import kept, obstacle_of, read_object, whole
 from rebalancer.kube.snapshot.quotas import Quota, quota_of
@@ -80,6 +80,9 @@ READ_RESOURCES: tuple[Resource, ...] = (
 OPTIONAL_RESOURCES = frozenset({CSI_NODES, QUOTAS, AUTOSCALERS})
 """Of these: without them only the pods that they concern are in doubt."""
 
+
+MANY_NAMESPACES = 10
+"""More are read as one list of the whole cluster."""
 
 SYSTEM_NAMESPACE = "kube-system"
 """Made once with a cluster and never deleted: its UID is the cluster's identity."""
@@ -158,19 +161,11 @@ class KubeCluster:
         """
         # The moment before the first list: nothing in the snapshot is older.
         taken = self._clock.now()
-        nodes = self._list(NODES, Node, NodeColumns).finish()
+        nodes: Nodes = self._list(NODES, Node, NodeColumns).finish()
         spaces = self._list(NAMESPACES, Namespace, Gathered[Namespace])
         classes = self._list(PRIORITY_CLASSES, PriorityClass, Gathered[PriorityClass])
-        node_index = {name: index for index, name in enumerate(nodes.names)}
         names = [space.metadata.name for space in spaces]
-        beside: dict[str, Future[list[Workload]]] = {}
-
-        def read_beside(pods: PodColumns) -> None:
-            for kind in named_kinds(pods.owners) & WORKLOADS.keys():
-                beside[kind] = in_background(partial(self._workloads, kind), name=f"list {kind}")
-
-        pods = self._list(PODS, Pod, lambda: PodColumns(nodes=node_index, namespaces=names), first_page=read_beside)
-        owners, numbers, complete = self._owners(pods, beside)
+        pods, owners, numbers, complete = self._pods(nodes, names, EVERYWHERE)
         claims: BoundClaims | None = BoundClaims()
         csi_nodes: Sequence[CsiNode] | None = ()
         if pods.pod_templates.uses_claims:
@@ -200,6 +195,53 @@ class KubeCluster:
             causes=pods.pod_templates.causes,
         )
 
+    def services(self, namespaces: Collection[str]) -> ClusterSnapshot:
+        """Read the nodes, and the pods of these namespaces with their owners; nothing else is in it. Raises as
+        `snapshot` does."""
+        taken = self._clock.now()
+        nodes: Nodes = self._list(NODES, Node, NodeColumns).finish()
+        wanted = sorted(namespaces) if len(namespaces) <= MANY_NAMESPACES else EVERYWHERE
+        pods, owners, numbers, complete = self._pods(nodes, (), wanted)
+        return put_together(
+            taken=taken,
+            nodes=nodes,
+            pods=pods.finish(numbers),
+            pod_templates=pods.pod_templates.table(),
+            namespaces=pods.namespaces,
+            statuses=pods.statuses,
+            spaces=(),
+            classes=(),
+            owners=owners.records,
+            listed_kinds=complete,
+            budgets=(),
+            claims=None,
+            csi_nodes=None,
+            quotas=(),
+            autoscalers=(),
+            obstacles=[*owners.knots.values(), *unread_workloads(owners.workloads)],
+            causes=pods.pod_templates.causes,
+        )
+
+    def _pods(
+        self, nodes: Nodes, names: Sequence[str], namespaces: Sequence[str | None]
+    ) -> tuple[PodColumns, Owners, list[int], frozenset[str]]:
+        """The pods of `namespaces` with their owners as by `_owners`; `names` are the known namespaces."""
+        node_index = {name: index for index, name in enumerate(nodes.names)}
+        beside: dict[str, Future[list[Workload]]] = {}
+
+        def read_beside(pods: PodColumns) -> None:
+            for kind in named_kinds(pods.owners) & WORKLOADS.keys():
+                beside[kind] = in_background(partial(self._workloads, kind, namespaces), name=f"list {kind}")
+
+        pods: PodColumns = self._list(
+            PODS,
+            Pod,
+            lambda: PodColumns(nodes=node_index, namespaces=names),
+            first_page=read_beside,
+            namespaces=namespaces,
+        )
+        return pods, *self._owners(pods, beside, namespaces)
+
     def pod_states(self, pods: Sequence[tuple[str, str]]) -> dict[tuple[str, str], PodStateRecord]:
         """Current state of single (namespace, name) pods; a missing one is not in the result.
 
@@ -225,7 +267,7 @@ class KubeCluster:
         return read_list(self._client, resource, item=item, collector=collector, progress=self._progress, **options)[0]
 
     def _owners(
-        self, pods: PodColumns, beside: Mapping[str, Future[list[Workload]]]
+        self, pods: PodColumns, beside: Mapping[str, Future[list[Workload]]], namespaces: Sequence[str | None]
     ) -> tuple[Owners, list[int], frozenset[str]]:
         """The owner records, the index of each of the pods' owners among them, and the kinds that are complete.
         `beside`: the lists under way, by kind."""
@@ -233,21 +275,23 @@ class KubeCluster:
         workloads: dict[str, tuple[str, Workload]] = {}
         for kind in WORKLOADS:
             if kind in named:
-                found = beside[kind].result() if kind in beside else self._workloads(kind)
+                found = beside[kind].result() if kind in beside else self._workloads(kind, namespaces)
                 workloads |= {each.metadata.uid: (kind, each) for each in found}
         if standalone_replicasets([reference for _, reference in pods.owners], workloads):
-            found = self._list(REPLICASETS, Workload, Gathered[Workload])
+            found = self._list(REPLICASETS, Workload, Gathered[Workload], namespaces=namespaces)
             workloads |= {each.metadata.uid: ("ReplicaSet", each) for each in found}
         owners = Owners(workloads=workloads)
         numbers = [owners.number(namespace, reference) for namespace, reference in pods.owners]
         owners.add_those_without_pods()
         return owners, numbers, KEPT_WITHOUT_PODS & named
 
-    def _workloads(self, kind: str) -> list[Workload]:
+    def _workloads(self, kind: str, namespaces: Sequence[str | None]) -> list[Workload]:
         # Of a ReplicaSet only its controller is read: ten old ones of every Deployment would cost more than all pods.
         # Servers without the metadata form send whole objects, which serve as well.
         accept = METADATA_ONLY if kind == "ReplicaSet" else JSON
-        found: list[Workload] = self._list(WORKLOADS[kind], Workload, Gathered[Workload], accept=accept)
+        found: list[Workload] = self._list(
+            WORKLOADS[kind], Workload, Gathered[Workload], accept=accept, namespaces=namespaces
+        )
         return found
 
     def _if_granted(self, resource: Resource, item: type[Any], collector: Callable[[], Any]) -> Any:

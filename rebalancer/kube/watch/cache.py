@@ -3,7 +3,7 @@
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -198,6 +198,10 @@ class WatchedCluster:
         Read from the API server, not from memory. Raises ConnectError or UnsafeDataError.
         """
         return self._live.pod_states(pods)
+
+    def services(self, namespaces: Collection[str]) -> ClusterSnapshot:
+        """As `snapshot`."""
+        return self.snapshot()
 
     def snapshot(self) -> ClusterSnapshot:
         """The cluster as known now; `taken` is now, as long as no kind has been silent for too long.

@@ -1,6 +1,6 @@
 """Ports of a cycle to the outside world. Adapters implement these protocols, and so do test fakes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from rebalancer.model.cluster.owners import Owner
@@ -50,6 +50,11 @@ class ClusterReader(Protocol):
 
     def snapshot(self) -> ClusterSnapshot:
         """Read everything. Raises ConnectError, or UnsafeDataError when a consistent list can't be had."""
+        ...
+
+    def services(self, namespaces: Collection[str]) -> ClusterSnapshot:
+        """Read at least the nodes, and the pods of these namespaces with their owners: enough to follow evictions in
+        flight. No budgets, volumes, quotas or autoscalers need be in it. Raises as `snapshot` does."""
         ...
 
     def pod_states(self, pods: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], "PodState"]:

@@ -1,7 +1,7 @@
 """The simulated cluster behind the ports of a cycle."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +66,10 @@ class ReplayedCluster:
         if self._last is None or self._last[0] != key:
             self._last = key, self._cluster.snapshots.now()
         return self._last[1]
+
+    def services(self, namespaces: Collection[str]) -> ClusterSnapshot:
+        """As `snapshot`."""
+        return self.snapshot()
 
     def pod_states(self, pods: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], PodState]:
         """Single pods; a missing one is not in the result."""
