@@ -67,7 +67,7 @@ def bench_policy(mode: str) -> RebalancerPolicy:
     return RebalancerPolicy.model_validate({**document, "forecast": {"mode": mode}})
 
 
-def measured(folders: Sequence[Path], seed: int, nodes: int, days: int, mode: str) -> dict[str, float]:
+def measured(folders: Sequence[Path], seed: int, nodes: int, days: float, mode: str) -> dict[str, float]:
     """Figures of one run; in a process of its own. `mode` is that of forecasts, or `none`: without rebalancer."""
     policy = bench_policy("Off" if mode == "none" else mode)
     recording = composed(folders, nodes=nodes, days=days, seed=seed)
@@ -118,7 +118,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench value")
     parser.add_argument("--seed", type=int, help="one week of all folders, from a seed of its own")
     parser.add_argument("--nodes", type=int, default=50)
-    parser.add_argument("--days", type=int, default=7)
+    parser.add_argument("--days", type=float, default=7)
     wanted = parser.parse_args()
     folders = {each.name: each for each in trace_folders()}
     if not folders:

@@ -33,12 +33,12 @@ def trace_folders() -> list[Path]:
     return [Path(each) for each in os.environ.get("REBALANCER_TRACES", "").split(os.pathsep) if each]
 
 
-def composed(folders: Sequence[Path], *, nodes: int, days: int, seed: int = SEED) -> Recording:
+def composed(folders: Sequence[Path], *, nodes: int, days: float, seed: int = SEED) -> Recording:
     """The synthetic cluster with the CPU of the traces. Raises ConfigError without a trace of that length."""
     recording = make(nodes, nodes * PODS_A_NODE, days, seed)
     traces = _curves(folders, recording.steps)
     if not traces:
-        raise ConfigError(f"REBALANCER_TRACES: no trace of {days} whole days")
+        raise ConfigError(f"REBALANCER_TRACES: no trace of {days:g} days")
     names = ", ".join(sorted(folder.name for folder in folders))
     usage = _usage(recording, traces, np.random.default_rng(seed))
     return replace(recording, cluster="traces", source=f"{len(traces)} public traces ({names})", usage={CPU: usage})
