@@ -21,6 +21,7 @@ BENCHES = {
     "list": "lists.bench",
     "peer": "lists.peer",
     "plan": "plan.bench",
+    "remaining": "replays.remaining",
     "replay": "replays.bench",
     "report": "store.report",
     "scale": "daemon.scale",

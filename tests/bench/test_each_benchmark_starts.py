@@ -32,6 +32,7 @@ TINY: dict[str, Sequence[str]] = {
     "list": ["--pods", "60", "--nodes", "4", "--rounds", "1"],
     "peer": ["--pods", "60", "--nodes", "4", "--rounds", "1"],
     "plan": ["--family", "least", "--family", "cost", "--seeds", "1", "--workers", "1", "--nodes", "60"],
+    "remaining": ["--seed", "1", "--nodes", "4", "--days", "1"],
     "replay": ["--nodes", "10"],
     "report": ["--nodes", "2", "--evictions", "3", "--hot", "1", "--turns", "1"],
     "scale": ["--sizes", "20,40"],
