@@ -40,6 +40,7 @@ def count(metrics: Metrics, report: CycleReport, seconds: float) -> None:
     if not report.stopped:
         by_resource = Counter(name for line in report.nodes for name in line.hot_by)
         metrics.hot_nodes_by_resource(by_resource)
+        metrics.by_pool(metrics.pool_spare, {pool: left / 1000 for pool, left in report.spare_cpu.items()})
     for each in report.evictions:
         code = str(each.answered.code) if each.answered.code else ""
         metrics.evictions.labels(pool=each.pool, outcome=str(each.answered.outcome), code=code).inc()

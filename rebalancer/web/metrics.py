@@ -59,7 +59,15 @@ class Metrics:
         self.findings = self._counter(
             "findings", "Nodes that strategies found, by the resource of hot ones.", "pool", "strategy", "resource"
         )
-        self.hot_nodes = self._gauge("hot_nodes", "Nodes over `high` in the last cycle, by resource.", "resource")
+        self.hot_nodes, self.pool_spare = (
+            self._gauge("hot_nodes", "Nodes over `high` in the last cycle, by resource.", "resource"),
+            self._gauge(
+                "pool_spare_cores",
+                "CPU that the nodes of a pool have left under `high` in the last cycle, wherever its pods run. "
+                "Negative: as much is lacking, and some stay hot whatever is evicted.",
+                "pool",
+            ),
+        )
         self.evictions = self._counter(
             "evictions",
             "Evictions by outcome; code is the reason of a failed or refused call, else empty.",
@@ -215,7 +223,7 @@ class Metrics:
     def clear_leaders(self) -> None:
         """Export nothing that only the leader's cycles know."""
         self.soft_tainted_nodes.set(0.0)
-        for gauge in (self.hot_nodes, self.limit_left, self.cordoned_nodes, self.maintenance_nodes):
+        for gauge in (self.hot_nodes, self.pool_spare, self.limit_left, self.cordoned_nodes, self.maintenance_nodes):
             gauge.clear()
 
     @staticmethod

@@ -11,6 +11,7 @@ from tests.web.fakes import Clients, Daemon
 
 UNITS = (
     "seconds", "evictions", "nodes", "pods", "parts", "objects", "open", "held", "prevented", "term", "info", "rate",
+    "cores",
 )  # fmt: skip
 
 

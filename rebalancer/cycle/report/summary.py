@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from rebalancer.cycle.observe.observation import Observation
 from rebalancer.cycle.plan.simulation import AppliedTaints
+from rebalancer.cycle.report.spare_cpu import spare_cpu, spare_notes
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
 from rebalancer.model.decisions.plan import NODE_COLUMNS, CycleReport, NodeLine, PlanScore, PodRefusal, ResourceShare
 from rebalancer.model.notation.resource_names import CPU
@@ -60,6 +61,9 @@ def describe(
         PodRefusal(node=names[node], namespace="", name="", code=refusal.code, message=refusal.message)
         for node, refusal in sorted(seen.node_pools.left_out.items())
     ]
+    if not report.stopped:
+        report.spare_cpu = spare_cpu(snapshot, seen.node_pools, seen.cpu, seen.projection)
+        report.notes += spare_notes(report.spare_cpu)
     refused = _refusals(plans)
     report.refusals += refused
     resources = _resource_shares(planner, seen, happened)

@@ -326,6 +326,9 @@ class CycleReport:
     refusals: list[PodRefusal] = field(default_factory=list)
     limits_left: dict[str, int] = field(default_factory=dict)
     """Kind of scope -> evictions left in its tightest limit, of global, cluster, pools and levels."""
+    spare_cpu: dict[str, float] = field(default_factory=dict)
+    """Pool -> millicores that its nodes have left under `high`, wherever its pods run; negative where they lack as
+    much."""
     stages: dict[str, float] = field(default_factory=dict)
     """Stage -> seconds of the machine's clock."""
     notes: list[str] = field(default_factory=list)
