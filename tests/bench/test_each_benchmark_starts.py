@@ -38,8 +38,8 @@ TINY: dict[str, Sequence[str]] = {
     "scale": ["--sizes", "20,40"],
     "spread": ["--nodes", "6"],
     "strategies": ["--nodes", "40"],
-    "value": ["--seed", "1", "--nodes", "4", "--days", "1"],
-    "week": ["--seed", "1", "--nodes", "4", "--days", "1"],
+    "value": ["--seed", "1", "--nodes", "4", "--days", "0.25"],
+    "week": ["--seed", "1", "--nodes", "4", "--days", "0.25"],
 }
 """Name -> options. Aims are missed or met by chance at such a size: 0 and 1 are both the end of a run."""
 

@@ -18,8 +18,6 @@ from rebalancer.planner import Planner
 
 POLL_SECONDS, MANY_NODES = 1.0, 200
 """Between two looks at the cluster, for so many nodes; longer for more, since each look may list their pods."""
-POLL_SHARE = 0.1
-"""Of the time waited so far: a long wait ends a little later, and looks much less often."""
 MAX_POLL_SECONDS = 5.0
 MIN_PAUSE_SECONDS = 0.2
 READY = "replacements Ready"
@@ -94,15 +92,14 @@ class Waiting:
         ]
         return math.nan if any(map(math.isnan, usual)) else max(usual, default=0.0)
 
-    def _poll_seconds(self, waited: float) -> float:
+    def _poll_seconds(self) -> float:
         nodes = len(self._session.observation.snapshot.nodes)
-        return min(max(POLL_SECONDS * nodes / MANY_NODES, POLL_SECONDS, POLL_SHARE * waited), MAX_POLL_SECONDS)
+        return min(max(POLL_SECONDS * nodes / MANY_NODES, POLL_SECONDS), MAX_POLL_SECONDS)
 
     def _wait(self) -> bool:
         """Wait until a replacement is Ready; False where the patience ends before, or the process stops."""
         context, policy = self._session.context, self._session.policy
         assert context.ledger is not None
-        waited = 0.0
         with self._session.limit.stopped():
             while self._patience > 0 and not context.stopping():
                 if context.lease is None or not context.lease.holds():
@@ -120,10 +117,9 @@ class Waiting:
                     context.progress.step(READY, len(self._landed), len(self._landed))  # ends the bar
                     self._resume(landed, done)
                     return True
-                pause = min(self._poll_seconds(waited), self._patience)
+                pause = min(self._poll_seconds(), self._patience)
                 if until is not None:
                     pause = min(pause, max(until - context.ledger.now(), MIN_PAUSE_SECONDS))
                 context.clock.sleep(pause)
                 self._patience -= pause
-                waited += pause
         return False
