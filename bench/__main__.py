@@ -14,6 +14,7 @@ BENCHES = {
     "day": "day.bench",
     "evictions": "daemon.evictions",
     "forecast": "forecasts.forecast",
+    "gain": "replays.gain",
     "history": "forecasts.history",
     "journal": "store.journal",
     "landing": "plan.landing",

@@ -62,7 +62,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench remaining")
     parser.add_argument("--seed", type=int, help="one week of all folders, from a seed of its own")
     parser.add_argument("--nodes", type=int, default=50)
-    parser.add_argument("--days", type=int, default=7)
+    parser.add_argument("--days", type=float, default=7)
     wanted = parser.parse_args()
     folders = {each.name: each for each in trace_folders()}
     if not folders:
