@@ -40,6 +40,7 @@ from rebalancer.model.decisions.eviction import Answer, Eviction
 from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.modes import acts
 from rebalancer.strategies import Findings
 
 
@@ -148,6 +149,8 @@ def execute_cycle(
             )
             report.notes += failed
             plans += [plan] if plan is not None else []
+            if plan is not None and acts(policy):
+                report.not_made = frozenset(move.uid for move in plan.moves)
     describe(report, seen, found, plans, high_thresholds(seen, found, policy, request))
     report.finished_at = context.clock.now()
     context.records.finish(report)

@@ -137,8 +137,7 @@ class OverviewViews:
             if each.resource != CPU or line is None or line.peak_share is None or line.peak_at is None:
                 out.append((each, each.why))
             elif line.hot_from is not None:
-                hot_from = line.hot_from if line.hot_from > now else line.peak_at
-                out.append((each, each.sentence(line.peak_share, line.peak_at, hot_from)))
+                out.append((each, each.sentence(line.peak_share, line.peak_at, line.hot_from, now)))
         return out
 
     def _leaks(self) -> list[Due]:

@@ -272,7 +272,7 @@ class LiveViews:
         now = self._now
         rows = self._from.archive.evictions_since(now - seconds, limit=TIMELINE_EVICTIONS + 1)
         shown = tuple(rows[:TIMELINE_EVICTIONS])
-        counts = Counter((each.reserved.cycle, each.node) for each in shown)
+        counts = Counter((each.reserved.cycle, each.node) for each in shown if each.happened)
         settled = self._from.effect.assessments(now - seconds, now + 1, step=Step.SETTLED)
         return views.TimelinePage(
             since=now - seconds,

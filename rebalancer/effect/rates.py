@@ -82,7 +82,7 @@ def day_rows(
     *,
     cluster: str,
     days: range,
-    now: float,
+    until: float,
     episodes: Sequence[HotEpisode],
     assessments: Sequence[Assessment],
     judged: Sequence[VerifiedForecast] = (),
@@ -92,11 +92,11 @@ def day_rows(
 ) -> list[DayRow]:
     """The rows of `days`, by day, pool, strategy and trigger.
 
-    Episodes count on the day of their start, assessments (and their evictions) on that of the last eviction, forecasts
-    on that of the expected hot time, drained nodes on that on which they were emptied, removed or uncordoned; `saved`:
-    (pool, day) -> core-hours. An open episode lasts until `now`; it isn't counted while it is neither discovered
-    nor missed. A row of `replaces` without a successor (a missed episode that was discovered later) becomes a row of
-    zeros.
+    Episodes count on the day of their start and their hot time on the days that it is of, assessments (and their
+    evictions) on that of the last eviction, forecasts on that of the expected hot time, drained nodes on that on which
+    they were emptied, removed or uncordoned; `saved`: (pool, day) -> core-hours. An open episode lasts until `until`;
+    it isn't counted while it is neither discovered nor missed. A row of `replaces` without a successor (a missed
+    episode that was discovered later) becomes a row of zeros.
     """
     book = _Book(cluster, days)
     for row in replaces:
@@ -104,7 +104,8 @@ def day_rows(
             book.count(_blank(row.day, row.pool, row.strategy, row.trigger))
     for episode in episodes:
         if episode.discovered_at is not None or episode.miss_reason is not None or episode.ended_at is not None:
-            book.count(_of_episode(episode, now))
+            for row in _of_episode(episode, until):
+                book.count(row)
     for assessment in assessments:
         if assessment.step is Step.SETTLED:
             book.count(_of_assessment(assessment))
@@ -132,25 +133,29 @@ def _blank(day: int, pool: str, strategy: str, trigger: str) -> DayRow:
     return DayRow(cluster="", pool=pool, strategy=strategy, trigger=trigger, day=day)
 
 
-def _of_episode(episode: HotEpisode, now: float) -> DayRow:
+def _of_episode(episode: HotEpisode, until: float) -> Iterator[DayRow]:
+    """A row of its start, and one for each day that it was hot on."""
     found = episode.discovered_at is not None
     acted = found and episode.evictions > 0
-    until = now if episode.ended_at is None else episode.ended_at
+    until = until if episode.ended_at is None else episode.ended_at
     reasons = {}
     if episode.miss_reason is not None:
         reasons[f"discovery/{episode.miss_reason}"] = 1
     if episode.blocked_reason is not None:
         reasons[f"eviction/{episode.blocked_reason}"] = 1
-    return replace(
-        _blank(day_of(episode.started_at), episode.pool, episode.strategy, episode.discovery_trigger),
+    of = (episode.pool, episode.strategy, episode.discovery_trigger)
+    yield replace(
+        _blank(day_of(episode.started_at), *of),
         hot=1,
         discovered=int(found),
         evicted_from=int(acted),
         cooled=int(acted and episode.cooled is True),
         assessed=int(acted and episode.cooled is not None),
-        hot_node_minutes=max(until - episode.started_at, 0.0) / 60.0,
         reasons=reasons,
     )
+    for day in range(day_of(episode.started_at), day_of(max(until, episode.started_at)) + 1):
+        begin, end = max(episode.started_at, day * DAY_SECONDS), min(until, (day + 1) * DAY_SECONDS)
+        yield replace(_blank(day, *of), hot_node_minutes=max(end - begin, 0.0) / 60.0)
 
 
 def _of_assessment(assessment: Assessment) -> DayRow:

@@ -167,13 +167,15 @@ def make_report(
     accuracy: Sequence[AccuracyLine] = (),
     comparison: Comparison | None = None,
     details_since: float | None = None,
+    evaluated_until: float = math.inf,
     now: float = -math.inf,
 ) -> Report:
     """The report of the days that overlap [since, until).
 
     `evicted`: node -> evictions; None: as in `moved`, which has at least those of the services that are shown. `hours`
-    begin a week before `since`, for the comparison. `details_since`: start of the episodes and assessments that
-    are kept; None = all of the time. `now`: assessments that were due before it are overdue.
+    begin a week before `since`, for the comparison. `details_since`: start of the episodes and assessments that are
+    kept; None = all of the time. `evaluated_until`: open episodes are known to last so long. `now`: assessments that
+    were due before it are overdue.
     """
     counted_days = [row for row in days if day_of(since) <= row.day < math.ceil(until / DAY_SECONDS)]
     episodes = [each for each in episodes if each.started_at < until and (each.ended_at or math.inf) >= since]
@@ -181,7 +183,7 @@ def make_report(
     in_time = [each for each in settled if not each.late]
     evicted = Counter(each.node for each in moved) if evicted is None else evicted
     evictions = sum(evicted.values())
-    nodes = _nodes(episodes, settled, evicted, since=since, until=until)
+    nodes = _nodes(episodes, settled, evicted, since=since, until=until, open_until=min(until, evaluated_until))
     total = next(iter(rates(counted_days, ())), None)
     breakdown = _breakdown(in_time)
     return Report(
@@ -271,13 +273,14 @@ def _nodes(
     *,
     since: float,
     until: float,
+    open_until: float,
 ) -> list[NodeRow]:
     minutes: Counter[str] = Counter()
     hot: dict[str, float] = defaultdict(float)
     pools: dict[str, str] = {}
     ineffective: Counter[str] = Counter()
     for episode in episodes:
-        begin, end = max(episode.started_at, since), min(episode.ended_at or until, until)
+        begin, end = max(episode.started_at, since), min(episode.ended_at or open_until, until)
         minutes[episode.node] += 1
         hot[episode.node] += max(end - begin, 0.0) / 60.0
         pools[episode.node] = episode.pool

@@ -188,7 +188,7 @@ def count_days(
     rows = day_rows(
         cluster=policy.cluster,
         days=range(first, today + 1),
-        now=span.now,
+        until=span.now if span.until is None else span.until,
         episodes=records.episodes(since, until),
         assessments=records.assessments(since, until, step=Step.SETTLED),
         judged=judged(since - LOOKAHEAD_SECONDS),

@@ -112,6 +112,7 @@ class _SloRun:
         self._node_pools = node_pools
         self._stopping = stopping
         self._for = policy.effect.hot_node_slo.for_
+        self._is_first = False
         self._step = STEP_SECONDS if self._for <= LONG_FOR_SECONDS else LONG_STEP_SECONDS
 
     # ---- reading
@@ -120,6 +121,7 @@ class _SloRun:
         """Hour by hour, as far as samples can be complete. Raises ConnectError, ConfigError."""
         last = self._at_step(self.now - LAG_SECONDS)
         known = self.records.slo_evaluated_until()
+        self._is_first = known is None
         if known is None:
             known = math.ceil((last - FIRST_LOOK_BACK_SECONDS) / HOUR_SECONDS) * HOUR_SECONDS
         self.began = self.until = max(known, self._at_step(self.now - self.policy.effect.detail_retention))
@@ -129,13 +131,14 @@ class _SloRun:
             end = min((math.floor(self.until / HOUR_SECONDS) + 1) * HOUR_SECONDS, last)
             if not self._read(self.until, end):
                 return
-            self.until = end
+            self.until, self._is_first = end, False
         self.behind = self.until < last
 
     def _read(self, until: float, end: float) -> bool:
         """One piece of at most an hour, from `until` to `end`; False: retry in the next call."""
         hour = math.floor(until / HOUR_SECONDS)
-        overlap = overlap_seconds(self._for, self._step)
+        # what is before the first reading is evaluated neither as episodes nor as hours
+        overlap = 0.0 if self._is_first else overlap_seconds(self._for, self._step)
         begin = self._at_step(min(until - overlap, hour * HOUR_SECONDS))
         nodes, node_pools = with_removed(self._snapshot.nodes, self._node_pools, self.records.nodes_before(begin))
         try:

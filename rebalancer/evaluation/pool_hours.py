@@ -39,7 +39,9 @@ def pool_hours(
     `before`: pool -> the hour as recorded earlier. Requests are known for now only, and new pods only while they exist:
     a past hour keeps what was recorded then.
     """
-    inside = (samples.times >= hour * HOUR_SECONDS) & (samples.times < (hour + 1) * HOUR_SECONDS)
+    # the last sample is the first one of the next reading
+    end = min((hour + 1) * HOUR_SECONDS, float(samples.times[-1]))
+    inside = (samples.times >= hour * HOUR_SECONDS) & (samples.times < end)
     fresh = snapshot.taken < (hour + 2) * HOUR_SECONDS
     new, on_warm = _new_pods(samples, thresholds, snapshot, hour)
     out = []

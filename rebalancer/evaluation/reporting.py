@@ -85,17 +85,19 @@ def sources_of(records: Records, policy: RebalancerPolicy, *, all_clusters: bool
 
 
 def gather(sources: Sequence[Source], *, since: float, until: float, by: Sequence[Dimension], now: float) -> Report:
-    """The report of the days that overlap [since, until), in seconds since the epoch, up to `now`.
+    """The report of the days that overlap [since, until), in seconds since the epoch, up to `now`. It begins with the
+    hour of `since`: the pools' hot time is known by hours, and all tables are of one time.
 
     With evictions it is compared with as many whole weeks before as needed. In a report of several clusters, pools and
     nodes are named `cluster/name`. Raises ConnectError.
     """
-    until = min(until, now)
+    since, until = math.floor(since / HOUR_SECONDS) * HOUR_SECONDS, min(until, now)
     week = WEEK_DAYS * DAY_SECONDS
     earlier = since - math.ceil((until - since) / week) * week
     read = [_Reader(each, several=len(sources) > 1) for each in sources]
     days = [row for each in read for row in each.days(earlier, until)]
     hours = [hour for each in read for hour in each.hours(earlier, until)]
+    evaluated = [at for each in sources if (at := each.effect.slo_evaluated_until()) is not None]
     kept = [now - each.keep_details for each in sources if each.keep_details is not None]
     comparison, notes = _compared(read, days, hours, since=since)
     evicted: Counter[tuple[str, str]] = Counter()
@@ -114,6 +116,7 @@ def gather(sources: Sequence[Source], *, since: float, until: float, by: Sequenc
         accuracy=_accuracy(read, since=since, until=until),
         comparison=comparison,
         details_since=max(kept, default=None),
+        evaluated_until=min(evaluated, default=math.inf),
         now=now,
     )
     return replace(report, notes=(*report.notes, *notes))

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from rebalancer.forecast import Forecasts, NodeForecast, forecast
+from rebalancer.forecast.peaks.trajectories import planned_peak
 from rebalancer.forecast.series.resource import OF_CPU, ForecastResource
 from rebalancer.forecasting.evicted import evicted_pods
 from rebalancer.forecasting.history import HistoryKeeper
@@ -23,6 +24,8 @@ class PooledForecast:
     """Empty for none."""
     high: float | None
     """Share of capacity; None without a fixed threshold."""
+    planned_share: float
+    """The peak that plans count, as a share of capacity: of CPU without its margin. NaN where unknown."""
 
     @property
     def hot(self) -> bool | None:
@@ -30,6 +33,11 @@ class PooledForecast:
         if self.high is None or math.isnan(self.forecast.peak_share):
             return None
         return self.forecast.peak_share > self.high
+
+    @property
+    def hot_in_plans(self) -> bool:
+        """Whether it is over `high` also as plans count it."""
+        return self.high is not None and self.planned_share > self.high
 
 
 def pooled_forecasts(
@@ -64,9 +72,18 @@ def pooled_forecasts(
     out = []
     highs = {pool.name: fixed_high(pool, resource.name) for pool in policy.pools}
     for node, pool in zip(found.nodes, node_pools.names, strict=True):
-        out.append(PooledForecast(forecast=node, pool=pool, high=highs.get(pool)))
+        out.append(
+            PooledForecast(forecast=node, pool=pool, high=highs.get(pool), planned_share=_planned(node, resource))
+        )
     out.sort(key=lambda each: (-_or_least(each.forecast.peak_share), each.forecast.node))
     return out, replace(found, notes=(*found.notes, *notes))
+
+
+def _planned(one: NodeForecast, resource: ForecastResource) -> float:
+    if not one.peak_millicores:
+        return one.peak_share
+    left = planned_peak(one, resource) / one.peak_millicores
+    return one.peak_share * left
 
 
 def _or_least(share: float) -> float:

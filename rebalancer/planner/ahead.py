@@ -44,6 +44,10 @@ class PredictedHotNode:
     peak_at: float
     hot_from: float
     """Start of the first step over `high`; for a node that is predicted over it already, its peak."""
+    over_from: float
+    """Start of the first step over `high`, also where that has passed."""
+    made_at: float
+    """When the forecast was made, seconds since the epoch."""
     high: float
     target: float
     start_by: float | None
@@ -55,14 +59,15 @@ class PredictedHotNode:
     @property
     def why(self) -> str:
         """One sentence with the numbers."""
-        return self.sentence(self.peak_share, self.peak_at, self.hot_from)
+        return self.sentence(self.peak_share, self.peak_at, self.over_from, self.made_at)
 
-    def sentence(self, peak_share: float, peak_at: float, hot_from: float) -> str:
+    def sentence(self, peak_share: float, peak_at: float, over_from: float, now: float) -> str:
         """The same with the figures of a later snapshot."""
         of = "" if self.resource == CPU else f"{self.resource} "
+        since = "already" if over_from <= now else f"from {clock_time(over_from)}"
         return (
-            f"{of}peak {percent(peak_share)} expected at {clock_time(peak_at)}, "
-            f"over {percent(self.high)} from {clock_time(hot_from)}; {self.start_why}"
+            f"{of}peak {percent(peak_share)} expected at {clock_time(peak_at)}, over {percent(self.high)} {since}; "
+            f"{self.start_why}"
         )
 
     def due(self, now: float, every: float) -> bool:
@@ -113,6 +118,8 @@ def predicted_hot_nodes(
             peak_share=share,
             peak_at=peak_at,
             hot_from=first,
+            over_from=float(over_from[node]),
+            made_at=now,
             high=top,
             target=float(target[node]),
             start_by=start.at,

@@ -53,7 +53,7 @@ def test_the_detail_of_an_assessment_by_memory_is_in_shares_of_the_node() -> Non
 
 
 def report_of(*assessments: Assessment) -> Report:
-    rows = day_rows(cluster="test", days=range(DAY, DAY + 1), now=0.0, episodes=[], assessments=assessments)
+    rows = day_rows(cluster="test", days=range(DAY, DAY + 1), until=0.0, episodes=[], assessments=assessments)
     since = DAY * 86_400.0
     return make_report(since=since, until=since + 86_400.0, by=("pool",), days=rows, assessments=assessments)
 

@@ -24,7 +24,7 @@ def a_forecast(verdict: Verdict | None, *, hot_from: float | None = T0, pool: st
 
 
 def rows_of(episodes: list[HotEpisode], assessments: list[Assessment] | None = None, **changes: Any) -> list[DayRow]:
-    values: dict[str, Any] = {"cluster": "test", "days": range(DAY, DAY + 1), "now": T0 + 86_400}
+    values: dict[str, Any] = {"cluster": "test", "days": range(DAY, DAY + 1), "until": T0 + 86_400}
     return day_rows(episodes=episodes, assessments=assessments or [], **values | changes)
 
 
@@ -123,9 +123,21 @@ def test_a_rate_of_nothing_is_none() -> None:
     assert not line.missed
 
 
-def test_an_episode_that_is_still_hot_lasts_until_now_and_counts_once_something_is_known_of_it() -> None:
-    [row] = rows_of([an_episode(minutes=None, **FOUND), an_episode(minutes=None)], now=T0 + 25 * MINUTE)
+def test_an_episode_that_is_still_hot_lasts_until_it_was_evaluated_and_counts_once_something_is_known_of_it() -> None:
+    [row] = rows_of([an_episode(minutes=None, **FOUND), an_episode(minutes=None)], until=T0 + 25 * MINUTE)
     assert (row.hot, row.discovered, row.hot_node_minutes) == (1, 1, 25.0)
+
+
+def test_an_episode_counts_on_its_first_day_and_its_hot_time_on_each_day_that_it_is_of() -> None:
+    midnight = (DAY + 1) * 86_400.0
+    over_night = an_episode(start=midnight - 30 * MINUTE, minutes=50, **FOUND)
+    rows = rows_of([over_night], days=range(DAY, DAY + 2))
+    assert [(row.day, row.hot, row.discovered, row.hot_node_minutes) for row in rows] == [
+        (DAY, 1, 1, 30.0),
+        (DAY + 1, 0, 0, 20.0),
+    ]
+    # a day by itself has the same
+    assert rows_of([over_night], days=range(DAY + 1, DAY + 2)) == rows[1:]
 
 
 def test_only_the_days_asked_for_have_rows() -> None:

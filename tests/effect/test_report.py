@@ -67,7 +67,7 @@ def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Eviction]]:
 @pytest.fixture
 def report() -> Report:
     episodes, assessments, moved = some_details()
-    rows = day_rows(cluster="test", days=range(DAY, DAY + 7), now=UNTIL, episodes=episodes, assessments=assessments)
+    rows = day_rows(cluster="test", days=range(DAY, DAY + 7), until=UNTIL, episodes=episodes, assessments=assessments)
     hours = [an_hour(DAY * 24 + each) for each in range(-168, 168)]
     late = an_assessment(last_eviction_at=UNTIL, late=True, outcome=Outcome.REMAINING_PODS_GREW)
     return make_report(

@@ -64,7 +64,7 @@ def test_drained_nodes_are_counted_by_day() -> None:
     rows = day_rows(
         cluster="test",
         days=range(DAY, DAY + 2),
-        now=(FIRST + 40) * HOUR,
+        until=(FIRST + 40) * HOUR,
         episodes=[],
         assessments=[],
         drains=drains,

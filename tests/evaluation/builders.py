@@ -37,7 +37,7 @@ def fill(url: str, cluster: str = "test", *, details: bool = True) -> None:
         rows = day_rows(
             cluster=cluster,
             days=range(DAY, DAY + 7),
-            now=UNTIL,
+            until=UNTIL,
             episodes=episodes,
             assessments=made,
             judged=[_ahead(Verdict.PREVENTED), _ahead(Verdict.FALSE_ALARM)],

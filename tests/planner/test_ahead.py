@@ -45,6 +45,8 @@ def test_without_windows_a_node_is_relieved_as_late_as_draining_and_starting_all
             peak_share=0.91,
             peak_at=utc("2027-01-15 10:20"),
             hot_from=utc("2027-01-15 09:40"),
+            over_from=utc("2027-01-15 09:40"),
+            made_at=EVENING,
             high=0.75,
             target=0.65,
             start_by=utc("2027-01-15 09:18"),

@@ -89,7 +89,7 @@ def test_a_nodes_moves_are_its_own_newest_first_with_what_came_of_them(
     )
     found = reading.evictions_from("n1", limit=10)
     assert [(row.pod, row.answered.outcome, row.reserved.trigger, row.effect) for row in found] == [
-        ("web-2", "refused", "manual", "cooled"),
+        ("web-2", "refused", "manual", ""),
         ("web-1", "evicted", "manual", "cooled"),
     ]
     assert [row.pod for row in reading.evictions_from("n1", limit=1)] == ["web-2"]
@@ -226,4 +226,20 @@ def test_of_each_node_the_newest_daily_forecast_whose_peak_is_still_to_come_is_r
     )
     forecasts.judge([(judged, Actuals(**nothing))])
     found = reading.expected_peaks(NOW)
-    assert [(row.node, row.peak_millicores, row.peak_at) for row in found] == [("n1", 3000.0, NOW + 3600)]
+    assert [(row.node, row.peak_millicores, row.peak_at) for row in found] == [("n1", 2799.5, NOW + 3600)]
+
+
+def test_a_node_that_was_relieved_since_has_no_peak(
+    reading: SqlReading, blue: Cluster, engine: Engine, clock: SteppingClock
+) -> None:
+    day = 86_400.0
+
+    def kept(node: str) -> StoredForecast:
+        fields: dict[str, Any] = {"made_at": NOW, "until": NOW + day, "peak_at": NOW + 3600}
+        return a_forecast(node, **fields)
+
+    SqlForecasts(engine=engine, cluster=CLUSTER, clock=clock).keep([kept("n1"), kept("n2"), kept("n3")])
+    clock.sleep(5)
+    blue.answer(blue.reserve(pod="web-1", node="n1"), Outcome.EVICTED)
+    blue.answer(blue.reserve(pod="web-2", node="n2"), Outcome.REFUSED)
+    assert [row.node for row in reading.expected_peaks(clock.now())] == ["n2", "n3"]

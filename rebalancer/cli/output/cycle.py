@@ -112,7 +112,9 @@ def _print_summary(console: Console, report: CycleReport) -> None:
     targets = {node: finding.target for node, finding in findings.items()}
     if not targets:
         return
-    moves = sum(each.answered.outcome not in DID_NOT_HAPPEN for each in report.evictions)
+    moves = [each for each in report.evictions if each.answered.outcome not in DID_NOT_HAPPEN]
+    in_dry_run = Counter(each.node for each in moves if each.uid in report.not_made)
+    made = len(moves) - in_dry_run.total()
     after = {line.name: line.cpu_after for line in report.nodes if line.cpu_after is not None}
     planned = {
         line.name: f"reaches {percent(line.cpu_planned)}, not its target of {percent(targets[line.name])}"
@@ -123,12 +125,13 @@ def _print_summary(console: Console, report: CycleReport) -> None:
         and _by_real_cpu(findings[line.name], line)
     }
     planned |= {each.name: f"stays at {percent(each.share_planned)}: {each.message}" for each in report.remaining}
+    planned |= {node: f"stays hot: {counted(count, 'eviction')} in dry run" for node, count in in_dry_run.items()}
     stay = {
         node: f"is at {percent(after[node])}" if node in after else planned[node]
         for node, target in targets.items()
         if (after[node] > target if node in after else node in planned)
     }
-    cooled = f"{counted(moves, 'eviction')} cool{'s' if moves == 1 else ''} {len(targets) - len(stay)} of "
+    cooled = f"{counted(made, 'eviction')} cool{'s' if made == 1 else ''} {len(targets) - len(stay)} of "
     begins = f"{cooled}{counted(len(targets), 'hot node')}{'' if stay else '.'}"
     shown = [f"{node} {why}" for node, why in list(stay.items())[:MOST_STAYING]]
     more = [f"{len(stay) - len(shown)} more stay hot"] if len(stay) > len(shown) else []

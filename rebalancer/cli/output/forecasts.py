@@ -73,6 +73,7 @@ def _of_resource(each: PooledForecast) -> dict[str, Any]:
         "high": each.high,
         "hot": each.hot,
         "peakShare": round(one.peak_share, 6),
+        "plannedShare": round(each.planned_share, 6),
         "peak": round(one.peak_millicores, 1),
         "peakAt": at(one.peak_at),
         "peakFrom": at(one.peak_from),
@@ -92,6 +93,7 @@ def _node(each: PooledForecast) -> dict[str, Any]:
         "high": each.high,
         "hot": each.hot,
         "peakShare": round(one.peak_share, 6),
+        "plannedShare": round(each.planned_share, 6),
         "peakMillicores": round(one.peak_millicores, 1),
         "peakAt": at(one.peak_at),
         "peakFrom": at(one.peak_from),
@@ -141,20 +143,21 @@ def print_forecasts(
 
 
 def _print_peaks(console: Console, title: str, found: Sequence[PooledForecast]) -> None:
-    columns = ("NODE", "POOL", "PEAK", "HIGH", f"AT ({zone()})", "BETWEEN", "CONFIDENCE", "DAYS", "")
-    table = plain_table(title, *columns, wide=("DAYS",))
+    columns = ("NODE", "POOL", "PEAK", "IN PLANS", "HIGH", f"AT ({zone()})", "BETWEEN", "CONFIDENCE", "DAYS", "")
+    table = plain_table(title, *columns, wide=("IN PLANS", "DAYS"))
     for each in found:
         one = each.forecast
         table.add_row(
             one.node,
             each.pool or UNKNOWN,
             percent(one.peak_share),
+            percent(each.planned_share),
             percent(each.high),
             _weekday(one.peak_at),
             _clock(one.peak_from, one.peak_until),
             percent(one.confidence, 0),
             str(one.days_used),
-            Text("will be hot", style="bold red") if each.hot else "",
+            Text("will be hot", style="bold red") if each.hot_in_plans else "may be hot" if each.hot else "",
         )
     console.print(table)
 

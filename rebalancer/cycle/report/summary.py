@@ -77,8 +77,8 @@ def describe(
         )
         for node, resource in reversed(over.items())
     ]
-    # the parts in dry run remove nothing, except in a dry run of everything
-    report.score = _score(plans if report.dry_run else plans[:1])
+    # the parts in dry run remove nothing, except where every part is
+    report.score = _score(plans[:1] if report.not_made else plans)
     report.remaining = remaining_of(shares, refused)
     admission = plans[0].planner.admission
     for check in admission.rules.every_check(()):

@@ -170,7 +170,7 @@ def _trajectories(ahead: Ahead, min_days: int) -> tuple[Grid, Grid]:
     for group in ahead.groups:
         found = [nodes[node] for node in group.nodes.tolist()]
         peak = np.array(
-            [_planned(each, ahead.members.resource) if each.days_used >= min_days else np.nan for each in found]
+            [planned_peak(each, ahead.members.resource) if each.days_used >= min_days else np.nan for each in found]
         )[:, None]
         weighted = weighted_mean(group.expected.daily, group.weights)[:, None]
         profile = np.roll([each.profile for each in found], -ahead.composition.window.first_slot, axis=1)
@@ -239,14 +239,14 @@ def _rises(three: Floats) -> Bools:
     return out
 
 
-def _planned(forecast: NodeForecast, resource: ForecastResource) -> float:
+def planned_peak(forecast: NodeForecast, resource: ForecastResource) -> float:
     """The peak that plans go by, without the allowance for new services."""
     return forecast.peak_millicores - (forecast.allowance if resource.keeps_margin else forecast.margin)
 
 
 def _ratios(forecasts: Forecasts, resource: ForecastResource) -> Floats:
-    """(nodes + 1,) (peak of `_planned` / peak without margin) x event factor; the median where unknown."""
-    peak = np.array([_planned(each, resource) for each in forecasts.nodes])
+    """(nodes + 1,) (`planned_peak` / peak without margin) x event factor; the median where unknown."""
+    peak = np.array([planned_peak(each, resource) for each in forecasts.nodes])
     bare = np.array([each.peak_millicores - each.margin for each in forecasts.nodes])
     events = np.array([each.parts.event_factor for each in forecasts.nodes])
     ratio = np.divide(peak, bare, out=np.full(len(peak), np.nan), where=bare > 0)

@@ -199,6 +199,11 @@ class Eviction(Planned):
         return self.cpu_millicores / cpu_capacity_millicores if cpu_capacity_millicores > 0 else math.nan
 
     @property
+    def happened(self) -> bool:
+        """Whether the pod was evicted, or may have been: no dry run."""
+        return self.answered.outcome in MAY_HAVE_HAPPENED and not self.reserved.dry_run
+
+    @property
     def full_name(self) -> str:
         """`namespace/pod`."""
         return f"{self.namespace}/{self.pod}"

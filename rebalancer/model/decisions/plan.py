@@ -320,6 +320,8 @@ class CycleReport:
     progress: dict[str, int] = field(default_factory=dict)
     """Maintenance nodes: state (`drained`, `draining`, `pending`) -> how many."""
     evictions: list[Eviction] = field(default_factory=list)
+    not_made: frozenset[str] = frozenset()
+    """UIDs of the pods that only parts in dry run would evict, where other parts act."""
     score: PlanScore | None = None
     """None where nothing was planned."""
     remaining: list[RemainingHotNode] = field(default_factory=list)

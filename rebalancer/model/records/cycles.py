@@ -149,6 +149,7 @@ class ExpectedPeak(NamedTuple):
 
     node: str
     peak_millicores: float | None
+    """Without margin, as plans count it."""
     peak_at: float
     made_at: float
 

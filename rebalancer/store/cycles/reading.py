@@ -185,11 +185,20 @@ class SqlReading:
     # -- forecasts ----------------------------------------------------------------------------------------------------
 
     def expected_peaks(self, now: float) -> list[ExpectedPeak]:
-        """The newest daily forecast of each node whose peak is still to come: all that a follower knows."""
-        rows = FORECASTS.c
+        """The newest daily forecast of each node whose peak is still to come, without its margin: all that a follower
+        knows. A node that pods were evicted from since has none."""
+        rows, moved = FORECASTS.c, EVICTIONS.c
+        relieved = exists().where(
+            moved.cluster == rows.cluster,
+            moved.node == rows.node,
+            moved.planned_at >= rows.made_at,
+            moved.dry_run == false(),
+            moved.outcome.in_(MAY_HAVE_HAPPENED),
+        )
         query = (
-            select(rows.node, rows.peak_millicores, rows.peak_at, rows.made_at)
+            select(rows.node, rows.peak_millicores - rows.margin_millicores, rows.peak_at, rows.made_at)
             .where(
+                ~relieved,
                 rows.cluster == self._cluster,
                 rows.kind == ForecastKind.DAILY.value,
                 rows.evaluated_at.is_(None),
@@ -296,7 +305,8 @@ class SqlReading:
             out = [read_eviction(row) for row in found]
             effects = self._effects(connection, min(each.reserved.planned_at for each in out)) if out else {}
             for each in out:
-                each.effect = effects.get((each.reserved.cycle, each.node), "")
+                # nothing came of an eviction that was not made
+                each.effect = effects.get((each.reserved.cycle, each.node), "") if each.happened else ""
             return out
 
         return read(self._engine, work)

@@ -79,7 +79,9 @@ def timeline(page: TimelinePage) -> Markup:
     def x(at: float) -> float:
         return left + (at - page.since) / (page.until - page.since) * (WIDTH - left - RIGHT)
 
-    totals = f"{counted(len(moves), 'eviction')} from {counted(len(by_node), 'node')}"
+    made = [each for each in moves if each.happened]
+    totals = f"{counted(len(made), 'eviction')} from {counted(len({each.node for each in made}), 'node')}"
+    totals += f", {len(moves) - len(made)} in dry run" if len(made) < len(moves) else ""
     most = f", {len(nodes)} of them shown" if len(nodes) < len(by_node) else ""
     description = f"{totals}{most}; the table below has the figures."
     parts = [*titles("timeline", "Evictions by node", description)]

@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.notation.document import DIMENSIONS, Dimension
 from rebalancer.model.notation.kinds import plain_name
@@ -203,7 +202,7 @@ class _Pages:
         marks = [
             Mark(at=each.reserved.planned_at, text=f"{each.namespace}/{each.pod}")
             for each in page.evictions
-            if each.answered.outcome in MAY_HAVE_HAPPENED and not each.reserved.dry_run
+            if each.happened
         ]
         return self._page(
             "node.html",
