@@ -3,9 +3,10 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rebalancer.lab import Lab, PdbSpec, node, scenario, workload
@@ -21,6 +22,7 @@ HOURS = 40
 SPACING = 60.0
 NODES = dict.fromkeys(("a", "b", "c", "d"), "general")
 Keeps = Callable[[LongSeries], bool]
+Changes = Callable[[list[LongSeries]], list[LongSeries]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,9 @@ class Scene:
             columns=80,
         )
 
-    def fill(self, *, hours: float = HOURS, keep: Keeps = lambda _: True) -> Callable[[Path], None]:
+    def fill(
+        self, *, hours: float = HOURS, keep: Keeps = lambda _: True, change: Changes = lambda series: series
+    ) -> Callable[[Path], None]:
         """Writes the lab's last hours into the data folder of a Prometheus."""
         until = self.lab.clock.now()
         since = until - hours * 3600.0
@@ -46,7 +50,7 @@ class Scene:
         def fill(data: Path) -> None:
             series = lab_history(self.lab, since=self.lab.clock.started_at, until=until, pools=NODES)
             days = range(int(since // DAY_SECONDS), int(until // DAY_SECONDS) + 1)
-            kept = [each for each in series if keep(each)]
+            kept = change([each for each in series if keep(each)])
             fill_days(data, kept, days=days, since=since, until=until, spacing=SPACING)
 
         return fill
@@ -112,6 +116,22 @@ def test_a_prometheus_of_three_hours_gives_one_answer_that_says_what_it_covers(s
     assert "the last 24h" not in done.err
     assert "of the 7d asked for" in done.out
     assert "is its retention shorter?" in " ".join(done.out.split())
+
+
+@pytest.mark.real
+@pytest.mark.timeout(300)
+def test_of_two_clusters_in_one_prometheus_it_is_this_one_and_a_line_says_what_to_do(scene: Scene) -> None:
+    def blue(series: list[LongSeries]) -> list[LongSeries]:
+        ours = [replace(each, labels={**each.labels, "cluster": "blue"}) for each in series]
+        other = {"node": "z", "internal_ip": "10.9.9.9", "cluster": "green", "job": "kube-state-metrics"}
+        return [*ours, LongSeries(metric="kube_node_info", labels=other, values=np.ones_like)]
+
+    with prometheus_server([], fill=scene.fill(hours=3, change=blue)) as server:
+        done = scene.try_(server.url, "-o", "json")
+    assert done.code == 0, done.err
+    [said] = [each["text"] for each in json.loads(done.out)["gaps"] if "clusters" in each["text"]]
+    assert "(label cluster: green); this is blue" in said
+    assert "restrict the queries of the policy to it (docs/operations/metrics-at-scale.md)" in said
 
 
 @pytest.mark.real

@@ -81,8 +81,8 @@ def recorded_state(
     pool = ClientPool(prometheus)
     try:
         asked = WindowReader(pool, Window(start, end), progress=progress, stopping=stopping)
-        cluster = _cluster(asked, today)
         gaps: list[Gap] = []
+        cluster = _cluster(asked, today, gaps)
         span = _known_span(asked, cluster, gaps, url=pool.url)
         reader = WindowReader(pool, span, progress=progress, stopping=stopping)
         state = KubeState(reader, cluster=cluster)
@@ -141,7 +141,7 @@ def _with_evictions(
     return replace(table, pods=replace(table.pods, replaced=replaced)), gaps
 
 
-def _cluster(reader: WindowReader, today: ClusterSnapshot) -> str:
+def _cluster(reader: WindowReader, today: ClusterSnapshot, gaps: list[Gap]) -> str:
     """The label of this cluster, where several share the Prometheus: the one with most of today's nodes."""
     found = reader.at(
         f"group by ({CLUSTER_LABEL}, node) (last_over_time({NODE_INFO}[{reader.span.promql}]))", reader.span.end
@@ -152,7 +152,18 @@ def _cluster(reader: WindowReader, today: ClusterSnapshot) -> str:
     if len(nodes) < 2:
         return ""
     names = set(today.nodes.names)
-    return max(sorted(nodes), key=lambda name: len(nodes[name] & names))
+    cluster = max(sorted(nodes), key=lambda name: len(nodes[name] & names))
+    others = ", ".join(each or "none" for each in sorted(nodes) if each != cluster)
+    ours = cluster or "that without one"
+    gaps.append(
+        Gap(
+            f"Prometheus has other clusters, too (label {CLUSTER_LABEL}: {others}); this is {ours}, which "
+            "has most of today's nodes: restrict the queries of the policy to it "
+            "(docs/operations/metrics-at-scale.md)",
+            0,
+        )
+    )
+    return cluster
 
 
 def _known_span(reader: WindowReader, cluster: str, gaps: list[Gap], *, url: str) -> Window:
