@@ -1,5 +1,6 @@
 """What the dashboard's first page shows: the verdict, what stops evictions, what is due."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -9,10 +10,15 @@ from rebalancer.dashboard.limits import open_breakers_now
 from rebalancer.dashboard.nodes import NodeViewCache
 from rebalancer.dashboard.pods import PodViews
 from rebalancer.dashboard.sources import Sources
+from rebalancer.effect.cluster import WEEK_HOURS, heat_of_hours
+from rebalancer.effect.messages import OF_REPORT
 from rebalancer.model.decisions.limits import Pause
 from rebalancer.model.errors import RebalancerError
+from rebalancer.model.measured.history import HOUR_SECONDS
+from rebalancer.model.notation.heat import heat_sentence
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.cycles import CycleSummary, EvictionTotals, PoolEviction, PoolMeasurement, RefusalGroup
+from rebalancer.model.records.effect import PoolHour
 from rebalancer.planner.ahead import PredictedHotNode
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.web.pages.overview import Due, Evaluated, why_not
@@ -23,6 +29,7 @@ T = TypeVar("T")
 
 DUE_AT_ONCE = 8
 EVICTIONS_AT_ONCE = 500
+WEEK_SECONDS = WEEK_HOURS * HOUR_SECONDS
 HOT_AT_ONCE = 50
 """Hot nodes whose refusals are read."""
 
@@ -69,6 +76,7 @@ class OverviewViews:
         evictions: Sequence[PoolEviction] = asked(
             lambda: sources.archive.pool_evictions(now - HEAT_SECONDS, limit=EVICTIONS_AT_ONCE), ()
         )
+        hours: Sequence[PoolHour] = asked(lambda: self._hours(now), ())
         shown = nodes()
         refusals: Sequence[RefusalGroup] = asked(lambda: self._refusals(now), ())
         view = self._node_views.latest()
@@ -103,8 +111,14 @@ class OverviewViews:
             evaluated=_evaluated(cycles[0], measured) if cycles else None,
             why_not=why_not(refusals, self._services(refusals)),
             heat=heat_of_pools(view, self._kept.before(view, now), measured, evictions, now=now),
+            hot_hours=_hot_hours(hours, totals, now=now),
             problem=asked.problem,
         )
+
+    def _hours(self, now: float) -> Sequence[PoolHour]:
+        """The pools' hours of the last TOTALS_SECONDS, and a week before."""
+        effect, since = self._from.effect, now - TOTALS_SECONDS
+        return [*effect.hours(since - WEEK_SECONDS, now - WEEK_SECONDS), *effect.hours(since, now)]
 
     # -- why not more -------------------------------------------------------------------------------------------------
 
@@ -163,6 +177,14 @@ class OverviewViews:
     @property
     def _now(self) -> float:
         return self._from.clock.now()
+
+
+def _hot_hours(hours: Sequence[PoolHour], totals: EvictionTotals, *, now: float) -> str:
+    """The same as in a report of this time."""
+    since = math.floor((now - TOTALS_SECONDS) / HOUR_SECONDS) * HOUR_SECONDS
+    if not any(each.hour * HOUR_SECONDS >= since for each in hours):
+        return ""
+    return heat_sentence(heat_of_hours(hours, since=since, until=now, evictions=totals.happened), of=OF_REPORT)
 
 
 def _evaluated(cycle: CycleSummary, measured: Sequence[PoolMeasurement]) -> Evaluated | None:

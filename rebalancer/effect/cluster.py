@@ -15,6 +15,7 @@ import numpy as np
 from rebalancer.model.measured.history import HOUR_SECONDS
 from rebalancer.model.notation.arrays import Floats, Rows
 from rebalancer.model.notation.document import INLINE, Amount, Count, Day
+from rebalancer.model.notation.heat import Heat
 from rebalancer.model.records.effect import PoolHour, Rate
 
 DAY_HOURS: Final = 24
@@ -69,6 +70,21 @@ def over_days(hours: Sequence[PoolHour], *, since: float, until: float) -> list[
     columns = _Columns(hours)
     lines = columns.lines(columns.within(since, until), columns.hour // DAY_HOURS)
     return [PoolDay(day=day, summary=line) for day, line in lines]
+
+
+def heat_of_hours(hours: Sequence[PoolHour], *, since: float, until: float, evictions: int) -> Heat:
+    """Hot node-hours of the hours that begin in [since, until), of those pools and hours of the week that are known of
+    the weeks before, too, beside theirs; of all, where none is."""
+    weeks = math.ceil((until - since) / (WEEK_HOURS * HOUR_SECONDS)) * WEEK_HOURS
+    minutes = {(each.pool, each.hour): each.hot_node_minutes for each in hours if math.isfinite(each.hot_node_minutes)}
+    inside = {key for key in minutes if since <= key[1] * HOUR_SECONDS < until}
+    pairs = [
+        (minutes[pool, hour - weeks], minutes[pool, hour]) for pool, hour in inside if (pool, hour - weeks) in minutes
+    ]
+    if not pairs:
+        return Heat(before=None, after=math.fsum(minutes[key] for key in inside) / 60.0, evictions=evictions)
+    before, after = (math.fsum(part) / 60.0 for part in zip(*pairs, strict=True))
+    return Heat(before=before, after=after, evictions=evictions)
 
 
 class _Columns:

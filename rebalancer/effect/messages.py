@@ -7,6 +7,8 @@ from rebalancer.model.notation.figures import NOTHING, percent
 from rebalancer.model.reason import BlockedReason, Code, MissReason
 from rebalancer.model.records.effect import Outcome, Rate
 
+OF_REPORT: Final = "against the weeks before"
+"""Of what time the hot node-hours of a report are."""
 _GROUPS: Final[Mapping[str, type[Code]]] = {"discovery": MissReason, "eviction": BlockedReason, "effect": Outcome}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Final
 
-from rebalancer.effect.cluster import PoolDay, PoolSummary, over_days, summaries
+from rebalancer.effect.cluster import PoolDay, PoolSummary, heat_of_hours, over_days, summaries
 from rebalancer.effect.comparison import Comparison
 from rebalancer.effect.messages import sentence
 from rebalancer.effect.rates import RateLine, TrendPoint, day_of, rates, trend
@@ -18,6 +18,7 @@ from rebalancer.model.decisions.eviction import Eviction, EvictionCounts
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.notation.document import INLINE, Amount, Count, Dimension, Instant, Share, Shown
 from rebalancer.model.notation.figures import counted, percent
+from rebalancer.model.notation.heat import Heat
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.effect import (
     Assessment,
@@ -128,6 +129,8 @@ class Report:
     by: tuple[Dimension, ...]
     evictions: Count
     """Of all services and nodes; the rates and their counts have those that are assessed."""
+    hot_node_hours: Heat
+    """Over the threshold of the hot-node SLO; `before`: in the same hours of the weeks before."""
     total: RateLine | None
     """null: nothing is recorded of these days."""
     lines: tuple[RateLine, ...]
@@ -191,6 +194,7 @@ def make_report(
         until=until,
         by=tuple(by),
         evictions=evictions,
+        hot_node_hours=heat_of_hours(hours, since=since, until=until, evictions=evictions),
         total=total,
         lines=tuple(rates(counted_days, by)),
         reasons=() if total is None else tuple(_reasons(total, episodes, in_time)),

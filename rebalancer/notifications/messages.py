@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.eviction import Outcome as Answer
+from rebalancer.model.decisions.next_hour import NEXT_HOUR, heat_of_next_hour
 from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.notation.figures import counted, percent
+from rebalancer.model.notation.heat import heat_sentence
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.effect import Assessment, Outcome, Step
 from rebalancer.model.records.notifications import Event, Notification
@@ -37,6 +39,7 @@ def evictions(report: CycleReport) -> list[Notification]:
         text.append(f"{node}{change}: {_some([f'{each.namespace}/{each.pod}' for each in moved])}")
     if len(made) > SHOWN:
         text.append(f"and {len(made) - SHOWN} more nodes")
+    text.append(heat_sentence(heat_of_next_hour(report), of=NEXT_HOUR))
     count = sum(map(len, made.values()))
     at = report.finished_at or report.started_at
     return [

@@ -173,8 +173,11 @@ def test_a_node_that_does_not_reach_its_target_is_not_counted_as_cooled() -> Non
     report = a_report(nodes=lines, findings=findings, evictions=[an_eviction(node="one"), an_eviction(node="two")])
     assert tables(report)[0] == "2 evictions cool 1 of 2 hot nodes; two reaches 72.4%, not its target of 70%"
     scored = replace(report, score=PlanScore(hot_node_minutes=61.2, price=3.456))
-    removed = "That removes 61 hot node-minutes of the next hour, at a price of 3.46 ordinary evictions."
-    assert removed in " ".join(tables(scored))
+    worth = (
+        "Hot node-hours of the next hour, if loads stay, 2 -> 0 (-100%): 2 evictions, 1 for each hour relieved, at a "
+        "price of 3.46 ordinary ones."
+    )
+    assert worth in " ".join(tables(scored))
 
 
 def test_reasons_are_announced_only_where_they_follow() -> None:

@@ -45,7 +45,7 @@ def test_the_first_lines_say_what_the_policy_would_have_done() -> None:
         "Replay of cluster blue: Mon 2026-09-21",
         "8 nodes, 240 pods, from Prometheus at http://prometheus:9090.",
         "With policy.yaml: hot node-hours 42 -> 7 (-83%)",
-        "14 evictions of 6 services, at most 2 at a time",
+        "14 evictions, 0.4 for each hour relieved; of 6 services, at most 2 at a time",
         "Moved most: shop/cart (3), shop/checkout (3), batch/report (2)",
         "Kept hot longest: 7 node-hours by NoNodeWithHeadroom, most at Mon 2026-09-21 10:00",
         "no node of general has 1.65 cores of headroom (0)",
@@ -169,7 +169,7 @@ def test_a_finished_run_keeps_its_figures_when_a_later_one_is_interrupted() -> N
 
 
 def test_a_replay_that_was_interrupted_at_once_is_still_shown() -> None:
-    assert "Nothing evicted" in shown(a_replay(a_run(until=START)))
+    assert "No evictions" in shown(a_replay(a_run(until=START)))
     text = flat(shown(replace(a_replay(), runs=())))
     assert "policy.yaml: interrupted before all of it began, left out" in text
     assert "as recorded 42 3.1%" in text

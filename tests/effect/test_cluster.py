@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from rebalancer.effect.cluster import over_days, summaries
+from rebalancer.effect.cluster import heat_of_hours, over_days, summaries
+from rebalancer.model.notation.heat import Heat
 from rebalancer.model.records.effect import PoolHour, Rate
 from tests.effect.builders import DAY, an_hour
 
@@ -82,3 +83,22 @@ def test_days_are_listed_one_by_one_and_are_those_days_alone() -> None:
     for day in (DAY, DAY + 1):
         assert [each.summary for each in days if each.day == day] == a_span(hours, first=day)
     assert days[0].summary.hot_node_minutes == sum(range(24))
+
+
+def test_hot_node_hours_are_compared_with_the_same_hours_of_the_weeks_before() -> None:
+    week = 168
+    hours = [
+        an_hour(FIRST, hot_node_minutes=30),
+        an_hour(FIRST + 1, hot_node_minutes=90),
+        an_hour(FIRST + 2, hot_node_minutes=600),  # a week before it nothing is known
+        an_hour(FIRST - week, hot_node_minutes=120),
+        an_hour(FIRST + 1 - week, hot_node_minutes=240),
+        an_hour(FIRST + 3 - week, hot_node_minutes=999),
+    ]
+    span = {"since": FIRST * 3600.0, "until": (FIRST + 3) * 3600.0}
+    assert heat_of_hours(hours, **span, evictions=8) == Heat(before=6.0, after=2.0, evictions=8)
+    alone = [each for each in hours if each.hour >= FIRST]
+    assert heat_of_hours(alone, **span, evictions=8) == Heat(before=None, after=12.0, evictions=8)
+    # of more than a week the weeks before it, not its own first days
+    long = {"since": (FIRST - week) * 3600.0, "until": (FIRST + 3) * 3600.0}
+    assert heat_of_hours(hours, **long, evictions=8).before is None

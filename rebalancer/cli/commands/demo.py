@@ -125,7 +125,9 @@ def _summary(console: "Console", reports: "list[CycleReport]", hot: list[str], d
     from rebalancer.cli.output.cycle import print_nodes
     from rebalancer.cli.output.cycle_document import merged_nodes
     from rebalancer.model.decisions.eviction import Outcome
+    from rebalancer.model.decisions.next_hour import NEXT_HOUR
     from rebalancer.model.notation.figures import counted
+    from rebalancer.model.notation.heat import Heat, heat_sentence
 
     console.rule("Node CPU before the first cycle, planned in it, and measured after the last")
     print_nodes(console, merged_nodes(reports), all_nodes=True)
@@ -133,4 +135,7 @@ def _summary(console: "Console", reports: "list[CycleReport]", hot: list[str], d
     verdict = f"still hot: {', '.join(hot)}" if hot else "no node is hot any more"
     done = f"{counted(evicted, 'eviction')} in {counted(len(reports), 'cycle')}"
     console.print(f"\n{done}. Measured by the practice cluster: {verdict}.")
+    before = sum(line.hot for line in reports[0].nodes)
+    heat = Heat(before=float(before), after=float(len(hot)), evictions=evicted)
+    console.print(f"{heat_sentence(heat, of=NEXT_HOUR)}.", highlight=False)
     console.print(f"All decisions are recorded in {database}; see `rebalancer db status --database {database}`.")

@@ -13,11 +13,12 @@ from rebalancer.cli.output.json import encode
 from rebalancer.cli.output.replay import when
 from rebalancer.cli.output.tables import UNKNOWN, Screen, plain_table, print_paragraph
 from rebalancer.model.notation.figures import counted, millicores
+from rebalancer.model.notation.heat import change, hours
 from rebalancer.replay.advice.jobs import JobAdvice
 from rebalancer.replay.advice.requests import RequestAdvice
 from rebalancer.replay.advice.results import Result
 from rebalancer.replay.comparison.lines import GapLine, Replayed
-from rebalancer.replay.comparison.messages import change, gap_sentence, hours
+from rebalancer.replay.comparison.messages import gap_sentence
 
 MOST_ROWS: Final = 10
 """Without -o wide."""

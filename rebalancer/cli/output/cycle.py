@@ -9,8 +9,10 @@ from rich.text import Text
 
 from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph, refusal_text
 from rebalancer.model.decisions.eviction import COLUMNS, DID_NOT_HAPPEN, Eviction, Outcome
+from rebalancer.model.decisions.next_hour import NEXT_HOUR, heat_of_next_hour
 from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, NodeLine
 from rebalancer.model.notation.figures import age, counted, millicores, percent
+from rebalancer.model.notation.heat import heat_sentence
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import Reason, particulars
 from rebalancer.policy.schema.strategies.utilization import LowNodeUtilization
@@ -136,9 +138,9 @@ def _print_summary(console: Console, report: CycleReport) -> None:
     shown = [f"{node} {why}" for node, why in list(stay.items())[:MOST_STAYING]]
     more = [f"{len(stay) - len(shown)} more stay hot"] if len(stay) > len(shown) else []
     print_paragraph(console, begins + (";" if stay else ""), "; ".join([*shown, *more]))
-    if (score := report.score) is not None and score.hot_node_minutes:
-        worth = f"{score.hot_node_minutes:.0f} hot node-minutes of the next hour"
-        print_paragraph(console, "", f"That removes {worth}, at a price of {score.price:.3g} ordinary evictions.")
+    heat = heat_of_next_hour(report)
+    price = "" if report.score is None else f", at a price of {report.score.price:.3g} ordinary ones"
+    print_paragraph(console, "", f"{heat_sentence(heat, of=NEXT_HOUR)}{price}.")
 
 
 def _by_real_cpu(finding: Finding, line: NodeLine) -> bool:

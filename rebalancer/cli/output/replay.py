@@ -11,6 +11,7 @@ from rebalancer.cli.output.json_schema import schema_of
 from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph
 from rebalancer.cli.output.times import local, moment
 from rebalancer.model.notation.figures import counted, percent
+from rebalancer.model.notation.heat import hours
 from rebalancer.replay.comparison.lifted import LIFTED
 from rebalancer.replay.comparison.lines import BlockedLine, PoolLine, ReplaySummary, RuleLine, RunLine, ServiceLine
 from rebalancer.replay.comparison.messages import (
@@ -19,7 +20,6 @@ from rebalancer.replay.comparison.messages import (
     error_sentence,
     gap_sentence,
     goal_sentence,
-    hours,
     sentences,
 )
 

@@ -9,11 +9,12 @@ from rebalancer.cli.output.json import date
 from rebalancer.cli.output.tables import plain_table, print_notes
 from rebalancer.cli.output.times import dated
 from rebalancer.effect.cluster import PoolSummary
-from rebalancer.effect.messages import shown
+from rebalancer.effect.messages import OF_REPORT, shown
 from rebalancer.effect.rates import RateLine
 from rebalancer.effect.report import NodeRow, Report
 from rebalancer.model.decisions.eviction import COUNTED
 from rebalancer.model.notation.figures import NOTHING, counted, millicores, percent
+from rebalancer.model.notation.heat import heat_sentence
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.effect import ChangeBreakdown
 
@@ -40,6 +41,8 @@ def print_report(console: Console, report: Report, *, clusters: list[str]) -> No
         return
     evictions = f", {counted(report.evictions, 'eviction')}"
     console.print(Text.assemble(("Effect of evictions:", "bold"), f" {of}, {time}{evictions}"))
+    if report.pools:
+        console.print(f"{heat_sentence(report.hot_node_hours, of=OF_REPORT)}.", highlight=False)
     _print_rates(console, report)
     _print_reasons(console, report)
     _print_resources(console, report)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from rebalancer.model.measured.history import HOUR_SECONDS
 from rebalancer.model.notation.figures import cores, counted
+from rebalancer.model.notation.heat import Heat, hot_hours, hours, its_cost
 from rebalancer.replay.comparison.lines import CapacityLine, GapLine, ReplaySummary, RunLine
 
 MOST_SERVICES = 5
@@ -13,31 +14,14 @@ MOST_SPANS = 3
 """Spans of hours in a sentence."""
 
 
-def hours(value: float) -> str:
-    """`412`, `38.2`, `0.4`: hours with one decimal below a hundred."""
-    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}".removesuffix(".0")
-
-
-def change(before: float, after: float) -> str:
-    """`-91%`; empty without anything before."""
-    return f"{(after / before - 1) * 100:+.0f}%" if before > 0 else ""
-
-
 def sentences(summary: ReplaySummary, line: RunLine, when: Callable[[float], str]) -> list[str]:
     """What one policy would have done, a sentence each. `when` formats times."""
-    before, of = summary.before, summary.of(line.label)
-    changed = change(before.hot_node_hours, line.hot_node_hours)
-    out = [
-        f"Hot node-hours {hours(before.hot_node_hours)} -> {hours(line.hot_node_hours)}"
-        + (f" ({changed})" if changed else "")
-    ]
-    if not line.evictions:
-        out.append("Nothing evicted")
-    else:
-        out.append(
-            f"{counted(line.evictions, 'eviction')} of {counted(line.services, 'service')}, "
-            f"at most {line.most_in_flight} at a time"
-        )
+    of = summary.of(line.label)
+    heat = Heat(before=summary.before.hot_node_hours, after=line.hot_node_hours, evictions=line.evictions)
+    cost = its_cost(heat)
+    out = [hot_hours(heat), cost[:1].upper() + cost[1:]]
+    if line.evictions:
+        out[-1] += f"; of {counted(line.services, 'service')}, at most {line.most_in_flight} at a time"
         most = of.services[:MOST_SERVICES]
         out.append("Moved most: " + ", ".join(f"{each.service} ({each.evictions})" for each in most))
     if of.blocked:

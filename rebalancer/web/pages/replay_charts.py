@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.notation.figures import counted
+from rebalancer.model.notation.heat import hours
 from rebalancer.model.recordings.replay import HOUR_MINUTES, Grid32, Replay, ReplayRun
 from rebalancer.replay.comparison.lines import RunLine
-from rebalancer.replay.comparison.messages import hours
 from rebalancer.web.pages.svg import picture, tag, titles
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 1180.0, 150.0, 14.0, 10.0, 24.0

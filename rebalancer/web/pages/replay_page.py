@@ -8,16 +8,15 @@ import numpy as np
 from markupsafe import Markup
 
 from rebalancer.model.notation.figures import percent
+from rebalancer.model.notation.heat import change, hours
 from rebalancer.model.recordings.replay import HOUR_MINUTES, Replay, ReplayRun
 from rebalancer.replay.comparison.lines import EvictionLine, ReplaySummary, RunDetails, RunLine
 from rebalancer.replay.comparison.messages import (
     bound_sentence,
     capacity_sentence,
-    change,
     error_sentence,
     gap_sentence,
     goal_sentence,
-    hours,
     sentences,
 )
 from rebalancer.replay.comparison.summary import all_runs, summary_of

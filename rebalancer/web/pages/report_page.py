@@ -5,10 +5,12 @@ from typing import Any
 
 from markupsafe import Markup
 
+from rebalancer.effect.messages import OF_REPORT
 from rebalancer.effect.rates import TrendPoint
 from rebalancer.effect.report import Report
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.notation.figures import counted, percent
+from rebalancer.model.notation.heat import heat_sentence
 from rebalancer.model.records.effect import Rate
 from rebalancer.web.pages import charts
 from rebalancer.web.pages.charts import Column
@@ -40,6 +42,7 @@ def body(report: Report, *, links: bool) -> dict[str, Any]:
     """The variables of `_report.html`. With `links` names link to pages of the dashboard."""
     return {
         "report": report,
+        "heat": heat_sentence(report.hot_node_hours, of=OF_REPORT) if report.pools else "",
         "links": links,
         "rates": [(name, title, text, getattr(report.total, name, None)) for name, title, text in RATES],
         "reasons": [

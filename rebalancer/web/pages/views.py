@@ -172,18 +172,18 @@ class Overview:
     more_due: int
     """Further nodes that are forecast to become hot."""
     open_breakers: tuple[str, ...]
-    """Reasons of open circuit breakers."""
     pauses: tuple[Pause, ...]
     leaks: tuple[Due, ...] = ()
     """Expected OOM kills of pods that leak memory, the first ones."""
     more_leaks: int = 0
-    """Further pods that leak memory."""
     evaluated: Evaluated | None = None
     """By the last cycle; None where that is not known."""
     why_not: tuple[WhyNot, ...] = ()
     """The most frequent reasons why pods stay on nodes that are hot now."""
     heat: tuple[PoolHeat, ...] = ()
     """Of the pools that are closest to their high, the first."""
+    hot_hours: str = ""
+    """Hot node-hours of the last day and its evictions, a sentence; empty where that is not known."""
     problem: str = ""
     """Why part of it is missing."""
 

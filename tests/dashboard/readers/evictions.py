@@ -114,7 +114,7 @@ EVICTIONS_BY_NODE: Surfaces = {
         line.split()[0]: float(line.count("shop/"))
         for each in it.sent
         if "evicted from" in each.title
-        for line in each.text.splitlines()
+        for line in each.text.splitlines()[:-1]
     },
     "metrics of the pool": lambda it: (
         Counter(each.node for each in made(it))

@@ -1,11 +1,17 @@
 """Facts of hot nodes in the past and to come, and the rates: where each is shown, and how it is read there."""
 
+import io
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rich.console import Console
+
+from rebalancer.cli.output.cycle import print_cycle
+from rebalancer.model.decisions.next_hour import NEXT_HOUR, heat_of_next_hour
 from rebalancer.model.notation.figures import percent
+from rebalancer.model.notation.heat import heat_sentence, hours
 from tests.dashboard.readers.evictions import report, report_table
 from tests.dashboard.readers.now import Surfaces, clock, in_table, scheduled
 from tests.dashboard.scenarios import Scene
@@ -213,7 +219,54 @@ COUNT_OF_EXPECTED: Surfaces = {
     "nodes page": lambda it: len([row for row in it.rows("/nodes", "Hot from") if row["Hot from"] != "-"]),
     "metrics": lambda it: it.metric("forecast_nodes", state="hot"),
 }
+HOT_NODE_HOURS: Surfaces = {
+    "report": lambda it: hot_hours_in(it.run("report", "--since", "24h")),
+    "report, JSON": lambda it: hot_hours_of(it.document("report", "--since", "24h")),
+    "report, JSON, pools": lambda it: hours(
+        sum(each["hotNodeMinutes"] for each in it.document("report", "--since", "24h")["pools"] if each["pool"]) / 60
+    ),
+    "overview": lambda it: hot_hours_in(it.page("/").text),
+    "overview of a follower": lambda it: hot_hours_in(it.page("/", follower=True).text),
+}
+"""Without the last week there is nothing to compare with."""
+HOT_NODE_HOURS_OF_THE_WEEK: Surfaces = {
+    "report": lambda it: hot_hours_in(it.run("report", "--since", "7d")),
+    "report, JSON": lambda it: hot_hours_of(report(it)),
+    "reports page": lambda it: hot_hours_in(it.page("/reports").text),
+    "report, pools": lambda it: hours(
+        sum(float(row[3]) for row in report_table(it, "Hourly means") if row[0] != "(all)") / 60
+    ),
+}
+NEXT_HOUR_OF_THE_LAST: Surfaces = {
+    "last cycle": lambda it: heat_sentence(heat_of_next_hour(it.reports[-1]), of=NEXT_HOUR),
+    "plan": lambda it: re.findall(r"Hot node-hours of the next.*?(?=\.$|, at a price)", it.run("plan"), re.M)[0],
+}
+NEXT_HOUR_OF_THE_FIRST: Surfaces = {
+    "run": lambda it: re.findall(r"Hot node-hours of the next.*?(?=\.$|, at a price)", as_printed(it, 0), re.M)[0],
+    "notification": lambda it: it.sent[0].text.splitlines()[-1],
+}
+
+
+def hot_hours_in(text: str) -> str:
+    return re.findall(r"Hot node-hours ([\d.]+): ", text)[0]
+
+
+def hot_hours_of(document: Any) -> str:
+    return hours(document["hotNodeHours"]["after"])
+
+
+def as_printed(it: Scene, number: int) -> str:
+    """A cycle as `run` prints it."""
+    out = io.StringIO()
+    print_cycle(Console(width=400, file=out), it.reports[number])
+    return out.getvalue()
+
+
 FACTS: Mapping[str, Surfaces] = {
+    "hot node-hours of a day": HOT_NODE_HOURS,
+    "hot node-hours of a week": HOT_NODE_HOURS_OF_THE_WEEK,
+    "hot node-hours of the hour after the last cycle": NEXT_HOUR_OF_THE_LAST,
+    "hot node-hours of the hour after the first cycle": NEXT_HOUR_OF_THE_FIRST,
     "hot episodes": EPISODES,
     "hot minutes": HOT_MINUTES,
     "hot minutes by day": HOT_MINUTES_BY_DAY,

@@ -1,0 +1,29 @@
+"""The heat of the hour after a plan, as if loads stayed: a node that is hot now is hot for all of it."""
+
+from rebalancer.model.decisions.eviction import DID_NOT_HAPPEN
+from rebalancer.model.decisions.plan import CycleReport, NodeLine
+from rebalancer.model.notation.heat import Heat
+from rebalancer.model.notation.resource_names import CPU
+
+NEXT_HOUR = "of the next hour, if loads stay,"
+
+
+def heat_of_next_hour(report: CycleReport) -> Heat:
+    """Of the nodes that the cycle evaluated: without its evictions, and with those that parts of the policy make which
+    are not in dry run. A node that was measured afterwards is as hot as it was then."""
+    moves = [each for each in report.evictions if each.answered.outcome not in DID_NOT_HAPPEN]
+    not_made = {each.node for each in moves if each.uid in report.not_made}
+    over = {(each.name, each.resource) for each in report.remaining}
+    hot = [line for line in report.nodes if line.hot]
+    stay = [line for line in hot if line.name in not_made or _stays(line, over)]
+    made = sum(each.uid not in report.not_made for each in moves)
+    return Heat(before=float(len(hot)), after=float(len(stay)), evictions=made)
+
+
+def _stays(line: NodeLine, over: set[tuple[str, str]]) -> bool:
+    """Whether it is hot afterwards; of resources besides CPU it counts what is left over the target. A node that the
+    cycle was not for stays as it is."""
+    if any((line.name, resource) in over for resource in line.hot_by if resource != CPU):
+        return True
+    after = line.cpu_planned if line.cpu_after is None else line.cpu_after
+    return CPU in line.hot_by and (line.high is None or after is None or after > line.high)
