@@ -28,6 +28,7 @@ BENCHES = {
     "scale": "daemon.scale",
     "spread": "plan.spread",
     "strategies": "plan.strategies",
+    "try": "replays.try_out",
     "value": "forecasts.value",
     "week": "replays.week",
 }

@@ -39,6 +39,7 @@ TINY: dict[str, Sequence[str]] = {
     "scale": ["--sizes", "20,40"],
     "spread": ["--nodes", "6"],
     "strategies": ["--nodes", "40"],
+    "try": ["--nodes", "6", "--days", "0.25", "--workers", "1"],
     "value": ["--seed", "1", "--nodes", "4", "--days", "0.25"],
     "week": ["--seed", "1", "--nodes", "4", "--days", "0.25"],
 }

@@ -22,6 +22,8 @@ from rebalancer.model.notation.arrays import Floats
 
 SPACING_SECONDS = 9 * SCRAPE_SECONDS
 """Two samples in each rate window of five minutes."""
+GAUGES_EVERY = 2
+"""Gauges have one in so many of these samples: Prometheus shows a sample for five minutes."""
 BLOCK_SECONDS = 6 * HOUR_SECONDS
 """promtool keeps one block in memory."""
 _IMPORT_SECONDS = 300.0
@@ -51,8 +53,9 @@ class Past:
             times = self._times[blocks == block]
             with samples.open("w", encoding="utf-8") as file:
                 self._write_counters(file, times[times < self._counted_until])
+                seldom = times[::GAUGES_EVERY]
                 for name in self._gauges:
-                    _write(file, name, self._book.select(Selector(name=name), times), times)
+                    _write(file, name, self._book.select(Selector(name=name), seldom), seldom)
                 file.write("# EOF\n")
             import_samples(samples, data)
 
