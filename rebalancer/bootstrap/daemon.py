@@ -33,7 +33,16 @@ from rebalancer.model.errors import RebalancerError
 from rebalancer.model.parts import FailedParts
 from rebalancer.model.recordings.journal import Journal
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.store import DayJournal, SqlEffect, SqlForecasts, SqlInbox, SqlLedger, SqlReading, SqlRecords
+from rebalancer.store import (
+    DayJournal,
+    SqlEffect,
+    SqlForecasts,
+    SqlInbox,
+    SqlLedger,
+    SqlProposals,
+    SqlReading,
+    SqlRecords,
+)
 from rebalancer.strategies import strategy_for
 
 
@@ -47,6 +56,7 @@ class DaemonResources:
     records: SqlRecords
     ledger: SqlLedger
     inbox: SqlInbox
+    proposals: SqlProposals
     archive: SqlReading
     effect: SqlEffect
     forecasts: SqlForecasts
@@ -100,6 +110,7 @@ class DaemonResources:
             own,
             records=self.records,
             ledger=self.ledger,
+            proposals=self.proposals,
             lease=self.leadership,
         )
         keepers = None
@@ -149,6 +160,7 @@ def open_daemon_resources(
             records=records,
             ledger=ledger,
             inbox=records.inbox(clock=ledger_clock),
+            proposals=records.proposals(clock=ledger_clock),
             archive=records.reading(),
             effect=records.effect(),
             forecasts=records.forecasts(),

@@ -10,6 +10,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 COMMANDS = {
     "plan": ("plan:plan", "Show the evictions that a run would make now, and why."),
     "run": ("run:run", "Run the daemon until stopped, or with --once a single cycle."),
+    "proposals": ("proposals:proposals", "Show plans that wait for an approval."),
     "trigger": ("trigger:trigger", "Request a cycle for some nodes from the leading daemon."),
     "forecast": ("forecast:forecast", "Show the predicted CPU peak of each node in the next 24 hours."),
     "replay": ("replay:replay", "Show what the last days would have been with a policy."),

@@ -20,6 +20,7 @@ from rebalancer.model.decisions.ports import (
     Lease,
     Ledger,
     Progress,
+    Proposals,
     Records,
     UsageReader,
 )
@@ -117,6 +118,8 @@ class CycleContext:
     soft_taint_controller: SoftTaintController
     """Our taints and cordons on nodes."""
     forecasts: ForecastReaders = ForecastReaders()
+    proposals: Proposals | None = None
+    """None where nothing is proposed: in a command that writes nothing."""
     effect: EffectRecords | None = None
     """Scheduled outcome assessments; None where evictions are not assessed."""
     feedback: Callable[[], Feedback | None] = lambda: None

@@ -1,7 +1,7 @@
 """One cycle: observe, find, plan, admit, evict, record, schedule assessments.
 
-A dry run leaves out the calls alone, so what `plan` prints is what `run` would do. Parts of the policy in dry run are
-planned after the others, from the same observation.
+A dry run leaves out the calls alone, so what `plan` prints is what `run` would do. Parts of the policy that don't act
+are planned after the others, from the same observation; those that need an approval are proposed.
 """
 
 import time
@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.evict.calls import EvictionCalls
@@ -29,9 +30,10 @@ from rebalancer.cycle.plan.approved import (
     reading_only,
     session_of,
 )
-from rebalancer.cycle.plan.dry_runs import by_mode, session_in_dry_run
+from rebalancer.cycle.plan.by_mode import HELD, by_mode, session_of_held
 from rebalancer.cycle.plan.planning import PlanningSession, TimeLimit
 from rebalancer.cycle.plan.simulation import AppliedTaints, apply_taints
+from rebalancer.cycle.report.proposals import propose
 from rebalancer.cycle.report.summary import Plan, describe
 from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.forecast.memory.leaks import leaks_note
@@ -53,8 +55,8 @@ class Cycle:
     """Of each strategy of the policy, in its order; empty where the cycle was stopped."""
     taints: AppliedTaints
     planner: Planner
-    """After the last move, of the parts in dry run where there are some. Its admission and its placement model have the
-    plan counted in."""
+    """After the last move, of the parts that don't act where there are some. Its admission and its placement model have
+    the plan counted in."""
     report: CycleReport
 
 
@@ -139,19 +141,23 @@ def execute_cycle(
         planner = relieve(session, report, taints, server_dry_run=server_dry_run)
     schedule_assessments(context, report, seen, modes.acting, policy)
     plans = [Plan(planner=planner, taints=taints, moves=tuple(report.evictions))]
-    if modes.in_dry_run:
-        with timed(report, "dryRun"):
-            dry = session_in_dry_run(session, planner, report, modes.in_dry_run)
+    for mode, held in modes.held.items():
+        with timed(report, HELD[mode]):
+            dry = session_of_held(session, plans[-1].planner, report, held)
             # pods may have been evicted by now: that must be recorded whatever fails here
             plan, failed = isolated(
-                "the parts in dry run are not planned",
-                lambda: plan_dry_runs(dry, report, server_dry_run=server_dry_run),
+                f"the parts in mode {mode} are not planned",
+                partial(plan_held, dry, report, server_dry_run=server_dry_run),
             )
             report.notes += failed
             plans += [plan] if plan is not None else []
             if plan is not None and acts(policy):
-                report.not_made = frozenset(move.uid for move in plan.moves)
+                report.not_made |= {move.uid for move in plan.moves}
     describe(report, seen, found, plans, high_thresholds(seen, found, policy, request))
+    if not (report.dry_run or report.interrupted) and "Approve" in modes.held:
+        kept, failed = isolated("the proposals are not kept", lambda: propose(context, policy, report, seen, request))
+        report.proposals += kept or ()
+        report.notes += failed
     report.finished_at = context.clock.now()
     context.records.finish(report)
     return Cycle(observation=seen, found=found, taints=taints, planner=plans[-1].planner, report=report)
@@ -171,8 +177,8 @@ def confirm(
     return found
 
 
-def plan_dry_runs(session: PlanningSession, report: CycleReport, *, server_dry_run: bool) -> Plan:
-    """Plan and record the evictions of the parts in dry run, after those that were made; they are added to the
+def plan_held(session: PlanningSession, report: CycleReport, *, server_dry_run: bool) -> Plan:
+    """Plan and record the evictions of parts that don't act, after those that were made; they are added to the
     report."""
     dry = replace(report, dry_run=True, evictions=[], soft_tainted={}, cordons_before={}, cordons={})
     taints = apply_taints(session, dry)

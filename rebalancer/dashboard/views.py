@@ -28,7 +28,7 @@ from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.effect import Step
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.effective import effective_values
-from rebalancer.policy.modes import acts, parts_in_dry_run
+from rebalancer.policy.modes import modes, parts_in
 from rebalancer.policy.source import policy_in
 from rebalancer.web.pages import views
 from rebalancer.web.pages.views import MOST_TILES, NodeLine, NodeSelection, NodeState
@@ -83,14 +83,14 @@ class LiveViews:
 
     def head(self) -> views.Head:
         leadership, policy = self._from.leadership, self._policy
-        leads, dry_run = leadership.holds(), self._from.dry_run or not acts(policy)
+        leads, dry_run = leadership.holds(), self._from.dry_run or modes(policy) == {"DryRun"}
         return views.Head(
             cluster=policy.cluster,
             now=self._now,
             leads=leads,
             leadership=f"since term {leadership.term}" if leads else leadership.waiting_for,
             dry_run=dry_run,
-            parts_in_dry_run="" if dry_run else parts_in_dry_run(policy),
+            parts_in={} if dry_run else {"DryRun": parts_in(policy, "DryRun"), "Approve": parts_in(policy, "Approve")},
             version=__version__,
             grafana=self._from.grafana_url,
             docs=self._from.docs_url.rstrip("/"),

@@ -33,6 +33,7 @@ from rebalancer.store.inbox import SqlInbox
 from rebalancer.store.journal import DayJournal, entry_times, journal_days, recording_of
 from rebalancer.store.ledger.ledger import SqlLedger
 from rebalancer.store.outcomes import SqlOutcomes
+from rebalancer.store.proposals import SqlProposals
 from rebalancer.store.retention.pruning import Pruned, prune
 from rebalancer.store.status import DatabaseStatus, status
 
@@ -46,6 +47,7 @@ __all__ = [
     "SqlInbox",
     "SqlLedger",
     "SqlOutcomes",
+    "SqlProposals",
     "SqlReading",
     "SqlRecords",
     "check_schema",

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rebalancer.cli.output.plan_file import digest_of, plan_file_schema, plan_file_text, read_plan_file
+from rebalancer.model.decisions.plan_file import PlanFile, PlannedEviction, PlannedTarget
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.records.plan_file import PlanFile, PlannedEviction, PlannedTarget
 from tests.builders import NOW
 
 SAME_FILE = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)

@@ -45,6 +45,7 @@ CALLS = {
     "limits": ("limits", *OF_BOTH),
     "run": ("run", "--once", "--no-wait", *OF_BOTH),
     "evictions": ("evictions", *OF_CLUSTER),
+    "proposals": ("proposals", *OF_LEDGER),
     "status": ("status", *OF_LEDGER),
     "limits, used": ("limits", *OF_BOTH),
     "pause": ("pause", "service/shop/checkout", "--reason", "a sale until the end of the week", *OF_LEDGER),

@@ -1,11 +1,12 @@
-"""The modes of pools and strategies: the strictest counts."""
+"""The modes of the policy, its pools and its strategies: the strictest counts."""
 
 from pathlib import Path
 
 import pytest
 
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.modes import acting, acts, has_dry_runs, part_in_dry_run, parts_in_dry_run
+from rebalancer.policy.modes import acting, held_pools, mode_of, modes, part_held, parts_in
+from rebalancer.policy.schema.types import MODES, Mode
 from tests.builders import a_policy
 from tests.programs.cli import policy_for, rebalancer, write_policy
 
@@ -15,15 +16,16 @@ POOLS = [
 ]
 
 
-def modes(pools: str = "", strategies: str = "") -> RebalancerPolicy:
-    """A policy with these pools and strategies in dry run."""
+def with_modes(pools: str = "", strategies: str = "", mode: Mode = "DryRun") -> RebalancerPolicy:
+    """A policy with these pools and strategies in a mode, and the others in Act."""
     names = ("LowNodeUtilization", "RemoveDuplicates")
     return a_policy(
-        pools=[{**each, "mode": "DryRun" if str(each["name"]) in pools else "Act"} for each in POOLS],
-        strategies=[{"name": name, "mode": "DryRun" if name in strategies else "Act"} for name in names],
+        pools=[{**each, "mode": mode if str(each["name"]) in pools else "Act"} for each in POOLS],
+        strategies=[{"name": name, "mode": mode if name in strategies else "Act"} for name in names],
     )
 
 
+@pytest.mark.parametrize("mode", ["DryRun", "Approve"])
 @pytest.mark.parametrize(
     ("pools", "strategies", "shown", "any_acts"),
     [
@@ -36,25 +38,46 @@ def modes(pools: str = "", strategies: str = "") -> RebalancerPolicy:
         ("", "LowNodeUtilization RemoveDuplicates", "strategies LowNodeUtilization and RemoveDuplicates", False),
     ],
 )
-def test_the_parts_in_dry_run_are_named(pools: str, strategies: str, shown: str, any_acts: bool) -> None:
-    policy = modes(pools, strategies)
-    assert parts_in_dry_run(policy) == shown
-    assert has_dry_runs(policy) == bool(shown)
-    assert acts(policy) == any_acts
-    assert not has_dry_runs(acting(policy))
-    assert acting(policy) == modes()
+def test_the_parts_in_a_mode_are_named(mode: Mode, pools: str, strategies: str, shown: str, any_acts: bool) -> None:
+    policy = with_modes(pools, strategies, mode)
+    assert parts_in(policy, mode) == shown
+    assert parts_in(policy, "Approve" if mode == "DryRun" else "DryRun") == ""
+    assert ("Act" in modes(policy)) == any_acts
+    assert (mode in modes(policy)) == bool(shown)
+    assert held_pools(policy) == list(pools)
+    assert modes(acting(policy)) == {"Act"}
+    assert acting(policy) == with_modes()
 
 
-def test_the_strictest_mode_counts() -> None:
-    policy = modes("a", "RemoveDuplicates")
+def test_the_strictest_mode_counts_and_its_part_is_named() -> None:
+    policy = with_modes("a", "RemoveDuplicates")
     cools, removes = policy.strategies
-    named = {(each.name, pool): part_in_dry_run(policy, each, pool) for each in (cools, removes) for pool in "ab"}
+    named = {(each.name, pool): part_held(policy, each, pool) for each in (cools, removes) for pool in "ab"}
     assert named == {
-        ("LowNodeUtilization", "a"): "pool a",
+        ("LowNodeUtilization", "a"): "dry run of pool a",
         ("LowNodeUtilization", "b"): "",
-        ("RemoveDuplicates", "a"): "pool a",
-        ("RemoveDuplicates", "b"): "strategy RemoveDuplicates",
+        ("RemoveDuplicates", "a"): "dry run of pool a",
+        ("RemoveDuplicates", "b"): "dry run of strategy RemoveDuplicates",
     }
+
+
+@pytest.mark.parametrize("whole", MODES)
+@pytest.mark.parametrize("pool", MODES)
+@pytest.mark.parametrize("strategy", MODES)
+def test_of_policy_pool_and_strategy_the_strictest_counts(whole: Mode, pool: Mode, strategy: Mode) -> None:
+    policy = a_policy(
+        mode=whole, pools=[{**POOLS[0], "mode": pool}], strategies=[{"name": "LowNodeUtilization", "mode": strategy}]
+    )
+    [only] = policy.strategies
+    assert mode_of(policy, only, "a") == min((whole, pool, strategy), key=MODES.index)
+    assert modes(acting(policy)) == {"Act"}
+    assert held_pools(policy) == ([] if (whole, pool) == ("Act", "Act") else ["a"])
+
+
+def test_the_mode_of_the_policy_is_that_of_all_its_parts() -> None:
+    policy = a_policy(mode="Approve")
+    assert parts_in(policy, "Approve") == "all parts"
+    assert modes(policy) == {"Approve"}
 
 
 def test_one_strategy_of_a_name_in_dry_run_is_named_with_its_pools() -> None:
@@ -65,7 +88,7 @@ def test_one_strategy_of_a_name_in_dry_run_is_named_with_its_pools() -> None:
             {"name": "LowNodeUtilization", "pools": ["b", "c"], "mode": "DryRun"},
         ],
     )
-    assert parts_in_dry_run(policy) == "strategy LowNodeUtilization in b and c"
+    assert parts_in(policy, "DryRun") == "strategy LowNodeUtilization in b and c"
 
 
 def test_strategies_that_differ_by_mode_alone_are_the_same() -> None:
@@ -73,8 +96,12 @@ def test_strategies_that_differ_by_mode_alone_are_the_same() -> None:
         a_policy(pools=POOLS, strategies=[{"name": "RemoveDuplicates"}, {"name": "RemoveDuplicates", "mode": "DryRun"}])
 
 
-def test_validate_says_which_parts_are_in_dry_run(tmp_path: Path) -> None:
-    document = policy_for("http://127.0.0.1:1", pools=[{**POOLS[0], "mode": "DryRun"}, POOLS[1]])
+@pytest.mark.parametrize(
+    ("first", "shown"),
+    [("DryRun", "dry run in pool a"), ("Approve", "approval needed in pool a")],
+)
+def test_validate_says_which_parts_do_not_act(first: Mode, shown: str, tmp_path: Path) -> None:
+    document = policy_for("http://127.0.0.1:1", pools=[{**POOLS[0], "mode": first}, POOLS[1]])
     result = rebalancer("policy", "validate", write_policy(tmp_path, document))
     assert result.code == 0
-    assert result.err.rstrip().endswith("pools: 2, strategies: 1, dry run in pool a")
+    assert result.err.rstrip().endswith(f"pools: 2, strategies: 1, {shown}")

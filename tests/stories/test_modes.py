@@ -15,7 +15,7 @@ from rebalancer.lab import Scenario
 from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.model.errors import ConnectError
-from rebalancer.policy.modes import part_in_dry_run
+from rebalancer.policy.modes import mode_of
 from rebalancer.store import SqlRecords
 from tests.stories.scenarios.stage import GENEROUS, Stage, a_machine, a_scenario, a_stage, burner, service
 
@@ -167,12 +167,12 @@ def test_where_the_dry_run_fails_the_evictions_that_were_made_are_reported(tmp_p
         records: Any = WithoutDryRuns(stage.world.records)
         report = run_cycle(replace(stage.world, records=records), stage.policy, dry_run=False).report
         assert {each.uid for each in report.evictions} == {each.uid for each in stage.log.evicted} != set()
-        assert "the parts in dry run are not planned: the disk is full" in report.notes
+        assert "the parts in mode DryRun are not planned: the disk is full" in report.notes
         assert report.finished_at is not None
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_with_random_modes_no_pod_of_a_part_in_dry_run_is_evicted(seed: int, tmp_path: Path) -> None:
+def test_with_random_modes_no_pod_of_a_part_that_does_not_act_is_evicted(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     evicted = planned = 0
     with a_run(tmp_path, strategies=STRATEGIES) as stage:
@@ -185,7 +185,7 @@ def test_with_random_modes_no_pod_of_a_part_in_dry_run_is_evicted(seed: int, tmp
             gone = {each.uid for each in stage.log.evicted[before:]}
             for each in report.evictions:
                 wanting = [one for one in stage.policy.strategies if one.name == each.strategy]
-                in_dry_run = any(part_in_dry_run(stage.policy, one, each.node[0]) for one in wanting)
+                in_dry_run = any(mode_of(stage.policy, one, each.node[0]) != "Act" for one in wanting)
                 assert each.reserved.dry_run == in_dry_run
                 assert (each.uid in gone) == (not in_dry_run)
                 evicted, planned = evicted + (each.uid in gone), planned + in_dry_run
@@ -196,7 +196,9 @@ def test_with_random_modes_no_pod_of_a_part_in_dry_run_is_evicted(seed: int, tmp
 
 def with_modes(policy: Any, random: Random) -> Any:
     def some(parts: Any) -> Any:
-        return tuple(each.model_copy(update={"mode": random.choice(("DryRun", "Act", "Act"))}) for each in parts)
+        return tuple(
+            each.model_copy(update={"mode": random.choice(("DryRun", "Approve", "Act", "Act"))}) for each in parts
+        )
 
     return policy.model_copy(update={"pools": some(policy.pools), "strategies": some(policy.strategies)})
 

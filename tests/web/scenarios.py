@@ -94,7 +94,7 @@ class HandMade:
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     leads: bool = True
     dry_run: bool = False
-    parts_in_dry_run: str = ""
+    parts_in: dict[str, str] = field(default_factory=dict)
     grafana: str = ""
     docs: str = ""
     cluster: str = "blue"
@@ -114,7 +114,7 @@ class HandMade:
             leads=self.leads,
             leadership="since term 7" if self.leads else "node-a holds the lease",
             dry_run=self.dry_run,
-            parts_in_dry_run=self.parts_in_dry_run,
+            parts_in=self.parts_in,
             version="0.1.0",
             grafana=self.grafana,
             docs=self.docs,

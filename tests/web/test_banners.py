@@ -1,4 +1,4 @@
-"""Banners on every page: which parts of the policy are in dry run."""
+"""Banners on every page: which parts of the policy don't act."""
 
 from collections.abc import Callable
 
@@ -11,14 +11,15 @@ from tests.web.test_dashboard import get, page_of, views
 __all__ = ["get", "views"]
 
 
-def test_parts_in_dry_run_are_a_banner_where_the_others_act(views: HandMade, get: Callable[[str], Answer]) -> None:
-    views.parts_in_dry_run = "pools a and b"
-    [banner] = page_of(get("/")).all("p", class_="banner")
-    assert banner.text == "Dry run in pools a and b: their evictions are planned and recorded, and not made."
+def test_parts_that_do_not_act_are_a_banner_where_others_do(views: HandMade, get: Callable[[str], Answer]) -> None:
+    views.parts_in = {"DryRun": "pools a and b", "Approve": "pool c"}
+    dry_run, approval = page_of(get("/")).all("p", class_="banner")
+    assert dry_run.text == "Dry run in pools a and b: their evictions are planned and recorded, and not made."
+    assert approval.text == "Approval needed in pool c: their evictions are proposed, and not made."
 
 
 @pytest.mark.parametrize("parts", ["", "pool a"])
 def test_a_dry_run_of_everything_has_one_banner(parts: str, views: HandMade, get: Callable[[str], Answer]) -> None:
-    views.parts_in_dry_run, views.dry_run = parts, True
+    views.parts_in, views.dry_run = {"DryRun": parts}, True
     [banner] = page_of(get("/")).all("p", class_="banner")
     assert banner.text.startswith("Dry run: this daemon")

@@ -107,6 +107,7 @@ def evaluated_context(
             stack,
             records=records,
             ledger=ledger,
+            proposals=records.proposals(clock=ledger_clock),
             lease=lease,
             taints=taints,
             # in a simulation the order of the calls is part of the result

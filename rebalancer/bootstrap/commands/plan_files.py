@@ -6,10 +6,11 @@ from rebalancer import __version__
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.adapters import client_of
 from rebalancer.cycle.plan.approved import ApprovedPlan
+from rebalancer.cycle.report.proposals import planned_eviction
 from rebalancer.kube.snapshot.snapshot import cluster_uid
-from rebalancer.model.decisions.eviction import Eviction, Outcome
+from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.plan import CycleReport
-from rebalancer.model.records.plan_file import PlanFile, PlannedEviction, PlannedTarget
+from rebalancer.model.decisions.plan_file import PlanFile
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.fingerprint import policy_hash
 
@@ -18,6 +19,7 @@ def plan_file_of(
     report: CycleReport, policy: RebalancerPolicy, settings: Settings, *, valid_seconds: float
 ) -> PlanFile:
     """The plan of a cycle that was a dry run. Raises ConfigError, ConnectError."""
+    lines = {line.name: line for line in report.nodes}
     return PlanFile(
         id=report.id,
         version=__version__,
@@ -27,7 +29,7 @@ def plan_file_of(
         taken_at=report.started_at,
         expires_at=report.started_at + valid_seconds,
         evictions=tuple(
-            _planned(each, report) for each in report.evictions if each.answered.outcome is Outcome.PLANNED
+            planned_eviction(each, lines) for each in report.evictions if each.answered.outcome is Outcome.PLANNED
         ),
     )
 
@@ -40,28 +42,3 @@ def approved_plan(plan: PlanFile, policy: RebalancerPolicy, settings: Settings) 
 def _connected(settings: Settings) -> str:
     with ExitStack() as stack:
         return cluster_uid(client_of(settings, stack))
-
-
-def _planned(eviction: Eviction, report: CycleReport) -> PlannedEviction:
-    lines = {line.name: line for line in report.nodes}
-    return PlannedEviction(
-        namespace=eviction.namespace,
-        pod=eviction.pod,
-        uid=eviction.uid,
-        node=eviction.node,
-        pool=eviction.pool,
-        service=str(eviction.service),
-        strategy=eviction.strategy,
-        reason=eviction.reason,
-        detail=eviction.answered.detail,
-        cpu_millicores=eviction.cpu_millicores,
-        target_nodes=tuple(
-            PlannedTarget(
-                node=each.node,
-                probability=each.probability,
-                cpu_share_planned=lines[each.node].cpu_planned,
-                cpu_share_planned_p99=lines[each.node].cpu_planned_p99,
-            )
-            for each in eviction.target_nodes
-        ),
-    )

@@ -16,7 +16,7 @@ from rebalancer.kube.actions.taints import KubeNodeTaints
 from rebalancer.kube.client.client import ApiClient, connect
 from rebalancer.kube.snapshot.snapshot import KubeCluster, cluster_uid
 from rebalancer.model.cluster.scheduler import SchedulerConfig
-from rebalancer.model.decisions.ports import Clock, Ledger, Progress, Records, UsageReader
+from rebalancer.model.decisions.ports import Clock, Ledger, Progress, Proposals, Records, UsageReader
 from rebalancer.model.errors import ConfigError, ledger_of_another
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config
@@ -91,6 +91,7 @@ def make_context(
     *,
     records: Records,
     ledger: Ledger | None,
+    proposals: Proposals | None = None,
     lease: "LeaseLock | Leadership | None" = None,
     taints: bool = True,
     max_calls: int = MAX_CALLS,
@@ -110,6 +111,7 @@ def make_context(
         evictor=evictor,
         records=records,
         ledger=ledger,
+        proposals=proposals,
         lease=lease,
         clock=clock,
         progress=progress,

@@ -11,6 +11,7 @@ from rebalancer.store import (
     DatabaseStatus,
     Pruned,
     SqlLedger,
+    SqlProposals,
     SqlRecords,
     open_records,
     prune,
@@ -38,6 +39,14 @@ def open_ledger(policy: RebalancerPolicy, settings: Settings) -> Iterator[SqlLed
     create_database(settings)
     with records_of(settings, policy, SystemClock()) as records:
         yield records.ledger()
+
+
+@contextmanager
+def open_proposals(policy: RebalancerPolicy, settings: Settings) -> Iterator[SqlProposals]:
+    """The proposals alone. A new SQLite file gets its tables."""
+    create_database(settings)
+    with records_of(settings, policy, SystemClock()) as records:
+        yield records.proposals()
 
 
 @contextmanager

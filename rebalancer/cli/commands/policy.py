@@ -38,7 +38,7 @@ def validate(
     ] = None,
 ) -> None:
     """Validate policy files. Each mistake is one line with file, line, field and the expected value."""
-    from rebalancer.policy.modes import parts_in_dry_run
+    from rebalancer.policy.modes import parts_in
 
     files = [*(paths or policy or [])]
     if not files:
@@ -47,7 +47,8 @@ def validate(
         read = read_policy(path)
         pools, strategies = len(read.pools), len(read.strategies)
         ok = f"{shown_path(path)}: ok: cluster {read.cluster}, pools: {pools}, strategies: {strategies}"
-        say(", dry run in ".join(filter(None, (ok, parts_in_dry_run(read)))))
+        held = (("dry run in", parts_in(read, "DryRun")), ("approval needed in", parts_in(read, "Approve")))
+        say(", ".join([ok, *(f"{what} {parts}" for what, parts in held if parts)]))
 
 
 @app.command()

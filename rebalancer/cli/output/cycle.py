@@ -56,6 +56,7 @@ def print_cycle(
     _print_nodes_in_a_line(console, "Soft taints:", tainted, each=all_nodes)
     _print_cordons(console, report, each=all_nodes)
     _print_evictions(console, report)
+    _print_proposals(console, report)
     _print_waiting(console, report)
     _print_refusals(console, report, each=all_nodes)
     print_nodes(console, report.nodes, all_nodes=all_nodes)
@@ -208,6 +209,17 @@ def _print_evictions(console: Console, report: CycleReport) -> None:
             *(each.text(eviction) for each in COLUMNS),
         )
     console.print(table)
+
+
+def _print_proposals(console: Console, report: CycleReport) -> None:
+    """`Proposals: 7bk2xw (3 evictions from pool a by LowNodeUtilization)`"""
+    proposed = [
+        f"{each.id} ({counted(len(each.plan.evictions), 'eviction')} from pool {each.plan.pool} by "
+        f"{each.plan.strategy})"
+        for each in report.proposals
+    ]
+    if proposed:
+        print_paragraph(console, "Proposals:", ", ".join(proposed))
 
 
 def _print_waiting(console: Console, report: CycleReport) -> None:

@@ -100,6 +100,17 @@ class RemainingEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalEntry:
+    """An open proposal with the evictions of a part in `mode: Approve`."""
+
+    id: str
+    pool: str
+    strategy: str
+    evictions: int
+    expires_at: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CycleDocument:
     """The document of one cycle."""
 
@@ -112,6 +123,7 @@ class CycleDocument:
     score: PlanScore | None
     """Null where nothing was planned."""
     evictions: Sequence[Mapping[str, Any]]
+    proposals: Sequence[ProposalEntry]
     remaining_hot_nodes: Sequence[RemainingEntry]
     refusals: Sequence[PodRefusal]
 
@@ -139,6 +151,16 @@ class CycleDocument:
             node_maintenance=report.progress,
             score=report.score,
             evictions=[_move(eviction) for eviction in report.evictions],
+            proposals=[
+                ProposalEntry(
+                    id=each.id,
+                    pool=each.plan.pool,
+                    strategy=each.plan.strategy,
+                    evictions=len(each.plan.evictions),
+                    expires_at=at(each.expires_at),
+                )
+                for each in report.proposals
+            ],
             remaining_hot_nodes=[_remaining(node) for node in report.remaining],
             refusals=report.refusals,
         )
@@ -233,6 +255,7 @@ def merged_document(reports: Sequence[CycleReport]) -> dict[str, Any]:
         "findings": [each for part in documents for each in part["findings"]],
         "score": encode(_sum([report.score for report in reports if report.score is not None])),
         "evictions": [each for part in documents for each in part["evictions"]],
+        "proposals": [each for part in documents for each in part["proposals"]],
         **{field: last[field] for field in ("remainingHotNodes", "refusals")},
         "cycles": [{"schemaVersion": SCHEMA_VERSION, **part} for part in documents],
     }

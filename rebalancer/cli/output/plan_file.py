@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar, get_type_hints
 from rebalancer.cli.common import read_file, shown_path
 from rebalancer.cli.output.json import as_text, encode
 from rebalancer.cli.output.json_schema import schema_of
+from rebalancer.model.decisions.plan_file import PlanFile, PlannedEviction, PlannedTarget
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.records.plan_file import PlanFile, PlannedEviction, PlannedTarget
 
 SCHEMA_VERSION: Final = "1"
 SCHEMA_ID: Final = "https://rebalancer.dev/schemas/plan/v1.json"

@@ -17,9 +17,9 @@ from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import DID_NOT_HAPPEN, Eviction
 from rebalancer.model.decisions.plan import CycleReport, Finding, Goal
+from rebalancer.model.decisions.plan_file import PlanFile, PlannedEviction
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.notation.figures import clock_time, counted
-from rebalancer.model.records.plan_file import PlanFile, PlannedEviction
 from rebalancer.planner import Planner, PlanProgress
 from rebalancer.planner.plan.plan_input import PlannedMove
 from rebalancer.policy import RebalancerPolicy

@@ -19,6 +19,7 @@ from rebalancer.planner import Choice, PlanInput, Planner, PlanningTime, PlanPro
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
 from rebalancer.planner.plan.plan_input import PlannedMove
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.modes import held_pools
 from rebalancer.strategies import Findings
 
 
@@ -78,8 +79,8 @@ class PlanningSession:
     found: list[Findings]
     policy: RebalancerPolicy
     limit: TimeLimit = field(default_factory=lambda: TimeLimit(MAX_PLANNING_SECONDS))
-    taints_pools_in_dry_run: bool = False
-    """Whether their nodes may get soft taints: in a plan that makes no evictions."""
+    taints_held_pools: bool = False
+    """Whether nodes of pools that don't act may get soft taints: in a plan that makes no evictions."""
     detail: Callable[[Eviction], str] = lambda _eviction: ""
     """What is recorded with an eviction before its call."""
     made: Sequence[Eviction] = ()
@@ -129,9 +130,10 @@ class PlanningSession:
 
     @property
     def untouched(self) -> Bools:
-        """(nodes,) that get no soft taint: those of pools in dry run."""
-        dry = np.array([*(pool.mode == "DryRun" for pool in self.policy.pools), False])
-        out: Bools = dry[self.observation.pool_of] & (not self.taints_pools_in_dry_run)
+        """(nodes,) that get no soft taint: those of pools that don't act."""
+        held = held_pools(self.policy)
+        of_pool = np.array([*(pool.name in held for pool in self.policy.pools), False])
+        out: Bools = of_pool[self.observation.pool_of] & (not self.taints_held_pools)
         return out
 
     def _admission(self) -> EvictionAdmission:

@@ -35,8 +35,8 @@ def describe(
     plans: Sequence[Plan],
     high: NDArray[np.float64],
 ) -> None:
-    """Fill the report. `plans`: that of the parts that act; then that of those in dry run, which counts the first one's
-    moves. `high` (nodes,): shares of CPU, from `high_thresholds`."""
+    """Fill the report. `plans`: that of the parts that act, then those of the others; each counts the moves of those
+    before it. `high` (nodes,): shares of CPU, from `high_thresholds`."""
     planner = plans[-1].planner
     snapshot, names = seen.snapshot, seen.snapshot.nodes.names
     room = snapshot.nodes.cpu_capacity_millicores
@@ -77,7 +77,7 @@ def describe(
         )
         for node, resource in reversed(over.items())
     ]
-    # the parts in dry run remove nothing, except where every part is
+    # parts that don't act remove nothing, except where no part does
     report.score = _score(plans[:1] if report.not_made else plans)
     report.remaining = remaining_of(shares, refused)
     admission = plans[0].planner.admission

@@ -296,6 +296,9 @@ def _episode_result(actionable: ActionableEpisode, report: CycleReport, now: flo
     ]
     if went := sum(not each.reserved.dry_run and each.answered.outcome in _GONE for each in mine):
         return f"{went} evicted", again
+    proposed = {move.uid for each in report.proposals for move in each.plan.evictions}
+    if waiting := sum(each.uid in proposed for each in mine):
+        return f"{waiting} proposed, to be approved", again
     if planned := sum(each.reserved.dry_run and each.answered.outcome is Outcome.PLANNED for each in mine):
         return f"{planned} would be evicted (dry run)", again
     return _blocked("hot" if override is not None else f"found by {strategy}", of_node), _retry_at(of_node, now)

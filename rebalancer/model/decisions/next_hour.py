@@ -9,8 +9,8 @@ NEXT_HOUR = "of the next hour, if loads stay,"
 
 
 def heat_of_next_hour(report: CycleReport) -> Heat:
-    """Of the nodes that the cycle evaluated: without its evictions, and with those that parts of the policy make which
-    are not in dry run. A node that was measured afterwards is as hot as it was then."""
+    """Of the nodes that the cycle evaluated: without its evictions, and with those of the parts of the policy that act.
+    A node that was measured afterwards is as hot as it was then."""
     moves = [each for each in report.evictions if each.answered.outcome not in DID_NOT_HAPPEN]
     not_made = {each.node for each in moves if each.uid in report.not_made}
     over = {(each.name, each.resource) for each in report.remaining}

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.proposals import Proposal
 from rebalancer.model.notation.arrays import Floats, Ints
 from rebalancer.model.notation.document import LEFT_OUT, Shown, TextOrNull
 from rebalancer.model.notation.resource_names import CPU
@@ -321,9 +322,11 @@ class CycleReport:
     """Maintenance nodes: state (`drained`, `draining`, `pending`) -> how many."""
     evictions: list[Eviction] = field(default_factory=list)
     not_made: frozenset[str] = frozenset()
-    """UIDs of the pods that only parts in dry run would evict, where other parts act."""
+    """UIDs of the pods that only parts which don't act would evict, where other parts act."""
     score: PlanScore | None = None
     """None where nothing was planned."""
+    proposals: list[Proposal] = field(default_factory=list)
+    """Those that have the evictions of the parts in `mode: Approve`."""
     remaining: list[RemainingHotNode] = field(default_factory=list)
     refusals: list[PodRefusal] = field(default_factory=list)
     limits_left: dict[str, int] = field(default_factory=dict)

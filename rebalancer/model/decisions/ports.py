@@ -18,6 +18,7 @@ from rebalancer.model.decisions.limits import (
     ReplacementLineage,
 )
 from rebalancer.model.decisions.plan import CycleReport
+from rebalancer.model.decisions.proposals import Proposal, ProposedPlan
 from rebalancer.model.measured.usage import Usage
 
 
@@ -184,6 +185,21 @@ class Records(Protocol):
 
     def put_drains(self, drains: Sequence[DrainedNode]) -> None:
         """New, or the same (node, emptied_at) updated."""
+        ...
+
+
+class Proposals(Protocol):
+    """Plans that wait for an approval; one is open for each pool and strategy."""
+
+    def propose(
+        self, cycle: str, plans: Sequence[tuple[ProposedPlan, bool]], *, valid_seconds: float
+    ) -> Sequence[Proposal]:
+        """Keep the plans of a cycle; the open proposals that have them. With each plan, whether the cycle looked at all
+        nodes of the pool.
+
+        An open proposal with the same evictions stays, and one that has them among others where the cycle looked at
+        some nodes only. Any other one is superseded, unless it is approved already.
+        """
         ...
 
 

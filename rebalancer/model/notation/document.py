@@ -28,6 +28,7 @@ Amount = Annotated[float, Shown(schema={"minimum": 0})]
 Share = Annotated[float, Shown(schema={"minimum": 0, "maximum": 1})]
 Instant = Annotated[float, Shown(schema={"type": "string", "format": "date-time"})]
 """Seconds since the epoch; RFC 3339 in the document."""
+InstantOrNull = Annotated[float | None, Shown(schema={"type": "string", "format": "date-time"})]
 Day = Annotated[int, Shown(schema={"type": "string", "format": "date"})]
 """Days since the epoch, UTC; a date in the document."""
 

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.policy.schema.alerts import Alerts
+from rebalancer.policy.schema.approval import Approval
 from rebalancer.policy.schema.forecast import Forecast
 from rebalancer.policy.schema.guards import Guards
 from rebalancer.policy.schema.levels import ServiceLevels
@@ -145,8 +146,7 @@ class Pool(Section):
     selector: Selector
     """Labels of its nodes."""
     mode: Mode = "Act"
-    """DryRun plans and records the evictions from its nodes, and makes none. The strictest mode counts: of the command,
-    the pool and the strategy."""
+    """The mode of evictions from its nodes."""
     thresholds: Thresholds | None = None
     """For strategies with `source: CPU`."""
     request_thresholds: RequestThresholds | None = None
@@ -238,6 +238,9 @@ class RebalancerPolicy(Section):
         ),
     ]
     """Name of the cluster in records and in the Lease."""
+    mode: Mode = "Act"
+    """DryRun plans and records evictions, and makes none. Approve proposes them, and makes those of an approved
+    proposal. Act makes them. The strictest mode counts: of the command, the policy, the pool and the strategy."""
     pools: Annotated[tuple[Pool, ...], AsTuple, Field(min_length=1)]
     """Groups of nodes. Nodes in no pool are left alone."""
     usage: UsageSource
@@ -263,6 +266,8 @@ class RebalancerPolicy(Section):
     """How a plan is made."""
     scheduler: Scheduler = Scheduler()
     """The scheduler that places replacements."""
+    approval: Approval = Approval()
+    """Proposals of the parts in `mode: Approve`."""
     alerts: Alerts = Alerts()
     """Alerts of Alertmanager that trigger cycles."""
     soft_taint: SoftTaint = SoftTaint()

@@ -173,8 +173,9 @@ def _percent_schema(lowest: int) -> WithJsonSchema:
 Percent = Annotated[float, BeforeValidator(_percent), _percent_schema(1)]
 """75 or `75%`."""
 PercentagePoints = Annotated[float, BeforeValidator(_offset), _percent_schema(0)]
-Mode = Literal["DryRun", "Act"]
-"""Whether evictions are made, or planned and recorded only."""
+Mode = Literal["DryRun", "Approve", "Act"]
+"""Whether evictions are planned and recorded only, made after an approval, or made. The strictest comes first."""
+MODES: tuple[Mode, ...] = ("DryRun", "Approve", "Act")
 TriggerName = Literal["Periodic", "Alert", "Forecast"]
 """What starts a strategy by itself."""
 TRIGGERS: tuple[TriggerName, ...] = ("Periodic", "Alert", "Forecast")

@@ -32,6 +32,7 @@ from rebalancer.store.inbox import SqlInbox
 from rebalancer.store.ledger.ledger import SqlLedger
 from rebalancer.store.ledger.rows import add_eviction, answered, change_eviction, read_evictions
 from rebalancer.store.outcomes import SqlOutcomes
+from rebalancer.store.proposals import SqlProposals
 
 EXAMPLES_KEPT = 3
 OTHERS_KEPT = 500
@@ -89,6 +90,10 @@ class SqlRecords:
     def inbox(self, *, clock: Clock | None = None) -> SqlInbox:
         """The alerts of the same cluster, over the same connections. See `SqlInbox` for `clock`."""
         return SqlInbox(engine=self._engine, cluster=self._cluster, clock=clock)
+
+    def proposals(self, *, clock: Clock | None = None) -> SqlProposals:
+        """The proposals of the same cluster, over the same connections. See `SqlProposals` for `clock`."""
+        return SqlProposals(engine=self._engine, cluster=self._cluster, clock=clock)
 
     def forecasts(self) -> SqlForecasts:
         """The forecasts of the same cluster, over the same connections."""

@@ -327,6 +327,48 @@ ALERT_EPISODES = Table(
     Index(None, "cluster", "state", "next_at"),
 )
 
+# Plans of the parts in mode Approve (model.decisions.proposals). No limit reads them.
+PROPOSALS = Table(
+    "proposals",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("cluster", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("strategy", Text, nullable=False),
+    Column(
+        "state",
+        Text,
+        CheckConstraint(
+            "state IN "
+            "('Proposed', 'Approved', 'Started', 'CarriedOut', 'Rejected', 'Expired', 'Superseded', 'Refused')",
+            name="state",
+        ),
+        nullable=False,
+    ),
+    Column("cycle", Text, nullable=False),  # that planned it
+    Column("run", Text, nullable=False),  # id of the cycle that carries it out
+    Column("policy_hash", Text, nullable=False),
+    Column("proposed_at", Instant, nullable=False),
+    Column("expires_at", Instant, nullable=False),
+    Column("decided_by", Words),
+    Column("decided_at", Instant),
+    Column("reason", Words, nullable=False),
+    Column("evictions", JSON, nullable=False),
+    Column("thresholds", JSON, nullable=False),  # of alerts
+    Column("due", JSON, nullable=False),  # [[node, resource, seconds since the epoch]]
+    Index(None, "cluster", "proposed_at"),
+)
+# One is open for each pool and strategy.
+Index(
+    "uq_proposals_open",
+    PROPOSALS.c.cluster,
+    PROPOSALS.c.pool,
+    PROPOSALS.c.strategy,
+    unique=True,
+    sqlite_where=PROPOSALS.c.state.in_(("Proposed", "Approved")),
+    postgresql_where=PROPOSALS.c.state.in_(("Proposed", "Approved")),
+)
+
 # Forecasts and their actuals: one row for each kind, node and day. No limit reads them.
 FORECASTS = Table(
     "forecasts",

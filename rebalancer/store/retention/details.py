@@ -27,7 +27,7 @@ from rebalancer.store.db.effect_tables import (
     unpack_node_measurements,
 )
 from rebalancer.store.db.engine import read, write
-from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, ENTRIES, EVICTIONS, FINDINGS, REFUSALS
+from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, ENTRIES, EVICTIONS, FINDINGS, PROPOSALS, REFUSALS
 
 MEASUREMENT_RETENTION_SECONDS = 2 * DAY_SECONDS
 DETAILS_SECONDS_AT_LEAST = 3 * DAY_SECONDS
@@ -119,6 +119,7 @@ def old_rows(cut: Cut, *, after_their_parts: bool) -> list[tuple[Table, ColumnEl
         (EVICTIONS, rehearsed),
         (EVICTIONS, done),
         (CYCLES, and_(of_cluster, ~stays, *(~part for part in parts))),
+        (PROPOSALS, and_(PROPOSALS.c.cluster == cut.cluster, PROPOSALS.c.proposed_at < cut.before)),
         (HOT_EPISODES, and_(HOT_EPISODES.c.cluster == cut.cluster, HOT_EPISODES.c.ended_at < cut.before)),
         (
             ASSESSMENTS,

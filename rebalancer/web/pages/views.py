@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -49,8 +49,8 @@ class Head:
     """The term it leads since, or why it does not lead."""
     dry_run: bool
     version: str
-    parts_in_dry_run: str = ""
-    """The pools and strategies in dry run where the others act, as a phrase; empty for none."""
+    parts_in: Mapping[str, str] = field(default_factory=dict)
+    """Mode besides Act -> the pools and strategies in it, as a phrase; empty for none, and where all are in dry run."""
     grafana: str = ""
     """URL of the Grafana dashboard; empty for no link."""
     docs: str = ""

@@ -66,7 +66,7 @@ class StrategyBase(Section):
     """What starts its cycles: the timer at its interval, alerts by `alerts.rules`, and predicted peaks. `rebalancer
     trigger` and `run --once` always do."""
     mode: Mode = "Act"
-    """DryRun plans and records its evictions, and makes none."""
+    """The mode of its evictions."""
 
     if TYPE_CHECKING:  # every strategy declares both, with types of its own
         name: str

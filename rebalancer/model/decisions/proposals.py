@@ -1,0 +1,89 @@
+"""Plans of the parts in `mode: Approve`: kept until they are approved, rejected or expired."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated
+
+from rebalancer.model.decisions.alerts import ThresholdOverride
+from rebalancer.model.decisions.plan_file import PlannedEviction
+from rebalancer.model.notation.document import INLINE, LEFT_OUT, Instant, InstantOrNull, TextOrNull
+
+
+class ProposalState(StrEnum):
+    """What became of a proposal."""
+
+    PROPOSED = "Proposed"
+    """It waits for an approval."""
+    APPROVED = "Approved"
+    """It is about to be carried out."""
+    STARTED = "Started"
+    """It is being carried out."""
+    CARRIED_OUT = "CarriedOut"
+    REJECTED = "Rejected"
+    EXPIRED = "Expired"
+    """It was not approved in time, or could not be carried out in time."""
+    SUPERSEDED = "Superseded"
+    """A later cycle has proposed another plan."""
+    REFUSED = "Refused"
+    """It was approved, and something had changed: nothing was evicted."""
+
+
+OPEN = (ProposalState.PROPOSED, ProposalState.APPROVED)
+"""States of the one proposal of a pool and strategy that may still be carried out."""
+
+OVER = tuple(each for each in ProposalState if each not in (*OPEN, ProposalState.STARTED))
+"""States that don't change any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedPlan:
+    """The evictions of one strategy from one pool, and what they were planned by."""
+
+    pool: str
+    strategy: str
+    policy_hash: str
+    """SHA-256 of the policy's values."""
+    evictions: tuple[PlannedEviction, ...]
+    """In the order of the plan."""
+    thresholds: Annotated[tuple[ThresholdOverride, ...], LEFT_OUT] = ()
+    """Those of alerts for its nodes."""
+    due: Annotated[Mapping[tuple[str, str], float], LEFT_OUT] = field(default_factory=dict)
+    """(node, resource) of its nodes to be relieved ahead of its peak -> when it is hot (seconds since the epoch)."""
+
+    def shows(self, other: "ProposedPlan") -> bool:
+        """Whether it has all evictions of the other one, with the likeliest landing of each."""
+        if self.policy_hash != other.policy_hash:
+            return False
+        shown = {(each.uid, each.node): {target.node for target in each.target_nodes} for each in self.evictions}
+        return all(
+            (move.uid, move.node) in shown
+            and all(target.node in shown[move.uid, move.node] for target in move.target_nodes[:1])
+            for move in other.evictions
+        )
+
+    def is_same(self, other: "ProposedPlan") -> bool:
+        """Whether the other one has the same evictions, with landings that this one shows."""
+        return len(self.evictions) == len(other.evictions) and self.shows(other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A plan that waits for an approval, or did."""
+
+    id: str
+    """Short, to be typed."""
+    cluster: str
+    state: ProposalState
+    cycle: str
+    """Id of the cycle that planned it."""
+    run: str
+    """Id of the cycle that carries it out."""
+    proposed_at: Instant
+    expires_at: Instant
+    decided_by: TextOrNull = ""
+    """Who approved or rejected it."""
+    decided_at: InstantOrNull = None
+    reason: TextOrNull = ""
+    """Why it is not open any more; after it was carried out, which of its evictions were not made."""
+    plan: Annotated[ProposedPlan, INLINE]

@@ -1,0 +1,177 @@
+"""Proposals of one cluster: the adapter behind `model.decisions.ports.Proposals`.
+
+Every machine that reaches the database can approve and reject; the leader carries out. The row alone says what a
+proposal is: each change states what the row must be before, so of two at once only one finds it so.
+"""
+
+import math
+import secrets
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select, update
+
+from rebalancer.model.decisions.alerts import ThresholdOverride
+from rebalancer.model.decisions.plan_file import PlannedEviction, PlannedTarget
+from rebalancer.model.decisions.ports import Clock
+from rebalancer.model.decisions.proposals import OPEN, Proposal, ProposalState, ProposedPlan
+from rebalancer.store.db.dialect import read_clock
+from rebalancer.store.db.engine import read, write
+from rebalancer.store.db.tables import PROPOSALS
+
+LETTERS = "23456789bcdfghjkmnpqrstvwxz"
+"""Of an id: neither vowels, which make words, nor letters that look like digits."""
+
+ID_LENGTH = 6
+
+_ROWS = PROPOSALS.c
+
+
+class SqlProposals:
+    """See the module. Every method is one short transaction; all raise ConfigError, ConnectError."""
+
+    def __init__(self, *, engine: Engine, cluster: str, clock: Clock | None = None) -> None:
+        """Times are by the database's clock unless a `clock` replaces it. The caller disposes of the engine."""
+        self._engine = engine
+        self._cluster = cluster
+        self._clock = clock
+
+    def propose(
+        self, cycle: str, plans: Sequence[tuple[ProposedPlan, bool]], *, valid_seconds: float
+    ) -> list[Proposal]:
+        """See `Proposals`."""
+
+        def work(connection: Connection) -> list[Proposal]:
+            now = read_clock(connection, self._clock)
+            self._expire(connection, now)
+            kept = (self._keep(connection, cycle, *each, now=now, valid_seconds=valid_seconds) for each in plans)
+            return [each for each in kept if each is not None]
+
+        return write(self._engine, work)
+
+    def all(self, *, most: int = 100) -> list[Proposal]:
+        """The newest, those first that are open."""
+
+        def look(connection: Connection) -> list[Proposal]:
+            now = read_clock(connection, self._clock)
+            query = select(PROPOSALS).where(_ROWS.cluster == self._cluster)
+            query = query.order_by(_ROWS.proposed_at.desc(), _ROWS.id).limit(most)
+            found = [_proposal(row, now) for row in connection.execute(query)]
+            return sorted(found, key=lambda each: each.state not in OPEN)
+
+        return read(self._engine, look)
+
+    def named(self, name: str) -> Proposal | None:
+        """The one with this id; None where there is none."""
+
+        def look(connection: Connection) -> Proposal | None:
+            row = connection.execute(select(PROPOSALS).where(*self._this(name))).one_or_none()
+            return None if row is None else _proposal(row, read_clock(connection, self._clock))
+
+        return read(self._engine, look)
+
+    # ---- inside
+
+    def _this(self, name: str) -> tuple[ColumnElement[bool], ...]:
+        return _ROWS.cluster == self._cluster, _ROWS.id == name
+
+    def _expire(self, connection: Connection, now: float) -> None:
+        late = (_ROWS.cluster == self._cluster, _ROWS.state.in_(OPEN), _ROWS.expires_at <= now)
+        connection.execute(update(PROPOSALS).where(*late).values(state=ProposalState.EXPIRED))
+
+    def _keep(
+        self, connection: Connection, cycle: str, plan: ProposedPlan, whole: bool, *, now: float, valid_seconds: float
+    ) -> Proposal | None:
+        """The open proposal that has the plan, a new one where none is; None where one that is approved has not."""
+        open_ = (
+            _ROWS.cluster == self._cluster,
+            _ROWS.pool == plan.pool,
+            _ROWS.strategy == plan.strategy,
+            _ROWS.state.in_(OPEN),
+        )
+        row = connection.execute(select(PROPOSALS).where(*open_).with_for_update()).one_or_none()
+        name = "".join(secrets.choice(LETTERS) for _ in range(ID_LENGTH))
+        if row is not None:
+            before = _proposal(row, now)
+            if before.plan.is_same(plan) or (not whole and before.plan.shows(plan)):
+                return before
+            values = {"state": ProposalState.SUPERSEDED, "reason": f"superseded by {name}"}
+            over = update(PROPOSALS).where(_ROWS.id == before.id, _ROWS.state == ProposalState.PROPOSED)
+            if connection.execute(over.values(values)).rowcount != 1:
+                return None
+        made = Proposal(
+            id=name,
+            cluster=self._cluster,
+            state=ProposalState.PROPOSED,
+            cycle=cycle,
+            run=uuid.uuid4().hex,
+            proposed_at=now,
+            expires_at=now + valid_seconds,
+            plan=plan,
+        )
+        connection.execute(insert(PROPOSALS).values(_row(made)))
+        return made
+
+
+def _row(proposal: Proposal) -> dict[str, Any]:
+    plan = proposal.plan
+    return {
+        "id": proposal.id,
+        "cluster": proposal.cluster,
+        "pool": plan.pool,
+        "strategy": plan.strategy,
+        "state": proposal.state.value,
+        "cycle": proposal.cycle,
+        "run": proposal.run,
+        "policy_hash": plan.policy_hash,
+        "proposed_at": proposal.proposed_at,
+        "expires_at": proposal.expires_at,
+        "reason": "",
+        "evictions": [_known(asdict(each)) for each in plan.evictions],
+        "thresholds": [_known(asdict(each)) for each in plan.thresholds],
+        "due": [[*key, until] for key, until in plan.due.items()],
+    }
+
+
+def _proposal(row: Row[Any], now: float) -> Proposal:
+    """The proposal of a row, as it is now."""
+    found = Proposal(
+        id=row.id,
+        cluster=row.cluster,
+        state=ProposalState(row.state),
+        cycle=row.cycle,
+        run=row.run,
+        proposed_at=row.proposed_at,
+        expires_at=row.expires_at,
+        decided_by=row.decided_by or "",
+        decided_at=row.decided_at,
+        reason=row.reason,
+        plan=ProposedPlan(
+            pool=row.pool,
+            strategy=row.strategy,
+            policy_hash=row.policy_hash,
+            evictions=tuple(_eviction(each) for each in row.evictions),
+            thresholds=tuple(ThresholdOverride(**_numbers(each, "max_excess")) for each in row.thresholds),
+            due={(node, resource): until for node, resource, until in row.due},
+        ),
+    )
+    is_late = found.state in OPEN and found.expires_at <= now
+    return replace(found, state=ProposalState.EXPIRED) if is_late else found
+
+
+def _eviction(values: Mapping[str, Any]) -> PlannedEviction:
+    targets = tuple(PlannedTarget(**each) for each in values["target_nodes"])
+    return PlannedEviction(**{**_numbers(values, "cpu_millicores"), "target_nodes": targets})
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Without NaN and infinity, which JSON has not: they are null."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+    }
+
+
+def _numbers(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {**values, name: math.nan if values[name] is None else values[name]}
