@@ -11,6 +11,8 @@ COMMANDS = {
     "plan": ("plan:plan", "Show the evictions that a run would make now, and why."),
     "run": ("run:run", "Run the daemon until stopped, or with --once a single cycle."),
     "proposals": ("proposals:proposals", "Show plans that wait for an approval."),
+    "approve": ("proposals:approve", "Approve the evictions of a proposal."),
+    "reject": ("proposals:reject", "Reject a proposal, or take an approval back."),
     "trigger": ("trigger:trigger", "Request a cycle for some nodes from the leading daemon."),
     "forecast": ("forecast:forecast", "Show the predicted CPU peak of each node in the next 24 hours."),
     "replay": ("replay:replay", "Show what the last days would have been with a policy."),

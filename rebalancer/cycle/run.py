@@ -25,12 +25,12 @@ from rebalancer.cycle.observe.resource_notes import resource_notes
 from rebalancer.cycle.plan.approved import (
     ApprovedPlan,
     approved_findings,
-    check_file,
     check_moves,
+    check_time,
     reading_only,
     session_of,
 )
-from rebalancer.cycle.plan.by_mode import HELD, by_mode, session_of_held
+from rebalancer.cycle.plan.by_mode import HELD, FindingsByMode, by_mode, session_of_held
 from rebalancer.cycle.plan.planning import PlanningSession, TimeLimit
 from rebalancer.cycle.plan.simulation import AppliedTaints, apply_taints
 from rebalancer.cycle.report.proposals import propose
@@ -127,7 +127,10 @@ def execute_cycle(
     report.stopped = unsafe(seen, policy)
     with timed(report, "find"):
         found = [] if report.stopped else given or find(seen, policy, request, parts=context.parts)
-        modes = by_mode(found, policy, lambda narrowed: find(seen, narrowed, request, parts=context.parts))
+        if approved is None:
+            modes = by_mode(found, policy, lambda narrowed: find(seen, narrowed, request, parts=context.parts))
+        else:
+            modes = FindingsByMode(found=found, acting=found, held={})
         found = modes.found
     if not (report.dry_run or report.stopped):
         record_drains(context, seen, modes.acting)
@@ -167,13 +170,14 @@ def confirm(
     context: CycleContext, policy: RebalancerPolicy, report: CycleReport, seen: Observation, approved: ApprovedPlan
 ) -> list[Findings]:
     """The findings that carry out an approved plan, after its dry run has planned exactly the same. Raises
-    UnsafeDataError."""
-    check_file(approved, context, policy, now=seen.now)
+    PlanChangedError."""
+    check_time(approved, context, now=seen.now)
     found = approved_findings(approved, context, policy, seen)
     dry = replace(report, dry_run=True, evictions=[], notes=[])
     session = session_of(approved, reading_only(context), policy, seen, found)
     planner = relieve(session, dry, apply_taints(session, dry), server_dry_run=False)
     check_moves(approved, planner, dry.evictions)
+    approved.begin()
     return found
 
 

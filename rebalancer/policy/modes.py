@@ -71,6 +71,15 @@ def acting(policy: RebalancerPolicy) -> RebalancerPolicy:
     return policy.model_copy(update={"mode": "Act", "pools": pools, "strategies": strategies})
 
 
+def acting_in(policy: RebalancerPolicy, pool: str) -> RebalancerPolicy:
+    """The same policy with one pool in `mode: Act`, and no other one in a less strict mode than before."""
+    pools = tuple(
+        each.model_copy(update={"mode": "Act" if each.name == pool else min(each.mode, policy.mode, key=MODES.index)})
+        for each in policy.pools
+    )
+    return policy.model_copy(update={"mode": "Act", "pools": pools})
+
+
 def held_pools(policy: RebalancerPolicy) -> list[str]:
     """The pools of whose nodes no eviction is made at once."""
     return [each.name for each in policy.pools if (policy.mode, each.mode) != ("Act", "Act")]

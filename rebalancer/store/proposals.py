@@ -17,6 +17,7 @@ from rebalancer.model.decisions.alerts import ThresholdOverride
 from rebalancer.model.decisions.plan_file import PlannedEviction, PlannedTarget
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.decisions.proposals import OPEN, Proposal, ProposalState, ProposedPlan
+from rebalancer.model.errors import UnsafeDataError
 from rebalancer.store.db.dialect import read_clock
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import PROPOSALS
@@ -72,7 +73,72 @@ class SqlProposals:
 
         return read(self._engine, look)
 
+    def approve(self, name: str, *, by: str) -> Proposal:
+        """Approve the one with this id; what it is then. Raises UnsafeDataError where it is not open any more."""
+        return self._decide(name, ProposalState.APPROVED, by=by, from_=(ProposalState.PROPOSED,))
+
+    def reject(self, name: str, *, by: str, reason: str = "") -> Proposal:
+        """Reject it, also after an approval while it is not being carried out. Raises UnsafeDataError as above."""
+        return self._decide(name, ProposalState.REJECTED, by=by, from_=OPEN, reason=reason)
+
+    def approved(self) -> list[Proposal]:
+        """See `Proposals`."""
+        query = select(PROPOSALS).where(
+            _ROWS.cluster == self._cluster, _ROWS.state.in_((ProposalState.APPROVED, ProposalState.STARTED))
+        )
+
+        def look(connection: Connection) -> list[Proposal]:
+            now = read_clock(connection, self._clock)
+            return [_proposal(row, now) for row in connection.execute(query.order_by(_ROWS.decided_at, _ROWS.id))]
+
+        found = read(self._engine, look)
+        for each in found:
+            if each.state is ProposalState.STARTED:
+                # one at a time is carried out, so that its process is gone
+                self.close(each, state=ProposalState.CARRIED_OUT, reason=f"ended early: see cycle {each.run}")
+        return [each for each in found if each.state is ProposalState.APPROVED]
+
+    def begin(self, proposal: Proposal) -> bool:
+        """See `Proposals`."""
+
+        def work(connection: Connection) -> bool:
+            now = read_clock(connection, self._clock)
+            values = {"state": ProposalState.STARTED}
+            return self._change(connection, proposal.id, (ProposalState.APPROVED,), now, **values)
+
+        return write(self._engine, work)
+
+    def close(self, proposal: Proposal, *, state: ProposalState, reason: str) -> None:
+        """See `Proposals`."""
+        from_ = (ProposalState.APPROVED, ProposalState.STARTED)
+        query = update(PROPOSALS).where(*self._this(proposal.id), _ROWS.state.in_(from_))
+        write(self._engine, lambda connection: connection.execute(query.values(state=state, reason=reason)).rowcount)
+
     # ---- inside
+
+    def _decide(
+        self, name: str, to: ProposalState, *, by: str, from_: Sequence[ProposalState], reason: str = ""
+    ) -> Proposal:
+        def work(connection: Connection) -> tuple[bool, Row[Any] | None, float]:
+            now = read_clock(connection, self._clock)
+            values = {"state": to, "decided_by": by, "decided_at": now, "reason": reason}
+            done = self._change(connection, name, from_, now, **values)
+            return done, connection.execute(select(PROPOSALS).where(*self._this(name))).one_or_none(), now
+
+        done, row, now = write(self._engine, work)
+        if row is None:
+            raise UnsafeDataError(f"proposal {name}: cluster {self._cluster} has none of this id")
+        found = _proposal(row, now)
+        if not done:
+            raise UnsafeDataError(f"proposal {name}: {found.closed}")
+        return found
+
+    def _change(
+        self, connection: Connection, name: str, from_: Sequence[ProposalState], now: float, **values: Any
+    ) -> bool:
+        """Whether it was in one of these states, and not expired."""
+        query = update(PROPOSALS).where(*self._this(name), _ROWS.state.in_(from_), _ROWS.expires_at > now)
+        return connection.execute(query.values(values)).rowcount == 1
 
     def _this(self, name: str) -> tuple[ColumnElement[bool], ...]:
         return _ROWS.cluster == self._cluster, _ROWS.id == name
@@ -84,7 +150,8 @@ class SqlProposals:
     def _keep(
         self, connection: Connection, cycle: str, plan: ProposedPlan, whole: bool, *, now: float, valid_seconds: float
     ) -> Proposal | None:
-        """The open proposal that has the plan, a new one where none is; None where one that is approved has not."""
+        """The open proposal that has the plan, a new one where none is; None where one that is approved has not, and
+        where the same plan was rejected and would not have expired yet."""
         open_ = (
             _ROWS.cluster == self._cluster,
             _ROWS.pool == plan.pool,
@@ -92,6 +159,9 @@ class SqlProposals:
             _ROWS.state.in_(OPEN),
         )
         row = connection.execute(select(PROPOSALS).where(*open_).with_for_update()).one_or_none()
+        rejected = select(PROPOSALS).where(*open_[:-1], _ROWS.state == ProposalState.REJECTED, _ROWS.expires_at > now)
+        if any(_proposal(each, now).plan.is_same(plan) for each in connection.execute(rejected)):
+            return None
         name = "".join(secrets.choice(LETTERS) for _ in range(ID_LENGTH))
         if row is not None:
             before = _proposal(row, now)

@@ -45,7 +45,7 @@ CALLS = {
     "limits": ("limits", *OF_BOTH),
     "run": ("run", "--once", "--no-wait", *OF_BOTH),
     "evictions": ("evictions", *OF_CLUSTER),
-    "proposals": ("proposals", *OF_LEDGER),
+    "proposals": ("proposals", "--all", *OF_LEDGER),
     "status": ("status", *OF_LEDGER),
     "limits, used": ("limits", *OF_BOTH),
     "pause": ("pause", "service/shop/checkout", "--reason", "a sale until the end of the week", *OF_LEDGER),
@@ -71,6 +71,8 @@ CALLS = {
 }
 """In this order: the later ones show what the run has done."""
 SILENT = {
+    "approve": "a line; see test_approvals",
+    "reject": "a line; see test_approvals",
     "completion": "a script",
     "lab": "serves until it is stopped",
     "replay": "needs days of history; its tables are those of test_replay_output",

@@ -2,13 +2,17 @@
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from rebalancer.model.decisions.alerts import ThresholdOverride
 from rebalancer.model.decisions.plan_file import PlannedEviction, PlannedTarget
 from rebalancer.model.decisions.proposals import Proposal, ProposalState, ProposedPlan
+from rebalancer.model.errors import RebalancerError, UnsafeDataError
 from rebalancer.store import SqlProposals, SqlRecords
 from rebalancer.store.proposals import ID_LENGTH, LETTERS
 from tests.store.builders import SteppingClock
@@ -136,3 +140,103 @@ def test_one_that_expired_is_over_at_once_and_for_good(
         first.id: ProposalState.EXPIRED,
         second.id: ProposalState.PROPOSED,
     }
+
+
+def states(proposals: SqlProposals) -> dict[str, ProposalState]:
+    return {each.id: each.state for each in proposals.all()}
+
+
+def test_what_is_approved_is_begun_once_and_closed(
+    proposals: SqlProposals, propose: Propose, records: SqlRecords, clock: SteppingClock
+) -> None:
+    made = propose(a_plan(1))
+    assert proposals.approved() == []
+    approved = proposals.approve(made.id, by="ann")
+    assert approved == replace(made, state=ProposalState.APPROVED, decided_by="ann", decided_at=clock.now())
+    assert records.proposals(clock=clock).approved() == [approved]
+    assert [proposals.begin(approved), proposals.begin(approved)] == [True, False]
+    with pytest.raises(UnsafeDataError, match="it is being carried out"):
+        proposals.reject(made.id, by="bob")
+    proposals.close(approved, state=ProposalState.CARRIED_OUT, reason="")
+    assert states(proposals) == {made.id: ProposalState.CARRIED_OUT}
+    # one that is over stays as it is
+    proposals.close(approved, state=ProposalState.REFUSED, reason="late")
+    assert states(proposals) == {made.id: ProposalState.CARRIED_OUT}
+
+
+def test_one_that_was_left_on_its_way_is_over(proposals: SqlProposals, propose: Propose) -> None:
+    made = proposals.approve(propose(a_plan(1)).id, by="ann")
+    assert proposals.begin(made)
+    assert proposals.approved() == []
+    after = proposals.named(made.id)
+    assert after is not None
+    assert (after.state, after.reason) == (ProposalState.CARRIED_OUT, f"ended early: see cycle {made.run}")
+
+
+def test_an_approved_one_is_not_superseded_and_no_other_is_opened(proposals: SqlProposals, propose: Propose) -> None:
+    made = proposals.approve(propose(a_plan(1, 2)).id, by="ann")
+    assert proposals.propose("c2", [(a_plan(3), True)], valid_seconds=60.0) == []
+    assert states(proposals) == {made.id: ProposalState.APPROVED}
+    assert propose(a_plan(2, 1)).id == made.id
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (lambda kept, made: kept.approve(made.id, by="ann"), "it was approved by ann at "),
+        (lambda kept, made: kept.reject(made.id, by="bob", reason="no"), "it was rejected by bob at .*: no"),
+        (lambda kept, made: kept.propose("c", [(a_plan(9), True)], valid_seconds=60.0), "superseded by "),
+    ],
+)
+def test_what_is_not_open_can_not_be_approved(
+    end: Callable[[SqlProposals, Proposal], object], said: str, proposals: SqlProposals, propose: Propose
+) -> None:
+    made = propose(a_plan(1))
+    end(proposals, made)
+    before = proposals.named(made.id)
+    with pytest.raises(UnsafeDataError, match=f"proposal {made.id}: {said}"):
+        proposals.approve(made.id, by="eve")
+    assert proposals.named(made.id) == before
+
+
+def test_one_that_expired_can_be_neither_approved_nor_begun(
+    proposals: SqlProposals, propose: Propose, clock: SteppingClock
+) -> None:
+    made, other = propose(a_plan(1), seconds=60.0), propose(a_plan(1, pool="b"), seconds=60.0)
+    approved = proposals.approve(other.id, by="ann")
+    clock.sleep(60.0)
+    for decide in (proposals.approve, proposals.reject):
+        with pytest.raises(UnsafeDataError, match="it expired at "):
+            decide(made.id, by="ann")
+    assert proposals.approved() == []
+    assert not proposals.begin(approved)
+    with pytest.raises(UnsafeDataError, match="has none of this id"):
+        proposals.approve("nope", by="ann")
+
+
+def test_of_many_at_once_one_decides(proposals: SqlProposals, propose: Propose) -> None:
+    made = propose(a_plan(1))
+
+    def decide(number: int) -> bool:
+        try:
+            proposals.approve(made.id, by=f"user-{number}")
+        except UnsafeDataError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(decide, range(16))) == 1
+        approved = proposals.approved()[0]
+        assert sum(threads.map(lambda _: proposals.begin(approved), range(16))) == 1
+
+
+def test_two_cycles_at_once_open_one(proposals: SqlProposals) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: proposed_or_refused(proposals), range(8)))
+    assert sum(each.state is ProposalState.PROPOSED for each in proposals.all()) == 1
+
+
+def proposed_or_refused(proposals: SqlProposals) -> None:
+    """The loser of a race is told by the database: its cycle notes it, and the next one finds the winner's."""
+    with suppress(RebalancerError, IntegrityError):
+        proposals.propose("c1", [(a_plan(1), True)], valid_seconds=60.0)

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from rebalancer import __version__
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.adapters import client_of
-from rebalancer.cycle.plan.approved import ApprovedPlan
+from rebalancer.cycle.plan.approved import ApprovedPlan, approved_file
 from rebalancer.cycle.report.proposals import planned_eviction
 from rebalancer.kube.snapshot.snapshot import cluster_uid
 from rebalancer.model.decisions.eviction import Outcome
@@ -35,8 +35,8 @@ def plan_file_of(
 
 
 def approved_plan(plan: PlanFile, policy: RebalancerPolicy, settings: Settings) -> ApprovedPlan:
-    """The plan, to be carried out in the connected cluster. Raises ConfigError, ConnectError."""
-    return ApprovedPlan(plan=plan, cluster_uid=_connected(settings), policy_hash=policy_hash(policy))
+    """The plan, to be carried out in the connected cluster. Raises ConfigError, ConnectError, PlanChangedError."""
+    return approved_file(plan, policy, cluster_uid=_connected(settings), own_hash=policy_hash(policy))
 
 
 def _connected(settings: Settings) -> str:

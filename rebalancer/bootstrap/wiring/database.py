@@ -42,11 +42,14 @@ def open_ledger(policy: RebalancerPolicy, settings: Settings) -> Iterator[SqlLed
 
 
 @contextmanager
-def open_proposals(policy: RebalancerPolicy, settings: Settings) -> Iterator[SqlProposals]:
-    """The proposals alone. A new SQLite file gets its tables."""
+def open_proposals(
+    policy: RebalancerPolicy, settings: Settings, *, clock: Clock | None = None
+) -> Iterator[SqlProposals]:
+    """The proposals alone. A new SQLite file gets its tables. Times are by the database's clock unless a `clock`
+    replaces it."""
     create_database(settings)
     with records_of(settings, policy, SystemClock()) as records:
-        yield records.proposals()
+        yield records.proposals(clock=clock)
 
 
 @contextmanager

@@ -1,10 +1,11 @@
-"""`rebalancer proposals`: plans of the parts in `mode: Approve`, and what became of them."""
+"""`rebalancer proposals`, `approve` and `reject`: plans of the parts in `mode: Approve`."""
 
+import getpass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import unknown
+from rebalancer.cli.common import say, unknown
 from rebalancer.cli.invocation import LEDGER, WATCHED, Invocation, options
 
 if TYPE_CHECKING:
@@ -24,6 +25,40 @@ def proposals(
     The daemon proposes the evictions of pools and strategies in `mode: Approve`.
     """
     invocation.show(lambda: _shown(invocation, proposal, closed=closed))
+
+
+@options(*LEDGER)
+def approve(
+    invocation: Invocation,
+    proposal: Annotated[str, typer.Argument(metavar="ID", help="ID, as `proposals` shows it.")],
+) -> None:
+    """Approve the evictions of a proposal.
+
+    The daemon begins within five seconds, after the cycle that is running. It makes exactly these evictions, or none if
+    anything has changed.
+    """
+    from rebalancer.bootstrap.wiring.database import open_proposals
+
+    with open_proposals(invocation.policy, invocation.settings) as kept:
+        found = kept.approve(proposal, by=getpass.getuser())
+    say(f"approved: {found.summary}; to see the result: rebalancer proposals {found.id}")
+
+
+@options(*LEDGER)
+def reject(
+    invocation: Invocation,
+    proposal: Annotated[str, typer.Argument(metavar="ID", help="ID, as `proposals` shows it.")],
+    reason: Annotated[str, typer.Option("--reason", help="Reason, shown with the proposal.", show_default=False)] = "",
+) -> None:
+    """Reject a proposal, or take an approval back.
+
+    The same evictions are not proposed again before it would have expired.
+    """
+    from rebalancer.bootstrap.wiring.database import open_proposals
+
+    with open_proposals(invocation.policy, invocation.settings) as kept:
+        found = kept.reject(proposal, by=getpass.getuser(), reason=reason)
+    say(f"rejected: {found.summary}")
 
 
 def _shown(invocation: Invocation, name: str | None, *, closed: bool) -> "Shown":

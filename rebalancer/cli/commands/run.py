@@ -13,7 +13,7 @@ import typer
 from rebalancer.cli.commands.plan import exit_code, show
 from rebalancer.cli.common import parse_policy, read_file
 from rebalancer.cli.invocation import CLUSTER, TABLES, AllNodesOption, Invocation, NamespaceOption, options
-from rebalancer.model.errors import ConfigError
+from rebalancer.model.errors import ConfigError, UnsafeDataError
 from rebalancer.model.notation.figures import counted
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def run(
     from rebalancer.bootstrap.commands.contexts import evaluated_context, event_sink
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.cycle.evict.remeasure import remeasure
-    from rebalancer.cycle.plan.approved import check_made
+    from rebalancer.cycle.plan.approved import not_made
     from rebalancer.cycle.report.events import publish_events
     from rebalancer.cycle.run import begin_report, execute_cycle
 
@@ -100,7 +100,7 @@ def run(
         context, evaluation = active.context, active.evaluation
         # first, because backoffs, circuit breakers and relief of this cycle follow from it
         made = assess_due(active)
-        report = begin_report(context, policy, dry_run=dry_run, cycle=None if approved is None else approved.plan.id)
+        report = begin_report(context, policy, dry_run=dry_run, cycle=None if approved is None else approved.id)
         if made:
             report.notes.append(f"{counted(len(made), 'assessment')} of earlier evictions made before this cycle")
         report.notes += () if evaluation is None else evaluation.notes
@@ -121,8 +121,8 @@ def run(
     show(invocation, report, namespace=namespace, all_nodes=all_nodes)
     if (code := exit_code(report)) != 0:
         raise typer.Exit(code)
-    if approved is not None:
-        check_made(approved, report)
+    if approved is not None and (left := not_made(approved, report)):
+        raise UnsafeDataError(left)
 
 
 def _daemon(path: Path, settings: "Settings", *, dry_run: bool, scenario: str | None) -> int:

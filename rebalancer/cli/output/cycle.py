@@ -213,13 +213,9 @@ def _print_evictions(console: Console, report: CycleReport) -> None:
 
 def _print_proposals(console: Console, report: CycleReport) -> None:
     """`Proposals: 7bk2xw (3 evictions from pool a by LowNodeUtilization)`"""
-    proposed = [
-        f"{each.id} ({counted(len(each.plan.evictions), 'eviction')} from pool {each.plan.pool} by "
-        f"{each.plan.strategy})"
-        for each in report.proposals
-    ]
+    proposed = [f"{each.id} ({each.summary})" for each in report.proposals]
     if proposed:
-        print_paragraph(console, "Proposals:", ", ".join(proposed))
+        print_paragraph(console, "Proposals:", ", ".join(proposed) + "; to approve one: rebalancer approve ID")
 
 
 def _print_waiting(console: Console, report: CycleReport) -> None:

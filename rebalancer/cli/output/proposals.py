@@ -8,7 +8,6 @@ from rebalancer.cli.output.json import encode
 from rebalancer.cli.output.tables import Screen, plain_table, print_paragraph
 from rebalancer.cli.output.times import ahead, moment
 from rebalancer.model.decisions.proposals import OVER, Proposal
-from rebalancer.model.notation.figures import counted
 
 
 def shown_proposals(proposals: Sequence[Proposal]) -> Shown:
@@ -49,11 +48,9 @@ def shown_proposal(proposal: Proposal) -> Shown:
 
 def sentence(proposal: Proposal) -> str:
     """`3 evictions from pool a by LowNodeUtilization, Proposed, expires in 25m`."""
-    plan = proposal.plan
-    what = f"{counted(len(plan.evictions), 'eviction')} from pool {plan.pool} by {plan.strategy}"
     end = "" if proposal.state in OVER else f", expires {ahead(proposal.expires_at)}"
     reason = why(proposal)
-    return f"{what}, {proposal.state}{end}" + (f": {reason}" if reason else "")
+    return f"{proposal.summary}, {proposal.state}{end}" + (f": {reason}" if reason else "")
 
 
 def why(proposal: Proposal) -> str:

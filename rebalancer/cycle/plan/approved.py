@@ -5,19 +5,22 @@ be evicted. The plan is made once more from these alone, in its order and withou
 windows and landings are those of now. Anything that differs is an error, before the first eviction.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rebalancer.cycle.context import CycleContext, NullRecords
-from rebalancer.cycle.observe.observation import Observation, find, unsafe
+from rebalancer.cycle.observe.observation import ANY, Observation, find, unsafe
+from rebalancer.cycle.plan.by_mode import by_mode
 from rebalancer.cycle.plan.planning import PlanningSession, TimeLimit
 from rebalancer.cycle.soft_taints import SoftTaintController
+from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import DID_NOT_HAPPEN, Eviction
 from rebalancer.model.decisions.plan import CycleReport, Finding, Goal
 from rebalancer.model.decisions.plan_file import PlanFile, PlannedEviction
+from rebalancer.model.decisions.proposals import Proposal
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.notation.figures import clock_time, counted
 from rebalancer.planner import Planner, PlanProgress
@@ -26,49 +29,90 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
 
 
+class PlanChangedError(UnsafeDataError):
+    """A plan that is not carried out: it is not as it was when it was made."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the plan is not carried out: {what}")
+        self.what = what
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovedPlan:
-    """What carries out a plan file."""
+    """The evictions of a plan file or of a proposal."""
 
-    plan: PlanFile
-    cluster_uid: str
-    """Of the cluster that is connected now."""
-    policy_hash: str
-    """Of the policy in use."""
-
-
-def check_file(approved: ApprovedPlan, context: CycleContext, policy: RebalancerPolicy, *, now: float) -> None:
-    """Whether the plan is of this cluster and policy, not expired, and not carried out before. Raises
-    UnsafeDataError."""
-    plan = approved.plan
-    if (plan.cluster, plan.cluster_uid) != (policy.cluster, approved.cluster_uid):
-        raise changed(f"it is of another cluster: {plan.cluster}, {plan.cluster_uid or 'without a UID'}")
-    if plan.policy_hash != approved.policy_hash:
-        raise changed("the policy has changed since it was made")
-    if now >= plan.expires_at:
-        raise changed(f"it expired at {clock_time(plan.expires_at)}")
-    if (begun := context.records.begun(plan.id)) is not None:
-        raise changed(f"it was carried out before, at {clock_time(begun)}")
+    id: str
+    """Also the id of the cycle that carries it out."""
+    expires_at: float
+    """Seconds since the epoch."""
+    evictions: tuple[PlannedEviction, ...]
+    """In the order of the plan."""
+    proposed_by: RebalancerPolicy | None = None
+    """The policy whose parts in `mode: Approve` planned it; None = all parts of the policy in use did."""
+    request: CycleRequest = ANY
+    """What it was planned for."""
+    begin: Callable[[], None] = lambda: None
+    """Called once, before the first eviction. Raises PlanChangedError."""
 
 
-def changed(what: str) -> UnsafeDataError:
-    """The error of a plan that is not carried out."""
-    return UnsafeDataError(f"the plan is not carried out: {what}")
+def approved_file(plan: PlanFile, policy: RebalancerPolicy, *, cluster_uid: str, own_hash: str) -> ApprovedPlan:
+    """The plan of a file. `cluster_uid` is of the cluster that is connected, `own_hash` of the policy in use. Raises
+    PlanChangedError where it is not of these."""
+    if (plan.cluster, plan.cluster_uid) != (policy.cluster, cluster_uid):
+        raise PlanChangedError(f"it is of another cluster: {plan.cluster}, {plan.cluster_uid or 'without a UID'}")
+    _check_policy(plan.policy_hash, own_hash)
+    return ApprovedPlan(id=plan.id, expires_at=plan.expires_at, evictions=plan.evictions)
+
+
+def approved_proposal(
+    proposal: Proposal, policy: RebalancerPolicy, *, own_hash: str, begin: Callable[[], None]
+) -> ApprovedPlan:
+    """The plan of a proposal of this cluster. Raises PlanChangedError where it is of another policy."""
+    plan = proposal.plan
+    _check_policy(plan.policy_hash, own_hash)
+    thresholds = {(mark.node, mark.resource): mark for mark in plan.thresholds}
+    return ApprovedPlan(
+        id=proposal.run,
+        expires_at=proposal.expires_at,
+        evictions=plan.evictions,
+        proposed_by=policy,
+        request=CycleRequest(thresholds=thresholds, due=plan.due),
+        begin=begin,
+    )
+
+
+def _check_policy(planned: str, own: str) -> None:
+    if planned != own:
+        raise PlanChangedError("the policy has changed since it was made")
+
+
+def check_time(approved: ApprovedPlan, context: CycleContext, *, now: float) -> None:
+    """Whether the plan has not expired, and was not carried out before. Raises PlanChangedError."""
+    if now >= approved.expires_at:
+        raise PlanChangedError(f"it expired at {clock_time(approved.expires_at)}")
+    if (begun := context.records.begun(approved.id)) is not None:
+        raise PlanChangedError(f"it was carried out before, at {clock_time(begun)}")
 
 
 def approved_findings(
     approved: ApprovedPlan, context: CycleContext, policy: RebalancerPolicy, seen: Observation
 ) -> list[Findings]:
-    """The findings of now with the pods of the plan as their only candidates. Raises UnsafeDataError where a pod is
-    gone, or no strategy wants it moved any more."""
+    """The findings of now with the pods of the plan as their only candidates. Raises PlanChangedError where a pod is
+    gone, or its strategy doesn't want it moved any more."""
     if (refusal := unsafe(seen, policy)) is not None:
-        raise changed(refusal.message)
-    wanted = _pods(approved.plan, seen.snapshot)
+        raise PlanChangedError(refusal.message)
+    wanted = _pods(approved, seen.snapshot)
+    of_strategy: dict[str, list[int]] = {}
+    for move in approved.evictions:
+        of_strategy.setdefault(move.strategy, []).append(wanted[move.uid])
     found = [
-        replace(each, findings=tuple(_only(finding, wanted, seen) for finding in each.findings))
-        for each in find(seen, policy, parts=context.parts)
+        replace(
+            each,
+            findings=tuple(_only(finding, of_strategy.get(finding.strategy, []), seen) for finding in each.findings),
+        )
+        for each in _found(approved, context, policy, seen)
     ]
-    for move in approved.plan.evictions:
+    for move in approved.evictions:
         pod = wanted[move.uid]
         of_node = [
             finding
@@ -77,15 +121,30 @@ def approved_findings(
             if finding.strategy == move.strategy and seen.snapshot.nodes.names[finding.node] == move.node
         ]
         if not of_node:
-            raise changed(_not_found(move, found, seen))
+            raise PlanChangedError(_not_found(move, found, seen))
         if not any(pod in finding.candidates for finding in of_node):
-            raise changed(f"{move.full_name} on {move.node}: {move.strategy} doesn't want it moved any more")
+            raise PlanChangedError(f"{move.full_name} on {move.node}: {move.strategy} doesn't want it moved any more")
     return [
         replace(each, findings=tuple(finding for finding in each.findings if len(finding.candidates))) for each in found
     ]
 
 
-def _pods(plan: PlanFile, snapshot: ClusterSnapshot) -> dict[str, int]:
+def _found(
+    approved: ApprovedPlan, context: CycleContext, policy: RebalancerPolicy, seen: Observation
+) -> list[Findings]:
+    """The findings of the parts that planned it."""
+
+    def look(by: RebalancerPolicy) -> list[Findings]:
+        return find(seen, by, approved.request, parts=context.parts)
+
+    if approved.proposed_by is None:
+        return look(policy)
+    found = look(approved.proposed_by)
+    held = by_mode(found, approved.proposed_by, look).held
+    return held.get("Approve", [replace(each, findings=()) for each in found])
+
+
+def _pods(plan: ApprovedPlan, snapshot: ClusterSnapshot) -> dict[str, int]:
     """UID -> index of the pods of the plan."""
     index = {uid: at for at, uid in enumerate(snapshot.pods.uids)}
     names = {
@@ -95,20 +154,22 @@ def _pods(plan: PlanFile, snapshot: ClusterSnapshot) -> dict[str, int]:
     for move in plan.evictions:
         if move.uid not in index:
             replaced = (move.namespace, move.pod) in names
-            raise changed(f"{move.full_name} {'was replaced by another pod of its name' if replaced else 'is gone'}")
+            raise PlanChangedError(
+                f"{move.full_name} {'was replaced by another pod of its name' if replaced else 'is gone'}"
+            )
         node = int(snapshot.pods.node[index[move.uid]])
         if node < 0 or snapshot.nodes.names[node] != move.node:
-            raise changed(f"{move.full_name} is not on {move.node} any more")
+            raise PlanChangedError(f"{move.full_name} is not on {move.node} any more")
     return {move.uid: index[move.uid] for move in plan.evictions}
 
 
-def _only(finding: Finding, wanted: Mapping[str, int], seen: Observation) -> Finding:
+def _only(finding: Finding, wanted: Sequence[int], seen: Observation) -> Finding:
     """The finding with those of its candidates that are in the plan."""
-    kept = finding.candidates[np.isin(finding.candidates, list(wanted.values()))]
+    kept = finding.candidates[np.isin(finding.candidates, wanted)]
     if finding.goal is Goal.EMPTY and 0 < len(kept) < len(finding.candidates):
         other = next(each for each in finding.candidates.tolist() if each not in kept)
         pod, node = seen.snapshot.pod(other), seen.snapshot.nodes.names[finding.node]
-        raise changed(f"{node} would be emptied, and {pod.namespace}/{pod.name} on it is not in the plan")
+        raise PlanChangedError(f"{node} would be emptied, and {pod.namespace}/{pod.name} on it is not in the plan")
     return replace(finding, candidates=kept)
 
 
@@ -123,14 +184,14 @@ def session_of(
 ) -> PlanningSession:
     """The session that plans these findings in the order of the plan. What an eviction is worth was approved with it,
     and isn't judged again."""
-    wanted = _pods(approved.plan, seen.snapshot)
+    wanted = _pods(approved, seen.snapshot)
     return PlanningSession(
         context=context,
         observation=seen,
         found=found,
         policy=policy,
         limit=TimeLimit(context.planning_seconds),
-        script=tuple(PlannedMove(pod=wanted[move.uid], checked=None, taints={}) for move in approved.plan.evictions),
+        script=tuple(PlannedMove(pod=wanted[move.uid], checked=None, taints={}) for move in approved.evictions),
         progress=PlanProgress(),
     )
 
@@ -151,27 +212,26 @@ def check_moves(approved: ApprovedPlan, planner: Planner, moves: Sequence[Evicti
     refused = planner.outcome.refused
     names = planner.state.snapshot.pods.uids
     why = {names[pod]: refusal.message for pod, refusal in refused.items()}
-    for move in approved.plan.evictions:
+    for move in approved.evictions:
         if (now := made.get(move.uid)) is None:
-            raise changed(f"{move.full_name} on {move.node}: {why.get(move.uid, 'it can no longer be planned')}")
+            raise PlanChangedError(
+                f"{move.full_name} on {move.node}: {why.get(move.uid, 'it can no longer be planned')}"
+            )
         shown = {each.node for each in move.target_nodes}
         if now.target_node and now.target_node not in shown:
-            raise changed(f"{move.full_name} would land on {now.target_node}, which the plan does not show")
+            raise PlanChangedError(f"{move.full_name} would land on {now.target_node}, which the plan does not show")
 
 
-def check_made(approved: ApprovedPlan, report: CycleReport) -> None:
-    """Whether every eviction of the plan was made. Raises UnsafeDataError, after the others were."""
+def not_made(approved: ApprovedPlan, report: CycleReport) -> str:
+    """How many evictions of the plan were not made, as a sentence; empty for none."""
     outcome = {each.uid: each.answered for each in report.evictions}
     pods = {(each.namespace, each.name): each.message for each in report.refusals}
     left = [
-        each
-        for each in approved.plan.evictions
-        if each.uid not in outcome or outcome[each.uid].outcome in DID_NOT_HAPPEN
+        each for each in approved.evictions if each.uid not in outcome or outcome[each.uid].outcome in DID_NOT_HAPPEN
     ]
-    if left:
-        first = left[0]
-        why = outcome[first.uid].detail if first.uid in outcome else pods.get((first.namespace, first.pod), "")
-        raise UnsafeDataError(
-            f"{len(left)} of {counted(len(approved.plan.evictions), 'eviction')} of the plan were not made: "
-            f"{first.full_name}" + (f": {why}" if why else "")
-        )
+    if not left:
+        return ""
+    first = left[0]
+    why = outcome[first.uid].detail if first.uid in outcome else pods.get((first.namespace, first.pod), "")
+    whole = counted(len(approved.evictions), "eviction")
+    return f"{len(left)} of {whole} of the plan were not made: {first.full_name}" + (f": {why}" if why else "")

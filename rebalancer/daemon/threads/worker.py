@@ -1,4 +1,4 @@
-"""The worker thread of the leader: takes requests and due alerts and runs one cycle after the other."""
+"""The worker thread of the leader: takes approved proposals, requests and due alerts, and runs a cycle for each."""
 
 import time
 from collections import Counter
@@ -10,6 +10,7 @@ import structlog
 
 from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.proposals import carry_out
 from rebalancer.cycle.run import begin_report, execute_cycle
 from rebalancer.cycle.triggers.alert_requests import (
     RETRY_SECONDS,
@@ -29,7 +30,8 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.alerts import AlertEpisode
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.plan import CycleReport, Trigger
-from rebalancer.model.decisions.ports import Inbox
+from rebalancer.model.decisions.ports import Inbox, Proposals
+from rebalancer.model.decisions.proposals import Proposal
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.parts import FailedParts
 from rebalancer.policy import RebalancerPolicy
@@ -38,14 +40,14 @@ from rebalancer.policy.pools import NodePools
 LOG = structlog.get_logger("rebalancer")
 
 LONGEST_NAP_SECONDS = 5.0
-"""Longest interval between reads of the inbox, into which other replicas may write."""
+"""Longest interval between reads of the inbox and of what is approved: other processes may write both."""
 
 SHORTEST_NAP_SECONDS = 0.5
 """Shortest interval; an alert received by this replica ends the wait."""
 
 PAUSE_AFTER_ERROR_SECONDS = 10.0
 
-CYCLES, ALERTS = "cycles", "alerts"
+CYCLES, ALERTS, APPROVALS = "cycles", "alerts", "approvals"
 """Names of parts that may fail."""
 
 MAX_LINES = 20
@@ -87,6 +89,7 @@ class Worker:
                 request = self.queue.take(self._nap(), monotonic=time.monotonic)
                 with self.leading() as leads:
                     if leads:
+                        self.carry_out_approved()
                         self.work(request)
                     elif request is not None:
                         self.queue.put(request)
@@ -97,6 +100,40 @@ class Worker:
                 # the request is gone: if it was the cause, the next cycle goes on without it
                 part = self.parts.failed(CYCLES, error)
                 self._rest(max(PAUSE_AFTER_ERROR_SECONDS, part.wait_seconds))
+
+    def carry_out_approved(self) -> None:
+        """A cycle for each proposal that was approved. One that couldn't be looked at is tried again later, until it
+        expires; other cycles go on. Raises VitalError, MemoryError."""
+        active = self.active()
+        kept = active.context.proposals
+        if kept is None or self.dry_run or self.parts.waiting(APPROVALS) is not None:
+            return
+        try:
+            for proposal in kept.approved():
+                if self.stopping():
+                    return
+                self._carry_out(active.context, kept, active.policy, proposal)
+        except RebalancerError as error:
+            self.parts.failed(APPROVALS, str(error))
+        except Exception as error:  # noqa: BLE001 - noted by its part
+            self.parts.failed(APPROVALS, error)
+        else:
+            self.parts.worked(APPROVALS)
+
+    def _carry_out(self, context: CycleContext, kept: Proposals, policy: RebalancerPolicy, proposal: Proposal) -> None:
+        report = begin_report(context, policy, trigger=Trigger.APPROVAL, dry_run=False, cycle=proposal.run)
+        with structlog.contextvars.bound_contextvars(cycle=report.id, trigger=str(report.trigger)):
+            began = time.monotonic()
+            try:
+                carry_out(context, kept, policy, proposal, report)
+            finally:
+                if report.finished_at is not None or report.evictions:
+                    took = time.monotonic() - began
+                    _log(report, took)
+                    self.done(report, took)
+        after = kept.named(proposal.id)
+        if after is not None:
+            LOG.info("proposal", id=after.id, by=after.decided_by, state=str(after.state), reason=after.reason)
 
     def work(self, request: CycleRequest | None) -> CycleReport | None:
         """One cycle for the request and the due alerts; None without either. Alerts go before a periodic request, which

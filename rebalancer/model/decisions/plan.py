@@ -220,6 +220,8 @@ class Trigger(StrEnum):
     PERIODIC = "periodic"
     ALERT = "alert"
     FORECAST = "forecast"
+    APPROVAL = "approval"
+    """A proposal was approved."""
     RESTORE = "restore"
     """Evictions that a restored database lacked, counted again; nothing is evicted."""
 

@@ -18,7 +18,7 @@ from rebalancer.model.decisions.limits import (
     ReplacementLineage,
 )
 from rebalancer.model.decisions.plan import CycleReport
-from rebalancer.model.decisions.proposals import Proposal, ProposedPlan
+from rebalancer.model.decisions.proposals import Proposal, ProposalState, ProposedPlan
 from rebalancer.model.measured.usage import Usage
 
 
@@ -200,6 +200,22 @@ class Proposals(Protocol):
         An open proposal with the same evictions stays, and one that has them among others where the cycle looked at
         some nodes only. Any other one is superseded, unless it is approved already.
         """
+        ...
+
+    def named(self, name: str) -> Proposal | None:
+        """The one with this id; None where there is none."""
+        ...
+
+    def approved(self) -> Sequence[Proposal]:
+        """Those that are to be carried out, oldest first. Those that a dead process had begun are closed before."""
+        ...
+
+    def begin(self, proposal: Proposal) -> bool:
+        """Note that it is being carried out; False where it is not approved any more."""
+        ...
+
+    def close(self, proposal: Proposal, *, state: ProposalState, reason: str) -> None:
+        """Note the end of one that was approved."""
         ...
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from rebalancer.model.decisions.alerts import ThresholdOverride
 from rebalancer.model.decisions.plan_file import PlannedEviction
 from rebalancer.model.notation.document import INLINE, LEFT_OUT, Instant, InstantOrNull, TextOrNull
+from rebalancer.model.notation.figures import clock_time, counted
 
 
 class ProposalState(StrEnum):
@@ -87,3 +88,25 @@ class Proposal:
     reason: TextOrNull = ""
     """Why it is not open any more; after it was carried out, which of its evictions were not made."""
     plan: Annotated[ProposedPlan, INLINE]
+
+    @property
+    def summary(self) -> str:
+        """`3 evictions from pool a by LowNodeUtilization`."""
+        return f"{counted(len(self.plan.evictions), 'eviction')} from pool {self.plan.pool} by {self.plan.strategy}"
+
+    @property
+    def closed(self) -> str:
+        """Why it can't be approved, as a phrase: `it was rejected by ann at 12:00`."""
+        state, about = self.state, f": {self.reason}" if self.reason else ""
+        if state is ProposalState.SUPERSEDED:
+            return self.reason
+        if state is ProposalState.EXPIRED:
+            return f"it expired at {clock_time(self.expires_at)}"
+        if state is ProposalState.STARTED:
+            return "it is being carried out"
+        if state is ProposalState.PROPOSED:
+            return "it waits for an approval"
+        verb = {ProposalState.CARRIED_OUT: "carried out"}.get(state, state.lower())
+        by = f" by {self.decided_by}" if state in (ProposalState.APPROVED, ProposalState.REJECTED) else ""
+        at = f" at {clock_time(self.decided_at)}" if by and self.decided_at is not None else ""
+        return f"it was {verb}{by}{at}{about}"

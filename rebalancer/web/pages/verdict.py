@@ -61,7 +61,10 @@ class Facts:
     def ended(self) -> CycleSummary | None:
         """The newest cycle that has ended; those that users ran themselves only where there is no other."""
         ended = [each for each in self.cycles if each.finished_at is not None]
-        return next((each for each in ended if each.trigger != Trigger.MANUAL), ended[0] if ended else None)
+        return next(
+            (each for each in ended if each.trigger not in (Trigger.MANUAL, Trigger.APPROVAL)),
+            ended[0] if ended else None,
+        )
 
     @property
     def last_sign(self) -> float | None:
