@@ -1,4 +1,4 @@
-"""What the daemon notifies of: evictions of a cycle, assessments that found no effect, circuit breakers."""
+"""What the daemon notifies of: evictions, proposals, assessments that found no effect, circuit breakers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -7,6 +7,7 @@ import structlog
 
 from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.dashboard.limits import open_breakers_now
+from rebalancer.model.decisions.approval_links import ApprovalLinks
 from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.decisions.ports import Ledger
 from rebalancer.model.errors import RebalancerError
@@ -27,6 +28,7 @@ class Notifier:
     active: Callable[[], Active]
     ledger: Ledger
     effect: EffectRecords
+    links: ApprovalLinks | None = None
     dry_run: bool = False
     """Nothing is notified of."""
     _breakers: dict[str, str] = field(default_factory=dict)
@@ -37,9 +39,9 @@ class Notifier:
         return not self.dry_run and bool(self.active().policy.notifications.receivers)
 
     def cycle_done(self, report: CycleReport) -> None:
-        """Notify of the evictions of a cycle."""
+        """Notify of the evictions of a cycle, and of what it proposes."""
         if self._wanted:
-            self.outbox.put(messages.evictions(report))
+            self.outbox.put([*messages.evictions(report), *messages.proposals(report, self.links)])
 
     def assessed(self, assessments: Sequence[Assessment]) -> None:
         """Notify of nodes that their evictions did not cool."""

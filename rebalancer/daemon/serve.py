@@ -18,6 +18,7 @@ from functools import partial
 import structlog
 
 from rebalancer.bootstrap.daemon import DaemonResources, open_daemon_resources
+from rebalancer.bootstrap.process.approval_key import approval_links
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import SystemClock
 from rebalancer.cycle.report.events import publish_events
@@ -44,6 +45,7 @@ from rebalancer.model.parts import FailedPart
 from rebalancer.notifications.outbox import Outbox
 from rebalancer.web import Auth, Metrics, WebPorts, WebServer, make_app, make_health_app
 from rebalancer.web.http.server import is_loopback, parse_listen
+from rebalancer.web.pages.proposals import Approvals
 
 LOG = structlog.get_logger("rebalancer")
 
@@ -148,6 +150,7 @@ class _Parts:
         self._metrics = metrics
         self._heartbeat = heartbeat = Heartbeat(stopping=supervisor.stopping)
         self._clock = StoppableClock(daemon.clock or SystemClock(), heartbeat.beat)
+        self._links = approval_links(daemon.settings)
         self.queue = TriggerQueue()
         self.active = active = ActivePolicy(
             daemon.policy_file.policy,
@@ -199,6 +202,7 @@ class _Parts:
             active=active.current,
             ledger=resources.ledger,
             effect=resources.effect,
+            links=self._links,
             dry_run=daemon.dry_run,
         )
 
@@ -213,7 +217,21 @@ class _Parts:
             views=None if self._daemon.settings.dashboard == "off" else self._views,
             views_open=self._daemon.settings.dashboard == "open",
             views_hosts=self._daemon.settings.dashboard_names,
+            proposals=self._resources.proposals.all,
+            approvals=self._approvals(),
             parts=self._resources.parts,
+        )
+
+    def _approvals(self) -> Approvals | None:
+        """None without a key."""
+        if self._links is None:
+            return None
+        return Approvals(
+            desk=self._resources.proposals,
+            links=self._links,
+            cluster=lambda: self.active.current().policy.cluster,
+            now=self._clock.now,
+            wake=self.queue.wake,
         )
 
     def leftovers(self) -> bool:

@@ -1,13 +1,14 @@
-"""Notifications of a cycle, of assessments and of circuit breakers. Pure: records in, notifications out."""
+"""Notifications of cycles, proposals, assessments and circuit breakers. Pure: records in, notifications out."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from rebalancer.model.decisions.approval_links import ACTIONS, ApprovalLinks
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.eviction import Outcome as Answer
 from rebalancer.model.decisions.next_hour import NEXT_HOUR, heat_of_next_hour
 from rebalancer.model.decisions.plan import CycleReport
-from rebalancer.model.notation.figures import counted, percent
+from rebalancer.model.notation.figures import clock_time, counted, percent
 from rebalancer.model.notation.heat import heat_sentence
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.records.effect import Assessment, Outcome, Step
@@ -53,6 +54,35 @@ def evictions(report: CycleReport) -> list[Notification]:
             ends_at=at + EVICTIONS_FIRE_SECONDS,
         )
     ]
+
+
+def proposals(report: CycleReport, links: ApprovalLinks | None) -> list[Notification]:
+    """One notification for each proposal that is new in a cycle, with links where there are any."""
+    out = []
+    for each in report.proposals:
+        if each.cycle != report.id:
+            continue
+        how = [f"rebalancer approve {each.id}"]
+        if links is not None and links.base:
+            how = [f"{action}: {links.url(each, action)}" for action in ACTIONS]
+        moves: dict[str, list[str]] = defaultdict(list)
+        for move in each.plan.evictions:
+            moves[move.node].append(move.full_name)
+        nodes = [f"{node}: {_some(pods)}" for node, pods in list(moves.items())[:SHOWN]]
+        more = [f"and {len(moves) - SHOWN} more nodes"] if len(moves) > SHOWN else []
+        out.append(
+            Notification(
+                event=Event.PROPOSAL,
+                cluster=report.cluster,
+                title=f"{report.cluster}: proposal {each.id}: {each.summary}",
+                # the links first: a long text is cut at its end
+                text="\n".join([f"until {clock_time(each.expires_at)}", *how, *nodes, *more]),
+                at=each.proposed_at,
+                labels={"proposal": each.id, "pool": each.plan.pool},
+                ends_at=each.expires_at,
+            )
+        )
+    return out
 
 
 def not_effective(cluster: str, assessments: Sequence[Assessment]) -> list[Notification]:

@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from rebalancer.model.decisions.alerts import Received
 from rebalancer.model.decisions.ports import Inbox
+from rebalancer.model.decisions.proposals import Proposal
 from rebalancer.model.errors import ConfigError, RebalancerError, UnsafeDataError
 from rebalancer.model.notation.decoding import json_decoder
 from rebalancer.model.parts import FailedParts
@@ -27,6 +28,7 @@ from rebalancer.web.http.bodies import error, read_body
 from rebalancer.web.http.origin import foreign
 from rebalancer.web.metrics import Metrics
 from rebalancer.web.pages.dashboard import dashboard_routes
+from rebalancer.web.pages.proposals import Approvals, approval_routes
 from rebalancer.web.pages.views import Views
 
 logger = logging.getLogger("rebalancer.web")
@@ -77,6 +79,10 @@ class WebPorts:
     """The dashboard needs no credentials."""
     views_hosts: frozenset[str] = frozenset()
     """Names, beside its own, under which a dashboard without credentials answers; in lower case."""
+    approvals: Approvals | None = None
+    """Signed links to proposals; None: there are none."""
+    proposals: Callable[[], Sequence[Proposal]] = tuple
+    """The newest, for the dashboard."""
     parts: FailedParts | None = None
     """Where pages that fail unexpectedly are noted."""
 
@@ -96,6 +102,7 @@ def make_app(
         _route("/api/v1/trigger", "POST", endpoints.trigger, metrics),
         *_probes(ports, metrics),
         _route("/metrics", "GET", endpoints.metrics_page, metrics),
+        *(approval_routes(ports.approvals, metrics) if ports.approvals is not None else ()),
         *_dashboard(ports, auth, metrics),
     ]
     return _application(routes, metrics)
@@ -130,7 +137,9 @@ def _dashboard(ports: WebPorts, auth: Auth, metrics: Metrics) -> list[Route]:
     if ports.views is None:
         return []
     auth = Auth(insecure_no_auth=True) if ports.views_open else auth
-    return dashboard_routes(ports.views, auth, metrics, hosts=ports.views_hosts, parts=ports.parts)
+    return dashboard_routes(
+        ports.views, auth, metrics, hosts=ports.views_hosts, parts=ports.parts, proposals=ports.proposals
+    )
 
 
 def _answering(route: str, endpoint: _Endpoint, metrics: Metrics) -> _Endpoint:

@@ -28,6 +28,9 @@ NOTIFYING = {**POLICY, "notifications": {"receivers": [{"name": "a", "alertmanag
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "admissionPolicy.enabled": (False, {}),
     "affinity": ({"podAntiAffinity": {}}, {}),
+    "approval.key.secretKey": ("k", {"approval": {"key": {"secretName": "s"}}}),
+    "approval.key.secretName": ("s", {}),
+    "approval.url": ("https://rebalancer.example", {}),
     "commonLabels": ({"a": "b"}, {}),
     "cronJob.activeDeadlineSeconds": (600, CRONJOB),
     "cronJob.failedJobsHistoryLimit": (1, CRONJOB),

@@ -67,6 +67,7 @@ def test_a_policy_that_is_wrong_names_file_line_and_field(lab: Lab, kubeconfig: 
         ("REBALANCER_DASHBOARD", "maybe"),
         ("REBALANCER_INSECURE_NO_AUTH", "banana"),
         ("REBALANCER_GRAFANA_URL", "grafana"),
+        ("REBALANCER_DASHBOARD_URL", "rebalancer.example"),
     ],
 )
 def test_a_setting_that_can_not_be_understood_is_named(

@@ -270,7 +270,7 @@ def test_nothing_is_sent_unless_a_receiver_is_named() -> None:
     ("receiver", "said"),
     [
         ("{name: a}", "notifications.receivers[0]: expected slack or alertmanager, one of them"),
-        ("{name: a, slack: {urlFile: f}, events: [Pods]}", "events[0]: expected Evictions, CircuitBreaker or NotEffective, got 'Pods'"),
+        ("{name: a, slack: {urlFile: f}, events: [Pods]}", "events[0]: expected Evictions, Proposal, CircuitBreaker or NotEffective, got 'Pods'"),
         ("{name: a, slack: {urlFile: f}, events: []}", "events: expected at least 1 entry"),
         ("{name: a, slack: {url: f}}", "slack.url: unknown field"),
         ("{name: a, slack: {urlFile: f}, template: '{{ node }}'}", "template: expected variables among event, cluster, title, text, resolved, labels, not node"),

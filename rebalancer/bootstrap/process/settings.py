@@ -67,6 +67,10 @@ class Settings(BaseSettings):
         names = (each.strip().lower().removesuffix(".") for each in self.dashboard_hosts.split(","))
         return frozenset(each for each in names if each)
 
+    approval_key_file: str | None = None
+    """File with the key that signs links to proposals, a secret of at least 32 bytes. Without it there are no links."""
+    dashboard_url: WebAddress | None = None
+    """URL under which people reach the web server. Notifications of proposals have links with it."""
     grafana_url: WebAddress | None = None
     """URL of the Grafana dashboard; the dashboard's pages link to it."""
     docs_url: WebAddress | None = None

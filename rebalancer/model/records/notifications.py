@@ -9,6 +9,7 @@ class Event(StrEnum):
     """What a notification is about. Receivers choose by it."""
 
     EVICTIONS = "Evictions"
+    PROPOSAL = "Proposal"
     CIRCUIT_BREAKER = "CircuitBreaker"
     NOT_EFFECTIVE = "NotEffective"
 

@@ -61,8 +61,8 @@ class Receiver(Section):
     name: NonEmpty
     """Name in metrics and log lines."""
     events: Annotated[tuple[EventName, ...], AsTuple, Field(min_length=1)] = tuple(Event)
-    """Evictions: pods were evicted in a cycle. CircuitBreaker: one opened or closed. NotEffective: a node was not
-    cooled by its evictions."""
+    """Evictions: pods were evicted in a cycle. Proposal: evictions need an approval. CircuitBreaker: one opened or
+    closed. NotEffective: a node was not cooled by its evictions."""
     slack: SlackWebhook | None = None
     """Incoming webhook."""
     alertmanager: AlertmanagerApi | None = None

@@ -34,14 +34,30 @@ def foreign(headers: Headers, *, without_credentials: bool) -> Foreign | None:
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         return Foreign(415, f"expected content type application/json, got {kind or 'none'}")
-    sites, origins = headers.getlist("sec-fetch-site"), headers.getlist("origin")
-    if any(site not in ("same-origin", "none") for site in sites):
-        return Foreign(403, "requests from a page of another origin are refused (Sec-Fetch-Site)")
-    host = headers.get("host", "")
-    if origins and not _same(origins, host):
-        return Foreign(403, "requests from a page of another origin are refused (Origin)")
+    if (problem := _other_origin(headers)) is not None:
+        return problem
+    sites, origins, host = headers.getlist("sec-fetch-site"), headers.getlist("origin"), headers.get("host", "")
     if (sites or origins or without_credentials) and not _own_name(_name_in(host)):
         return Foreign(403, "expected an IP address, localhost or the name of a Service in Host")
+    return None
+
+
+def foreign_form(headers: Headers) -> Foreign | None:
+    """None when a form may change something that its address, a signed link, permits. The name in `Host` is any: a
+    page that took the daemon's address has no such link."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        return Foreign(415, f"expected content type application/x-www-form-urlencoded, got {kind or 'none'}")
+    return _other_origin(headers)
+
+
+def _other_origin(headers: Headers) -> Foreign | None:
+    """Why a page of another origin has sent the request; None where none has."""
+    if any(site not in ("same-origin", "none") for site in headers.getlist("sec-fetch-site")):
+        return Foreign(403, "requests from a page of another origin are refused (Sec-Fetch-Site)")
+    origins = headers.getlist("origin")
+    if origins and not _same(origins, headers.get("host", "")):
+        return Foreign(403, "requests from a page of another origin are refused (Origin)")
     return None
 
 

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from rebalancer.model.decisions.proposals import Proposal
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.notation.document import DIMENSIONS, Dimension
 from rebalancer.model.notation.kinds import plain_name
@@ -80,14 +81,15 @@ def dashboard_routes(
     *,
     hosts: frozenset[str] = frozenset(),
     parts: FailedParts | None = None,
+    proposals: Callable[[], Sequence[Proposal]] = tuple,
 ) -> list[Route]:
     """The routes of all pages and of their static files. `auth` guards the pages; style and script are public.
 
     Without credentials the pages answer only under names of their own and under `hosts`: a page of another site whose
     name was made to resolve to this address (DNS rebinding) could read them. Pages that fail unexpectedly are noted in
-    `parts`.
+    `parts`. `proposals`: the newest ones. Pages only show them.
     """
-    pages, failing = _Pages(views), parts or FailedParts(now=time.time, monotonic=time.monotonic)
+    pages, failing = _Pages(views, proposals), parts or FailedParts(now=time.time, monotonic=time.monotonic)
     threads = ThreadPoolExecutor(2, "web-dashboard")
 
     def route(path: str, page: Callable[[Request], Response]) -> Route:
@@ -123,6 +125,7 @@ def dashboard_routes(
         route("/evictions", pages.evictions),
         route("/cycles", pages.cycles),
         route("/cycles/{id:path}", pages.cycle),
+        route("/proposals", pages.proposals),
         route("/limits", pages.limits),
         route("/services", pages.services),
         route("/services/{name:path}", pages.service),
@@ -180,8 +183,8 @@ def _denied(auth: Auth, denial: Denial) -> Response:
 class _Pages:
     """One method a page; all run in a thread."""
 
-    def __init__(self, views: Views) -> None:
-        self._views = views
+    def __init__(self, views: Views, proposals: Callable[[], Sequence[Proposal]]) -> None:
+        self._views, self._proposals = views, proposals
 
     def overview(self, request: Request) -> Response:
         return self._page("overview.html", request, page=self._views.overview(_selection(request)), heat=charts.heat)
@@ -253,6 +256,9 @@ class _Pages:
             raise _PageError(404, "No such cycle", text)
         every = REFRESH_SECONDS[0] if page.record.summary.finished_at is None else 60
         return self._page("cycle.html", request, every=every, page=page, bars=charts.account_bars)
+
+    def proposals(self, request: Request) -> Response:
+        return self._page("proposals.html", request, every=10, proposals=self._proposals())
 
     def limits(self, request: Request) -> Response:
         return self._page("limits.html", request, every=10, page=self._views.limits())

@@ -2,6 +2,9 @@
 {{- define "rebalancer.pod" -}}
 {{- $many := eq .Values.database.kind "postgresql" }}
 {{- $daemon := include "rebalancer.isDaemon" . }}
+{{- /* values of an earlier release, by --reuse-values, have no approval */}}
+{{- $approval := .Values.approval | default dict }}
+{{- $key := $approval.key | default dict }}
 {{- $webhook := .Values.webhook -}}
 metadata:
   labels:
@@ -93,6 +96,12 @@ spec:
         {{- range .Values.ingress.hosts }}{{ $names = append $names .host }}{{ end }}
         - {name: REBALANCER_DASHBOARD_HOSTS, value: {{ join "," $names | quote }}}
         {{- end }}
+        {{- if $key.secretName }}
+        - {name: REBALANCER_APPROVAL_KEY_FILE, value: /run/rebalancer/approval/key}
+        {{- end }}
+        {{- with $approval.url }}
+        - {name: REBALANCER_DASHBOARD_URL, value: {{ . | quote }}}
+        {{- end }}
         {{- if $webhook.bearerToken.secretName }}
         - {name: REBALANCER_BEARER_TOKEN_FILE, value: /run/rebalancer/bearer-token/token}
         {{- end }}
@@ -134,6 +143,9 @@ spec:
         - {name: config, mountPath: /etc/rebalancer, readOnly: true}
         - {name: data, mountPath: /data}
         - {name: tmp, mountPath: /tmp}
+        {{- if and $daemon $key.secretName }}
+        - {name: approval, mountPath: /run/rebalancer/approval, readOnly: true}
+        {{- end }}
         {{- if and $daemon $webhook.bearerToken.secretName }}
         - {name: bearer-token, mountPath: /run/rebalancer/bearer-token, readOnly: true}
         {{- end }}
@@ -164,6 +176,10 @@ spec:
       {{- else }}
       persistentVolumeClaim: {claimName: {{ .Values.database.sqlite.existingClaim | default (include "rebalancer.fullname" .) | quote }}}
       {{- end }}
+    {{- if and $daemon $key.secretName }}
+    - name: approval
+      secret: {secretName: {{ $key.secretName | quote }}, defaultMode: 288, items: [{key: {{ $key.secretKey | default "key" | quote }}, path: key}]}
+    {{- end }}
     {{- if and $daemon $webhook.bearerToken.secretName }}
     - name: bearer-token
       secret: {secretName: {{ $webhook.bearerToken.secretName | quote }}, defaultMode: 288, items: [{key: {{ $webhook.bearerToken.secretKey | quote }}, path: token}]}
