@@ -118,6 +118,21 @@ PROCESS = (
         seen="`reconciled` in the log",
     ),
     fault(
+        "The leader is killed or replaced, or the world changes, between an approval and its evictions",
+        "The next leader carries the proposal out, exactly as it was approved, or refuses all of it. Once its "
+        "evictions have begun no process begins them again.",
+        "tests/e2e/test_daemon_approvals.py::test_what_is_approved_is_carried_out_once_also_by_the_next_leader",
+        "tests/stories/test_approvals.py::test_one_whose_process_is_killed_is_carried_out_at_most_once",
+        "tests/stories/test_approvals.py::test_of_two_processes_one_carries_it_out",
+        "tests/stories/test_approvals.py::test_a_changed_world_refuses_all_of_it_and_is_named",
+        "tests/stories/test_approvals.py::test_whatever_happens_only_approved_evictions_are_made",
+        "tests/store/test_proposals.py::test_of_many_at_once_one_decides",
+        "tests/store/test_proposals.py::test_one_that_expired_can_be_neither_approved_nor_begun",
+        ends="when a replica leads, or the proposal expires",
+        seen="`rebalancer proposals --all`",
+        action="approve the next proposal",
+    ),
+    fault(
         "Replicas are paused, killed or cut off while they lead (SIGSTOP, SIGKILL, partition)",
         "No term evicts once a later one has, but for the calls under way (8 at most), which are counted. A leader "
         "that was paused or cut off stands by. One that is paused for over 100 s with a call under way, and ends "
@@ -582,6 +597,17 @@ FRONT_DOOR = (
         "tests/web/test_foreign_requests.py::test_without_credentials_the_host_is_always_checked",
         "tests/web/test_dashboard_access.py::test_without_credentials_no_page_is_read_under_a_foreign_name",
         "tests/e2e/test_front_door.py::test_a_public_address_without_authentication_ends_the_start",
+        ends="at once",
+        seen="status code, log line",
+    ),
+    fault(
+        "A link to a proposal that is altered, forged, used or expired, or pressed on a page of another origin",
+        "403, 410 or 415 in one line; nothing is decided.",
+        "tests/web/test_approvals.py::test_no_altered_or_forged_link_decides_anything",
+        "tests/web/test_approvals.py::test_a_link_is_used_once",
+        "tests/web/test_approvals.py::test_a_link_ends_with_its_proposal",
+        "tests/web/test_approvals.py::test_the_button_is_pressed_on_our_own_page_alone",
+        "tests/web/test_approvals.py::test_neither_key_nor_signature_is_logged",
         ends="at once",
         seen="status code, log line",
     ),
