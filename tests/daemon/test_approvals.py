@@ -8,6 +8,7 @@ from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.daemon.threads.worker import APPROVALS, LONGEST_NAP_SECONDS
 from rebalancer.model.decisions.plan import Trigger
 from rebalancer.model.decisions.proposals import Proposal, ProposalState
+from rebalancer.model.errors import ConnectError
 from rebalancer.store import SqlProposals
 from tests.daemon.test_worker import Around, Patience, around
 from tests.e2e.servers import ALERT
@@ -122,3 +123,14 @@ def test_a_defect_refuses_the_proposal_and_is_noted(tmp_path: Path, monkeypatch:
         assert (after.state, "a mistake of ours" in after.reason) == (ProposalState.REFUSED, True)
         assert [each.name for each in it.parts.current()] == [APPROVALS]
         assert it.evicted() == []
+
+
+def test_where_the_database_is_away_no_part_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with around(tmp_path, pools=POOLS) as it:
+
+        def away(_: SqlProposals) -> None:
+            raise ConnectError("the database is away")
+
+        monkeypatch.setattr(SqlProposals, "approved", away)
+        it.worker.carry_out_approved()
+        assert it.parts.current() == []

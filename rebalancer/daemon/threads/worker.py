@@ -109,7 +109,11 @@ class Worker:
         if kept is None or self.dry_run or self.parts.waiting(APPROVALS) is not None:
             return
         try:
-            for proposal in kept.approved():
+            try:
+                approved = kept.approved()
+            except RebalancerError:
+                return  # the database is away: the alerts are read from it next, and say so
+            for proposal in approved:
                 if self.stopping():
                     return
                 self._carry_out(active.context, kept, active.policy, proposal)
