@@ -604,6 +604,7 @@ FRONT_DOOR = (
         "A link to a proposal that is altered, forged, used or expired, or pressed on a page of another origin",
         "403, 410 or 415 in one line; nothing is decided.",
         "tests/web/test_approvals.py::test_no_altered_or_forged_link_decides_anything",
+        "tests/web/test_approvals.py::test_a_link_shows_the_proposal_and_its_button_approves_it",
         "tests/web/test_approvals.py::test_a_link_is_used_once",
         "tests/web/test_approvals.py::test_a_link_ends_with_its_proposal",
         "tests/web/test_approvals.py::test_the_button_is_pressed_on_our_own_page_alone",
