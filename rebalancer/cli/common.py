@@ -1,5 +1,7 @@
 """Shared by the commands: exit codes, the policy file, consoles. Imported at every start, so it imports little."""
 
+import getpass
+import os
 import signal
 import sys
 from collections.abc import Collection
@@ -134,6 +136,14 @@ def parse_moment(option: str, text: str, now: float) -> float:
 def say(message: str) -> None:
     """A message on stderr."""
     typer.echo(message, err=True)
+
+
+def own_user() -> str:
+    """The name of the user who runs the command, for records; in a container it may have a number only."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 def unknown(what: str, name: str, known: Collection[str], *, shown: int = 10) -> ConfigError:

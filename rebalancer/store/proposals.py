@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, case, insert, select, update
 
 from rebalancer.model.decisions.alerts import ThresholdOverride
 from rebalancer.model.decisions.plan_file import PlannedEviction, PlannedTarget
@@ -58,7 +58,8 @@ class SqlProposals:
         def look(connection: Connection) -> list[Proposal]:
             now = read_clock(connection, self._clock)
             query = select(PROPOSALS).where(_ROWS.cluster == self._cluster)
-            query = query.order_by(_ROWS.proposed_at.desc(), _ROWS.id).limit(most)
+            closed = case((_ROWS.state.in_(OPEN), 0), else_=1)
+            query = query.order_by(closed, _ROWS.proposed_at.desc(), _ROWS.id).limit(most)
             found = [_proposal(row, now) for row in connection.execute(query)]
             return sorted(found, key=lambda each: each.state not in OPEN)
 

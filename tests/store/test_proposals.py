@@ -87,6 +87,15 @@ def test_a_proposal_comes_back_as_it_was(proposals: SqlProposals, propose: Propo
     assert math.isnan(found.plan.evictions[0].cpu_millicores)
 
 
+def test_an_open_one_is_listed_before_any_number_of_newer_ones_that_are_over(
+    proposals: SqlProposals, propose: Propose
+) -> None:
+    still = propose(a_plan(1))
+    for number in range(4):
+        proposals.reject(propose(a_plan(number, pool=f"b{number}")).id, by="ann")
+    assert proposals.all(most=3)[0].id == still.id
+
+
 @pytest.mark.parametrize(
     ("plan", "whole", "stays"),
     [

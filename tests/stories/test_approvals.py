@@ -147,12 +147,13 @@ def test_a_rejected_plan_is_not_proposed_again_before_it_would_have_expired(tmp_
         assert evicted(stage) == []
 
 
-def test_where_the_metrics_are_away_it_stays_approved_until_it_expires(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", [{"prometheus_down": "error"}, {"partial": "a store is away"}])
+def test_where_the_metrics_are_away_it_stays_approved_until_it_expires(fault: dict[str, str], tmp_path: Path) -> None:
     with a_run(tmp_path, a="Approve", b="DryRun") as stage:
         proposal = only(stage.cycle())
         kept(stage).approve(proposal.id, by="ann")
-        stage.lab.faults.set(prometheus_down="error")
-        with pytest.raises(ConnectError):
+        stage.lab.faults.set(**fault)
+        with pytest.raises((ConnectError, UnsafeDataError)):
             run_approved(stage)
         assert end_of(stage, proposal).state is ProposalState.APPROVED
         stage.lab.clock.sleep(1800.0)

@@ -1,12 +1,11 @@
 """`rebalancer pause`, `resume`, `resolve` and `status`: the operator state in the database."""
 
-import getpass
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import say, unknown
+from rebalancer.cli.common import own_user, say, unknown
 from rebalancer.cli.invocation import CLUSTER, LEDGER, WATCHED, Invocation, options
 from rebalancer.model.decisions.limits import SCOPE_SYNTAX, Scope
 from rebalancer.model.errors import ConfigError, RebalancerError
@@ -52,7 +51,7 @@ def pause(
         raise ConfigError(f"--for: {error}, got {lasting!r}") from None
     with open_ledger(invocation.policy, invocation.settings) as ledger:
         until = None if seconds is None else ledger.now() + seconds
-        ledger.pause(at, reason=reason, created_by=getpass.getuser(), until=until)
+        ledger.pause(at, reason=reason, created_by=own_user(), until=until)
     say(f"paused: {at}, " + ("until resumed" if seconds is None else f"for {format_duration(seconds)}"))
 
 
@@ -93,7 +92,7 @@ def resolve_eviction(
         found = next((each for each in ledger.open_evictions() if each.reserved.record == record), None)
         if found is None:
             raise ConfigError(f"eviction {record}: expected the ID of an eviction in flight (see rebalancer status)")
-        ledger.close(record, by=getpass.getuser(), reason=reason)
+        ledger.close(record, by=own_user(), reason=reason)
     say(f"closed: the eviction of {found.full_name} from {found.node}")
 
 

@@ -1,15 +1,16 @@
 """`rebalancer proposals`, `approve` and `reject`: plans of the parts in `mode: Approve`."""
 
-import getpass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli.common import say, unknown
+from rebalancer.cli.common import own_user, say, unknown
 from rebalancer.cli.invocation import LEDGER, WATCHED, Invocation, options
 
 if TYPE_CHECKING:
     from rebalancer.cli.output.formats import Shown
+    from rebalancer.model.decisions.proposals import Proposal
 
 
 @options(*LEDGER, *WATCHED)
@@ -40,7 +41,8 @@ def approve(
     from rebalancer.bootstrap.wiring.database import open_proposals
 
     with open_proposals(invocation.policy, invocation.settings) as kept:
-        found = kept.approve(proposal, by=getpass.getuser())
+        _known(kept.named(proposal), proposal, [each.id for each in kept.all()])
+        found = kept.approve(proposal, by=own_user())
     say(f"approved: {found.summary}; to see the result: rebalancer proposals {found.id}")
 
 
@@ -57,7 +59,8 @@ def reject(
     from rebalancer.bootstrap.wiring.database import open_proposals
 
     with open_proposals(invocation.policy, invocation.settings) as kept:
-        found = kept.reject(proposal, by=getpass.getuser(), reason=reason)
+        _known(kept.named(proposal), proposal, [each.id for each in kept.all()])
+        found = kept.reject(proposal, by=own_user(), reason=reason)
     say(f"rejected: {found.summary}")
 
 
@@ -70,7 +73,11 @@ def _shown(invocation: Invocation, name: str | None, *, closed: bool) -> "Shown"
         if name is None:
             found = kept.all()
             return shown_proposals(found if closed else [each for each in found if each.state not in OVER])
-        proposal = kept.named(name)
-        if proposal is None:
-            raise unknown("proposal", name, [each.id for each in kept.all()])
-    return shown_proposal(proposal)
+        return shown_proposal(_known(kept.named(name), name, [each.id for each in kept.all()]))
+
+
+def _known(proposal: "Proposal | None", name: str, ids: Sequence[str]) -> "Proposal":
+    """The proposal with this id. Raises ConfigError without one; `ids` are the known ones."""
+    if proposal is None:
+        raise unknown("proposal", name, ids)
+    return proposal

@@ -37,8 +37,8 @@ def shown_proposal(proposal: Proposal) -> Shown:
     def draw(screen: Screen) -> None:
         table = plain_table("Evictions", "POD", "FROM", "TO", "REASON")
         for move in proposal.plan.evictions:
-            target = move.target_nodes[0] if move.target_nodes else None
-            to = "none (finished)" if target is None else target_text((target.node, target.probability))
+            targets = [target_text((each.node, each.probability)) for each in move.target_nodes]
+            to = ", ".join(targets) or "none (finished)"
             table.add_row(move.full_name, move.node, to, move.reason)
         screen.print(table)
         print_paragraph(screen, f"{proposal.id}:", sentence(proposal))

@@ -98,9 +98,10 @@ def approved_findings(
     approved: ApprovedPlan, context: CycleContext, policy: RebalancerPolicy, seen: Observation
 ) -> list[Findings]:
     """The findings of now with the pods of the plan as their only candidates. Raises PlanChangedError where a pod is
-    gone, or its strategy doesn't want it moved any more."""
+    gone, or its strategy doesn't want it moved any more, and for a proposal UnsafeDataError where the metrics can't be
+    trusted now: it stays approved meanwhile."""
     if (refusal := unsafe(seen, policy)) is not None:
-        raise PlanChangedError(refusal.message)
+        raise PlanChangedError(refusal.message) if approved.proposed_by is None else UnsafeDataError(refusal.message)
     wanted = _pods(approved, seen.snapshot)
     of_strategy: dict[str, list[int]] = {}
     for move in approved.evictions:

@@ -33,7 +33,7 @@ from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.model.decisions.ports import Inbox, Proposals
 from rebalancer.model.decisions.proposals import Proposal
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.parts import FailedParts
+from rebalancer.model.parts import FailedParts, ends_process
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 
@@ -113,10 +113,18 @@ class Worker:
                 approved = kept.approved()
             except RebalancerError:
                 return  # the database is away: the alerts are read from it next, and say so
+            failed: list[Exception] = []
             for proposal in approved:
                 if self.stopping():
                     return
-                self._carry_out(active.context, kept, active.policy, proposal)
+                try:
+                    self._carry_out(active.context, kept, active.policy, proposal)
+                except Exception as error:
+                    if ends_process(error):
+                        raise
+                    failed.append(error)
+            if failed:
+                raise failed[0]
         except RebalancerError as error:
             self.parts.failed(APPROVALS, str(error))
         except Exception as error:  # noqa: BLE001 - noted by its part
