@@ -15,8 +15,10 @@ from rebalancer.cycle.run import begin_report
 from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.model.decisions.proposals import Proposal, ProposalState
 from rebalancer.model.errors import ConnectError, UnsafeDataError
-from tests.stories.scenarios.stage import Stage
-from tests.stories.test_modes import STRATEGIES, a_run
+from tests.stories.readers import cordoned
+from tests.stories.scenarios.stage import Stage, a_machine, a_scenario, a_stage, burner, service
+from tests.stories.test_modes import LIMITS, POOLS, STRATEGIES, a_run, pools
+from tests.stories.test_modes_of_drains import KEY, VALUE
 from tests.stories.test_proposals import kept, only, uids
 
 CARRIED_OUT, REFUSED, EXPIRED = ProposalState.CARRIED_OUT, ProposalState.REFUSED, ProposalState.EXPIRED
@@ -295,3 +297,33 @@ def approved_of(stage: Stage, proposal: Proposal) -> set[str]:
     done = decided(lambda: kept(stage).approve(proposal.id, by="ann"))
     assert done == (proposal.state is ProposalState.PROPOSED)
     return set(uids(proposal)) if done else set()
+
+
+@pytest.mark.parametrize(("of_b", "drained"), [("Act", {"b1"}), ("Approve", set())])
+def test_what_other_parts_have_cordoned_stays_so_and_nothing_else_is(
+    of_b: str, drained: set[str], tmp_path: Path
+) -> None:
+    """In the second pool a node is to be maintained, at once or after an approval."""
+    names = {f"{pool}{number}": pool for pool in POOLS for number in (1, 2, 3)}
+    machines = [
+        a_machine(name, labels={"pool": pool}, annotations={KEY: VALUE} if name == "b1" else {})
+        for name, pool in names.items()
+    ]
+    scenario = a_scenario(
+        machines,
+        burner("heat-a", "a1", 9.0),
+        service("web-a", {"a1": 6, "a2": 1}, node_selector={"pool": "a"}),
+        service("web-b", {"b1": 2, "b2": 1}, node_selector={"pool": "b"}),
+    )
+    maintenance = {"name": "NodeMaintenance", "args": {"annotation": f"{KEY}={VALUE}"}, "pools": ["b"]}
+    sections = {"limits": LIMITS, "planner": {"patience": "0s"}, "strategies": [*STRATEGIES[:1], maintenance]}
+    with a_stage(scenario, tmp_path, pools=pools(a="Approve", b=of_b), **sections) as stage:
+        stage.lab.clock.sleep(300.0)
+        proposal = next(each for each in stage.cycle().proposals if each.plan.pool == "a")
+        assert ({each.node for each in stage.log.evicted}, cordoned(stage.lab)) == (drained, drained)
+        kept(stage).approve(proposal.id, by="ann")
+        [report] = run_approved(stage)
+        assert {each.node for each in report.evictions} == {"a1"}
+        assert (cordoned(stage.lab), len(stage.log.cordons)) == (drained, len(drained))
+        stage.turns(2)
+        assert cordoned(stage.lab) == drained

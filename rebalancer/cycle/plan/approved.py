@@ -14,7 +14,7 @@ from rebalancer.cycle.context import CycleContext, NullRecords
 from rebalancer.cycle.observe.observation import ANY, Observation, find, unsafe
 from rebalancer.cycle.plan.by_mode import by_mode
 from rebalancer.cycle.plan.planning import PlanningSession, TimeLimit
-from rebalancer.cycle.soft_taints import SoftTaintController
+from rebalancer.cycle.soft_taints import SoftTaintController, our_cordons
 from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import DID_NOT_HAPPEN, Eviction
@@ -133,7 +133,7 @@ def approved_findings(
 def _found(
     approved: ApprovedPlan, context: CycleContext, policy: RebalancerPolicy, seen: Observation
 ) -> list[Findings]:
-    """The findings of the parts that planned it."""
+    """The findings of the parts that planned it. Nodes that other parts keep cordoned stay so."""
 
     def look(by: RebalancerPolicy) -> list[Findings]:
         return find(seen, by, approved.request, parts=context.parts)
@@ -141,8 +141,15 @@ def _found(
     if approved.proposed_by is None:
         return look(policy)
     found = look(approved.proposed_by)
-    held = by_mode(found, approved.proposed_by, look).held
-    return held.get("Approve", [replace(each, findings=()) for each in found])
+    modes = by_mode(found, approved.proposed_by, look)
+    held = modes.held.get("Approve", [replace(each, findings=()) for each in found])
+    names, stay = seen.snapshot.nodes.names, {*our_cordons(seen.snapshot), *(move.node for move in approved.evictions)}
+    out = []
+    for each, acting in zip(held, modes.acting, strict=True):
+        # a cordon that no finding asks for is removed, and one that is not there yet was not approved
+        cordons = {node: why for node, why in {**acting.cordons, **each.cordons}.items() if names[node] in stay}
+        out.append(replace(each, cordons=cordons, emptied={**acting.emptied, **each.emptied}))
+    return out
 
 
 def _pods(plan: ApprovedPlan, snapshot: ClusterSnapshot) -> dict[str, int]:
