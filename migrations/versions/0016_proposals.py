@@ -39,6 +39,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_proposals"),
     )
     op.create_index("ix_proposals_cluster_proposed_at", "proposals", ["cluster", "proposed_at"])
+    op.create_index("ix_proposals_cluster_state", "proposals", ["cluster", "state"])
     is_open = sa.text("state IN ('Proposed', 'Approved')")
     op.create_index(
         "uq_proposals_open",

@@ -223,8 +223,8 @@ class _Parts:
         )
 
     def _approvals(self) -> Approvals | None:
-        """None without a key."""
-        if self._links is None:
+        """None without a key, and in dry run, where nothing is carried out."""
+        if self._links is None or self._daemon.dry_run:
             return None
         return Approvals(
             desk=self._resources.proposals,

@@ -20,7 +20,7 @@ from rebalancer.model.decisions.proposals import OPEN, Proposal, ProposalState, 
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.store.db.dialect import read_clock
 from rebalancer.store.db.engine import read, write
-from rebalancer.store.db.tables import PROPOSALS
+from rebalancer.store.db.tables import CYCLES, PROPOSALS
 
 LETTERS = "23456789bcdfghjkmnpqrstvwxz"
 """Of an id: neither vowels, which make words, nor letters that look like digits."""
@@ -84,20 +84,24 @@ class SqlProposals:
 
     def approved(self) -> list[Proposal]:
         """See `Proposals`."""
-        query = select(PROPOSALS).where(
+        cycles = PROPOSALS.outerjoin(CYCLES, CYCLES.c.id == _ROWS.run)
+        query = select(PROPOSALS, CYCLES.c.id.label("recorded")).select_from(cycles)
+        query = query.where(
             _ROWS.cluster == self._cluster, _ROWS.state.in_((ProposalState.APPROVED, ProposalState.STARTED))
         )
 
-        def look(connection: Connection) -> list[Proposal]:
-            now = read_clock(connection, self._clock)
-            return [_proposal(row, now) for row in connection.execute(query.order_by(_ROWS.decided_at, _ROWS.id))]
+        def look(connection: Connection) -> list[tuple[Proposal, bool]]:
+            now, rows = read_clock(connection, self._clock), query.order_by(_ROWS.decided_at, _ROWS.id)
+            return [(_proposal(row, now), row.recorded is not None) for row in connection.execute(rows)]
 
         found = read(self._engine, look)
-        for each in found:
-            if each.state is ProposalState.STARTED:
-                # one at a time is carried out, so that its process is gone
+        for each, recorded in found:
+            # one at a time is carried out, so that its process is gone; it records its cycle before the first eviction
+            if each.state is ProposalState.STARTED and recorded:
                 self.close(each, state=ProposalState.CARRIED_OUT, reason=f"ended early: see cycle {each.run}")
-        return [each for each in found if each.state is ProposalState.APPROVED]
+            elif each.state is ProposalState.STARTED:
+                self.close(each, state=ProposalState.REFUSED, reason="its process ended before the first eviction")
+        return [each for each, _ in found if each.state is ProposalState.APPROVED]
 
     def begin(self, proposal: Proposal) -> bool:
         """See `Proposals`."""

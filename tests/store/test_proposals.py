@@ -15,7 +15,7 @@ from rebalancer.model.decisions.proposals import Proposal, ProposalState, Propos
 from rebalancer.model.errors import RebalancerError, UnsafeDataError
 from rebalancer.store import SqlProposals, SqlRecords
 from rebalancer.store.proposals import ID_LENGTH, LETTERS
-from tests.store.builders import SteppingClock
+from tests.store.builders import SteppingClock, build_report
 
 
 def a_move(number: int, *, targets: tuple[str, ...] = ("n2", "n3"), **fields: object) -> PlannedEviction:
@@ -173,13 +173,22 @@ def test_what_is_approved_is_begun_once_and_closed(
     assert states(proposals) == {made.id: ProposalState.CARRIED_OUT}
 
 
-def test_one_that_was_left_on_its_way_is_over(proposals: SqlProposals, propose: Propose) -> None:
+@pytest.mark.parametrize("recorded", [True, False])
+def test_one_that_was_left_on_its_way_is_over(
+    recorded: bool, records: SqlRecords, proposals: SqlProposals, propose: Propose
+) -> None:
     made = proposals.approve(propose(a_plan(1)).id, by="ann")
     assert proposals.begin(made)
+    if recorded:
+        records.begin(build_report(cycle=made.run))
     assert proposals.approved() == []
     after = proposals.named(made.id)
     assert after is not None
-    assert (after.state, after.reason) == (ProposalState.CARRIED_OUT, f"ended early: see cycle {made.run}")
+    assert (after.state, after.reason) == (
+        (ProposalState.CARRIED_OUT, f"ended early: see cycle {made.run}")
+        if recorded
+        else (ProposalState.REFUSED, "its process ended before the first eviction")
+    )
 
 
 def test_an_approved_one_is_not_superseded_and_no_other_is_opened(proposals: SqlProposals, propose: Propose) -> None:

@@ -206,7 +206,9 @@ def test_one_whose_process_is_killed_is_carried_out_at_most_once(
         for _ in range(3):
             run_approved(stage)
         assert evicted(stage) == (uids(proposal) if made else [])
-        assert end_of(stage, proposal).state is CARRIED_OUT
+        end = end_of(stage, proposal)
+        assert end.state is (CARRIED_OUT if made else REFUSED)
+        assert made or end.reason == "its process ended before the first eviction"
 
 
 def test_of_two_processes_one_carries_it_out(tmp_path: Path) -> None:

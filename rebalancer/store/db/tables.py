@@ -357,6 +357,7 @@ PROPOSALS = Table(
     Column("thresholds", JSON, nullable=False),  # of alerts
     Column("due", JSON, nullable=False),  # [[node, resource, seconds since the epoch]]
     Index(None, "cluster", "proposed_at"),
+    Index(None, "cluster", "state"),
 )
 # One is open for each pool and strategy.
 Index(
