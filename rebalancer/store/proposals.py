@@ -7,8 +7,9 @@ proposal is: each change states what the row must be before, so of two at once o
 import math
 import secrets
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, case, insert, select, update
@@ -40,14 +41,17 @@ class SqlProposals:
         self._clock = clock
 
     def propose(
-        self, cycle: str, plans: Sequence[tuple[ProposedPlan, bool]], *, valid_seconds: float
+        self, cycle: str, plans: Sequence[tuple[ProposedPlan, bool]], *, pods: Collection[str], valid_seconds: float
     ) -> list[Proposal]:
         """See `Proposals`."""
 
         def work(connection: Connection) -> list[Proposal]:
             now = read_clock(connection, self._clock)
             self._expire(connection, now)
-            kept = (self._keep(connection, cycle, *each, now=now, valid_seconds=valid_seconds) for each in plans)
+            kept = []
+            for plan, whole in plans:
+                stands = partial(ProposedPlan.stands_for, later=plan, whole=whole, pods=pods)
+                kept.append(self._keep(connection, cycle, plan, stands, now=now, valid_seconds=valid_seconds))
             return [each for each in kept if each is not None]
 
         return write(self._engine, work)
@@ -153,10 +157,17 @@ class SqlProposals:
         connection.execute(update(PROPOSALS).where(*late).values(state=ProposalState.EXPIRED))
 
     def _keep(
-        self, connection: Connection, cycle: str, plan: ProposedPlan, whole: bool, *, now: float, valid_seconds: float
+        self,
+        connection: Connection,
+        cycle: str,
+        plan: ProposedPlan,
+        stands: Callable[[ProposedPlan], bool],
+        *,
+        now: float,
+        valid_seconds: float,
     ) -> Proposal | None:
-        """The open proposal that has the plan, a new one where none is; None where one that is approved has not, and
-        where the same plan was rejected and would not have expired yet."""
+        """The open proposal that stands for the plan, a new one where none does; None where one that is approved does
+        not, and where one that does was rejected and would not have expired yet."""
         open_ = (
             _ROWS.cluster == self._cluster,
             _ROWS.pool == plan.pool,
@@ -165,12 +176,12 @@ class SqlProposals:
         )
         row = connection.execute(select(PROPOSALS).where(*open_).with_for_update()).one_or_none()
         rejected = select(PROPOSALS).where(*open_[:-1], _ROWS.state == ProposalState.REJECTED, _ROWS.expires_at > now)
-        if any(_proposal(each, now).plan.is_same(plan) for each in connection.execute(rejected)):
+        if any(stands(_proposal(each, now).plan) for each in connection.execute(rejected)):
             return None
         name = "".join(secrets.choice(LETTERS) for _ in range(ID_LENGTH))
         if row is not None:
             before = _proposal(row, now)
-            if before.plan.is_same(plan) or (not whole and before.plan.shows(plan)):
+            if stands(before.plan):
                 return before
             values = {"state": ProposalState.SUPERSEDED, "reason": f"superseded by {name}"}
             over = update(PROPOSALS).where(_ROWS.id == before.id, _ROWS.state == ProposalState.PROPOSED)

@@ -17,6 +17,9 @@ from rebalancer.store import SqlProposals, SqlRecords
 from rebalancer.store.proposals import ID_LENGTH, LETTERS
 from tests.store.builders import SteppingClock, build_report
 
+THERE = frozenset(f"uid-{number}" for number in range(20))
+"""UIDs of the pods of the cluster."""
+
 
 def a_move(number: int, *, targets: tuple[str, ...] = ("n2", "n3"), **fields: object) -> PlannedEviction:
     values = {
@@ -58,8 +61,10 @@ Propose = Callable[..., Proposal]
 
 @pytest.fixture
 def propose(proposals: SqlProposals) -> Propose:
-    def made(plan: ProposedPlan, *, whole: bool = True, seconds: float = 600.0) -> Proposal:
-        [found] = proposals.propose("c1", [(plan, whole)], valid_seconds=seconds)
+    def made(
+        plan: ProposedPlan, *, whole: bool = True, there: frozenset[str] = THERE, seconds: float = 600.0
+    ) -> Proposal:
+        [found] = proposals.propose("c1", [(plan, whole)], pods=there, valid_seconds=seconds)
         return found
 
     return made
@@ -97,23 +102,33 @@ def test_an_open_one_is_listed_before_any_number_of_newer_ones_that_are_over(
 
 
 @pytest.mark.parametrize(
-    ("plan", "whole", "stays"),
+    ("plan", "whole", "stays", "there"),
     [
-        (a_plan(2, 1), True, True),
-        (a_plan(1), True, False),
-        (a_plan(1), False, True),
-        (a_plan(1, 3), False, False),
-        (a_plan(1, 2, policy_hash="sha256:2"), True, False),
-        (a_plan(1, 2, evictions=(a_move(1, node="n9"), a_move(2))), True, False),
-        (a_plan(1, 2, evictions=(a_move(1, targets=("n3", "n2")), a_move(2))), True, True),
-        (a_plan(1, 2, evictions=(a_move(1, targets=("n4", "n2")), a_move(2))), True, False),
+        (a_plan(2, 1), True, True, THERE),
+        # another pod of the same node
+        (a_plan(1, 3), True, True, THERE),
+        (a_plan(1, 3), False, True, THERE),
+        # one of the proposal's pods is gone
+        (a_plan(1, 3), True, False, THERE - {"uid-2"}),
+        (a_plan(1), True, False, THERE),
+        (a_plan(1), False, True, THERE),
+        (a_plan(1, 2, 3), False, False, THERE),
+        (a_plan(1, 2, policy_hash="sha256:2"), True, False, THERE),
+        (a_plan(1, 2, evictions=(a_move(1, node="n9"), a_move(2))), True, False, THERE),
+        (a_plan(1, 2, evictions=(a_move(1, targets=("n3", "n2")), a_move(2))), True, True, THERE),
+        (a_plan(1, 2, evictions=(a_move(1, targets=("n4", "n2")), a_move(2))), True, False, THERE),
     ],
 )
-def test_an_open_proposal_stays_while_it_shows_what_is_planned(
-    plan: ProposedPlan, whole: bool, stays: bool, proposals: SqlProposals, propose: Propose
+def test_an_open_proposal_stays_while_as_many_pods_of_each_node_are_planned(
+    plan: ProposedPlan,
+    whole: bool,
+    stays: bool,
+    there: frozenset[str],
+    proposals: SqlProposals,
+    propose: Propose,
 ) -> None:
     first = propose(a_plan(1, 2))
-    second = propose(plan, whole=whole)
+    second = propose(plan, whole=whole, there=there)
     assert (second.id == first.id) == stays
     assert sum(each.state is ProposalState.PROPOSED for each in proposals.all()) == 1
     before = proposals.named(first.id)
@@ -131,7 +146,7 @@ def test_each_pool_strategy_and_cluster_has_its_own(
     propose(a_plan(2, pool="b"))
     propose(a_plan(3, strategy="PodLifeTime"))
     other = records.of("other").proposals(clock=clock)
-    other.propose("c2", [(a_plan(4), True)], valid_seconds=60.0)
+    other.propose("c2", [(a_plan(4), True)], pods=THERE, valid_seconds=60.0)
     assert {each.state for each in proposals.all()} == {ProposalState.PROPOSED}
     assert (len(proposals.all()), len(other.all())) == (3, 1)
     assert proposals.named(other.all()[0].id) is None
@@ -193,7 +208,7 @@ def test_one_that_was_left_on_its_way_is_over(
 
 def test_an_approved_one_is_not_superseded_and_no_other_is_opened(proposals: SqlProposals, propose: Propose) -> None:
     made = proposals.approve(propose(a_plan(1, 2)).id, by="ann")
-    assert proposals.propose("c2", [(a_plan(3), True)], valid_seconds=60.0) == []
+    assert proposals.propose("c2", [(a_plan(3), True)], pods=THERE, valid_seconds=60.0) == []
     assert states(proposals) == {made.id: ProposalState.APPROVED}
     assert propose(a_plan(2, 1)).id == made.id
 
@@ -203,7 +218,7 @@ def test_an_approved_one_is_not_superseded_and_no_other_is_opened(proposals: Sql
     [
         (lambda kept, made: kept.approve(made.id, by="ann"), "it was approved by ann at "),
         (lambda kept, made: kept.reject(made.id, by="bob", reason="no"), "it was rejected by bob at .*: no"),
-        (lambda kept, made: kept.propose("c", [(a_plan(9), True)], valid_seconds=60.0), "superseded by "),
+        (lambda kept, made: kept.propose("c", [(a_plan(8, 9), True)], pods=THERE, valid_seconds=9.0), "superseded by "),
     ],
 )
 def test_what_is_not_open_can_not_be_approved(
@@ -257,4 +272,4 @@ def test_two_cycles_at_once_open_one(proposals: SqlProposals) -> None:
 def proposed_or_refused(proposals: SqlProposals) -> None:
     """The loser of a race is told by the database: its cycle notes it, and the next one finds the winner's."""
     with suppress(RebalancerError, IntegrityError):
-        proposals.propose("c1", [(a_plan(1), True)], valid_seconds=60.0)
+        proposals.propose("c1", [(a_plan(1), True)], pods=THERE, valid_seconds=60.0)

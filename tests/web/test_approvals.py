@@ -17,7 +17,7 @@ from rebalancer.store import SqlProposals, open_engine, upgrade
 from rebalancer.web import Auth, WebServer, make_app
 from rebalancer.web.pages.proposals import Approvals
 from tests.store.builders import NOW, SteppingClock
-from tests.store.test_proposals import a_plan
+from tests.store.test_proposals import THERE, a_plan
 from tests.web.fakes import Answer, AsgiClient, Clients, Daemon
 from tests.web.readers import read_page
 from tests.web.scenarios import HandMade
@@ -43,7 +43,7 @@ class Door:
 
     def propose(self, pool: str = "a", seconds: float = 600.0, *numbers: int) -> Proposal:
         plan = a_plan(*(numbers or (1, 2)), pool=pool)
-        [made] = self.kept.propose("c1", [(plan, True)], valid_seconds=seconds)
+        [made] = self.kept.propose("c1", [(plan, True)], pods=THERE, valid_seconds=seconds)
         return made
 
     def press(self, link: str, **headers: str) -> Answer:

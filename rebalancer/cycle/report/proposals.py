@@ -72,4 +72,5 @@ def propose(
         asked = request.nodes_for(name, seen.node_pools.by_node, triggers=strategy.triggers)
         members = {node for node, of in seen.node_pools.by_node.items() if of == pool}
         plans.append((plan, asked is None or members <= asked))
-    return list(context.proposals.propose(report.id, plans, valid_seconds=policy.approval.expire_after))
+    pods, valid = frozenset(seen.snapshot.pods.uids), policy.approval.expire_after
+    return list(context.proposals.propose(report.id, plans, pods=pods, valid_seconds=valid))

@@ -192,13 +192,13 @@ class Proposals(Protocol):
     """Plans that wait for an approval; one is open for each pool and strategy."""
 
     def propose(
-        self, cycle: str, plans: Sequence[tuple[ProposedPlan, bool]], *, valid_seconds: float
+        self, cycle: str, plans: Sequence[tuple[ProposedPlan, bool]], *, pods: Collection[str], valid_seconds: float
     ) -> Sequence[Proposal]:
-        """Keep the plans of a cycle; the open proposals that have them. With each plan, whether the cycle looked at all
-        nodes of the pool.
+        """Keep the plans of a cycle; the open proposals that stand for them. With each plan, whether the cycle looked
+        at all nodes of the pool; `pods` are the UIDs of all pods of the cluster.
 
-        An open proposal with the same evictions stays, and one that has them among others where the cycle looked at
-        some nodes only. Any other one is superseded, unless it is approved already.
+        An open proposal stays while it stands for the plan (`ProposedPlan.stands_for`). Any other one is superseded,
+        unless it is approved already.
         """
         ...
 

@@ -1,6 +1,7 @@
 """Plans of the parts in `mode: Approve`: kept until they are approved, rejected or expired."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
@@ -52,20 +53,24 @@ class ProposedPlan:
     due: Annotated[Mapping[tuple[str, str], float], LEFT_OUT] = field(default_factory=dict)
     """(node, resource) of its nodes to be relieved ahead of its peak -> when it is hot (seconds since the epoch)."""
 
-    def shows(self, other: "ProposedPlan") -> bool:
-        """Whether it has all evictions of the other one, with the likeliest landing of each."""
-        if self.policy_hash != other.policy_hash:
-            return False
-        shown = {(each.uid, each.node): {target.node for target in each.target_nodes} for each in self.evictions}
-        return all(
-            (move.uid, move.node) in shown
-            and all(target.node in shown[move.uid, move.node] for target in move.target_nodes[:1])
-            for move in other.evictions
-        )
+    def stands_for(self, later: "ProposedPlan", *, whole: bool, pods: Collection[str]) -> bool:
+        """Whether it stays in place of a plan of a later cycle, which looked at the `whole` pool or at some of its
+        nodes; `pods` are the UIDs of all that are there.
 
-    def is_same(self, other: "ProposedPlan") -> bool:
-        """Whether the other one has the same evictions, with landings that this one shows."""
-        return len(self.evictions) == len(other.evictions) and self.shows(other)
+        Loads of alike pods differ a little from cycle to cycle, and then the other one is planned. So it stays while
+        the later plan evicts as many pods from each node, and all pods of this one are still there. A pod of both must
+        have a landing that this one shows.
+        """
+        mine, theirs = (Counter(each.node for each in plan.evictions) for plan in (self, later))
+        if self.policy_hash != later.policy_hash or (mine != theirs if whole else not theirs <= mine):
+            return False
+        shown = {each.uid: {target.node for target in each.target_nodes} for each in self.evictions}
+        return shown.keys() <= set(pods) and all(
+            target.node in shown[move.uid]
+            for move in later.evictions
+            if move.uid in shown
+            for target in move.target_nodes[:1]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
