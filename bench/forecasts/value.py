@@ -9,7 +9,6 @@ the node, with what its evicted pods used elsewhere, wouldn't have been hot with
 JSON object a line; exit code 1 when an aim is missed.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from bench.replays.traces import UNSET, composed, trace_folders
+from bench.replays.traces import composed, folders_by_name, parser_of_weeks
 from rebalancer.bootstrap.recordings.replay import policy_run
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.decisions.eviction import Eviction
@@ -115,14 +114,8 @@ def false_alarms(cluster: SimulatedCluster, evictions: Sequence[Eviction], high:
 
 def main() -> int:
     """Measure and print; 1 when an aim is missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench value")
-    parser.add_argument("--seed", type=int, help="one week of all folders, from a seed of its own")
-    parser.add_argument("--nodes", type=int, default=50)
-    parser.add_argument("--days", type=float, default=7)
-    wanted = parser.parse_args()
-    folders = {each.name: each for each in trace_folders()}
-    if not folders:
-        print(f"value: {UNSET}", file=sys.stderr)
+    wanted = parser_of_weeks("value").parse_args()
+    if not (folders := folders_by_name("value")):
         return 0
     weeks = [Week(tuple(folders), wanted.seed)] if wanted.seed is not None else WEEKS
     known = [week for week in weeks if set(week.folders) <= folders.keys()]

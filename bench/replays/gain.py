@@ -5,7 +5,6 @@ Hot node-hours and evictions of weeks by the least gain of `planner.worth: Balan
 horizon a third as long does (ADR 29). Prints one JSON object a line; there are no aims.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.forecasts.value import WEEKS, Week, measured
-from bench.replays.traces import UNSET, trace_folders
+from bench.replays.traces import folders_by_name, parser_of_weeks
 from rebalancer.planner.candidates.worth import LEAST_GAIN
 from rebalancer.policy.schema.policy import Worth
 
@@ -43,15 +42,10 @@ def measured_with(least: float, folders: Sequence[Path], seed: int, nodes: int, 
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m bench gain")
-    parser.add_argument("--seed", type=int, help="one week of all folders, from a seed of its own")
+    parser = parser_of_weeks("gain")
     parser.add_argument("--least", type=float, nargs="+", default=[LEAST_GAIN[LEVEL], 3 * LEAST_GAIN[LEVEL]])
-    parser.add_argument("--nodes", type=int, default=50)
-    parser.add_argument("--days", type=float, default=7)
     wanted = parser.parse_args()
-    folders = {each.name: each for each in trace_folders()}
-    if not folders:
-        print(f"gain: {UNSET}", file=sys.stderr)
+    if not (folders := folders_by_name("gain")):
         return 0
     own = [Week(tuple(folders), wanted.seed)] if wanted.seed is not None else []
     groups: dict[str, Sequence[Week]] = {"own": own} if own else {"tuned": WEEKS, "others": OTHERS}

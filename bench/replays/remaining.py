@@ -5,7 +5,6 @@ nothing is evicted. It tells what the horizon of a gain may depend on (ADR 29). 
 of the minutes that follow, and `times`, how often a node was hot for so long. There are no aims.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bench.forecasts.value import WEEKS, Week, bench_policy
-from bench.replays.traces import UNSET, composed, trace_folders
+from bench.replays.traces import composed, folders_by_name, parser_of_weeks
 from rebalancer.model.measured.history import STEP_SECONDS
 from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.model.recordings.recording import Recording
@@ -59,14 +58,8 @@ def remaining(times: Floats) -> Iterator[tuple[int, float | None, int]]:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m bench remaining")
-    parser.add_argument("--seed", type=int, help="one week of all folders, from a seed of its own")
-    parser.add_argument("--nodes", type=int, default=50)
-    parser.add_argument("--days", type=float, default=7)
-    wanted = parser.parse_args()
-    folders = {each.name: each for each in trace_folders()}
-    if not folders:
-        print(f"remaining: {UNSET}", file=sys.stderr)
+    wanted = parser_of_weeks("remaining").parse_args()
+    if not (folders := folders_by_name("remaining")):
         return 0
     own = wanted.seed is not None
     groups: dict[str, Sequence[Week]] = (

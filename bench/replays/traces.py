@@ -1,7 +1,9 @@
 """The synthetic cluster of `bench.replays.cluster` with the CPU of recorded traces: `timestamp,value` files, of which
 each service follows one, from a day of its own on."""
 
+import argparse
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +33,23 @@ Grid = NDArray[np.float64]
 def trace_folders() -> list[Path]:
     """Those that `REBALANCER_TRACES` names, separated by colons."""
     return [Path(each) for each in os.environ.get("REBALANCER_TRACES", "").split(os.pathsep) if each]
+
+
+def parser_of_weeks(bench: str) -> argparse.ArgumentParser:
+    """The options of a benchmark over weeks."""
+    parser = argparse.ArgumentParser(prog=f"python -m bench {bench}")
+    parser.add_argument("--seed", type=int, help="one week of all folders, from a seed of its own")
+    parser.add_argument("--nodes", type=int, default=50)
+    parser.add_argument("--days", type=float, default=7)
+    return parser
+
+
+def folders_by_name(bench: str) -> dict[str, Path]:
+    """Name -> folder of `trace_folders`. Without any, a line on stderr says how to name them."""
+    folders = {each.name: each for each in trace_folders()}
+    if not folders:
+        print(f"{bench}: {UNSET}", file=sys.stderr)
+    return folders
 
 
 def composed(folders: Sequence[Path], *, nodes: int, days: float, seed: int = SEED) -> Recording:

@@ -5,7 +5,6 @@ nothing but the level changed. The bound is what no eviction could have removed 
 one JSON object a line; exit code 1 when an aim is missed.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -17,7 +16,7 @@ import numpy as np
 import yaml
 
 from bench.forecasts.value import BALANCED, WEEKS, Week
-from bench.replays.traces import UNSET, composed, trace_folders
+from bench.replays.traces import composed, folders_by_name, parser_of_weeks
 from rebalancer.bootstrap.recordings.replay import policy_run
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.reason import Reason
@@ -105,14 +104,8 @@ def most_of_a_service(run: ReplayRun) -> float:
 
 def main() -> int:
     """Measure and print; 1 when an aim is missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench week")
-    parser.add_argument("--seed", type=int, help="one week of all folders, from a seed of its own")
-    parser.add_argument("--nodes", type=int, default=50)
-    parser.add_argument("--days", type=float, default=7)
-    wanted = parser.parse_args()
-    folders = {each.name: each for each in trace_folders()}
-    if not folders:
-        print(f"week: {UNSET}", file=sys.stderr)
+    wanted = parser_of_weeks("week").parse_args()
+    if not (folders := folders_by_name("week")):
         return 0
     missed = False
     for week in [Week(tuple(folders), wanted.seed)] if wanted.seed is not None else WEEKS:
