@@ -270,6 +270,6 @@ def test_two_cycles_at_once_open_one(proposals: SqlProposals) -> None:
 
 
 def proposed_or_refused(proposals: SqlProposals) -> None:
-    """The loser of a race is told by the database: its cycle notes it, and the next one finds the winner's."""
+    """Of two at once one fails in the database: its cycle notes it, and the next one finds the open proposal."""
     with suppress(RebalancerError, IntegrityError):
         proposals.propose("c1", [(a_plan(1), True)], pods=THERE, valid_seconds=60.0)
