@@ -14,6 +14,9 @@ from rebalancer.model.parts import NOTE
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import SqlLedger, SqlRecords
 
+MOST_UNFINISHED = 4
+"""Newest cycles without an end that are looked past: one that runs, and those of processes that were killed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerView:
@@ -59,5 +62,8 @@ def ledger_view(policy: RebalancerPolicy, settings: Settings, *, clock: Clock | 
 
 
 def failed_parts(records: SqlRecords) -> tuple[str, ...]:
-    """The notes of the last cycle about parts that fail and are skipped. Raises ConnectError."""
-    return tuple(note for cycle in records.reading().cycles(1) for note in cycle.notes if note.startswith(NOTE))
+    """The notes of the last finished cycle about parts that fail and are skipped: one that is running, or was killed,
+    has none yet. Raises ConnectError."""
+    recent = records.reading().cycles(MOST_UNFINISHED + 1)
+    finished = [each for each in recent if each.finished_at is not None][:1]
+    return tuple(note for cycle in finished for note in cycle.notes if note.startswith(NOTE))
