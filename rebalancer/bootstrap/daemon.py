@@ -137,9 +137,10 @@ class DaemonResources:
 
 @contextmanager
 def open_daemon_resources(
-    policy: RebalancerPolicy, settings: Settings, *, clock: Clock | None = None
+    policy: RebalancerPolicy, settings: Settings, *, clock: Clock | None = None, dry_run: bool = False
 ) -> Iterator[DaemonResources]:
-    """Connections for the daemon. A new SQLite file gets its tables. Raises ConfigError, ConnectError."""
+    """Connections for the daemon, which evicts nothing in a `dry_run`. A new SQLite file gets its tables. Raises
+    ConfigError, ConnectError."""
     ledger_clock, clock = clock, clock or SystemClock()
     with ExitStack() as stack:
         client = client_of(settings, stack)
@@ -167,7 +168,7 @@ def open_daemon_resources(
             outcomes=OutcomeKeeper(records=records.outcomes()),
             events=KubeEvents(client=client, clock=clock, instance=process_identity(settings)),
             leadership=Leadership(
-                make_lock=lambda: lease_lock(settings, client, policy, records, ledger, sighting),
+                make_lock=lambda: lease_lock(settings, client, policy, records, ledger, sighting, acts=not dry_run),
                 fence=ledger.fence,
                 lost=lease_lost,
             ),

@@ -96,7 +96,8 @@ class Daemon:
         metrics, settings = Metrics(), self.settings
         policy, address = self.policy_file.policy, web_address(settings)
         with ExitStack() as stack:
-            resources = stack.enter_context(open_daemon_resources(policy, settings, clock=self.clock))
+            opened = open_daemon_resources(policy, settings, clock=self.clock, dry_run=self.dry_run)
+            resources = stack.enter_context(opened)
             supervisor = Supervisor(resources.parts)
             resources.parts.observers.append(partial(_part_failed, metrics))
             parts = _Parts(self, resources, supervisor, metrics)

@@ -348,6 +348,20 @@ def test_a_lease_of_another_ledger_is_refused(serve: Serve, holder: str) -> None
     assert side.api.count("PUT") == 0
 
 
+def test_a_process_that_evicts_nothing_leads_with_any_ledger_and_leaves_that_of_the_lease(serve: Serve) -> None:
+    side = serve(a_lease("", ledger="ledger-2"))
+    dry = side.lock(ledger_identity="")
+    dry.acquire()
+    assert dry.renew()
+    dry.release()
+    assert side.server.metadata["annotations"] == {LEDGER_ANNOTATION: "ledger-2"}
+    with pytest.raises(UnsafeDataError, match=r"ledger-2.*ledger-1"):
+        side.lock().acquire()
+    side = serve()
+    side.lock(ledger_identity="").acquire()
+    assert LEDGER_ANNOTATION not in (side.server.metadata.get("annotations") or {})
+
+
 def test_it_holds_until_ten_seconds_after_the_last_renewal(side: Side, mine: LeaseLock) -> None:
     side.hands.now += 6
     assert mine.holds(3.9)

@@ -59,9 +59,10 @@ def lease_lock(
     sighting: "Sighting | None" = None,
     *,
     checked: bool = True,
+    acts: bool = True,
 ) -> "LeaseLock":
-    """The cluster's Lease, not acquired yet. Raises ConnectError, and if `checked` UnsafeDataError for another
-    cluster's ledger."""
+    """The cluster's Lease, not acquired yet; of a process that `acts` it states the ledger. Raises ConnectError, and if
+    `checked` UnsafeDataError for another cluster's ledger."""
     if checked and not ledger.of_cluster(ledger.cluster_uid or cluster_uid(client)):
         raise ledger_of_another(policy.cluster)
     from rebalancer.kube.leader.lease import LeaseLock
@@ -73,7 +74,7 @@ def lease_lock(
         namespace=namespace,
         name=name,
         identity=f"{process_identity(settings)}_{os.getpid()}",
-        ledger_identity=records.ledger_identity(),
+        ledger_identity=records.ledger_identity() if acts else "",
         cluster=policy.cluster,
         last_term=ledger.last_term(),
         sequence=lambda: ledger.sequence,

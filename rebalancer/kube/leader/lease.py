@@ -72,11 +72,11 @@ class LeaseLock:
     """The lease of one cluster, held by one process. Implements `model.decisions.ports.Lease`.
 
     As a context manager it is held for the block: acquired or UnsafeDataError, renewed by a thread, released at the
-    end. `cluster` is the name under which the ledger has this cluster's evictions. `last_term` is the highest term in
-    the ledger: a Lease that was deleted and created again continues from there.
-    `sequence` returns the number of the ledger's last reservation.
-    `wait_seconds` bounds the attempts while another holder is alive; 0 is one attempt. Successive locks share one
-    `sighting`; otherwise each starts observing from the beginning.
+    end. `ledger_identity` is empty for a process that evicts nothing: the ledger of the Lease is neither checked nor
+    changed. `cluster` is the name under which the ledger has this cluster's evictions. `last_term` is the highest term
+    in the ledger: a Lease that was deleted and created again continues from there. `sequence` returns the number of the
+    ledger's last reservation. `wait_seconds` bounds the attempts while another holder is alive; 0 is one attempt.
+    Successive locks share one `sighting`; otherwise each starts observing from the beginning.
     """
 
     def __init__(
@@ -297,10 +297,13 @@ class LeaseLock:
         raise self._client.error(response, verb="create" if lease is None else "update", resource=LEASES.rbac_name)
 
     def _annotations(self, lease: dict[str, Any]) -> dict[str, str]:
+        theirs = lease["metadata"].get("annotations") or {}
+        if not self._ledger:
+            return theirs
         ours = {LEDGER_ANNOTATION: self._ledger, SEQUENCE_ANNOTATION: str(self._sequence())}
         if self._cluster:
             ours[CLUSTER_ANNOTATION] = self._cluster
-        return (lease["metadata"].get("annotations") or {}) | ours
+        return theirs | ours
 
     def _adopt(self, wanted: dict[str, Any], started: float) -> bool:
         """After a lost answer: whether the Lease holds exactly what was sent."""
@@ -336,7 +339,7 @@ class LeaseLock:
                     lease.get("spec", {}).get(key) == mine["spec"].get(key)
                     for key in ("holderIdentity", "leaseTransitions")
                 )
-                if same and _ledger_of(lease) == self._ledger:
+                if same and _ledger_of(lease) == _ledger_of(mine):
                     self._held = lease
                     return True
         self._lose()
@@ -382,6 +385,8 @@ class LeaseLock:
         return Timeouts(connect_seconds=min(2.0, half), read_seconds=half)
 
     def _check_ledger(self, lease: dict[str, Any]) -> None:
+        if not self._ledger:
+            return
         theirs = _ledger_of(lease)
         if theirs and theirs != self._ledger:
             raise UnsafeDataError(
