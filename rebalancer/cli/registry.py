@@ -28,6 +28,7 @@ COMMANDS = {
     "status": ("operator:status", "Show pauses, backoffs, evictions in flight, and what has failed."),
     "demo": ("demo:demo", "Cool the hot nodes of a practice cluster."),
     "backtest": ("backtest:backtest_command", "Compare forecast predictors by rolling-origin evaluation."),
+    "cleanup": ("cleanup:cleanup", "Remove all its taints and cordons from nodes."),
     "doctor": ("doctor:doctor", "Check database, API server, permissions, Lease and metrics."),
     "lab": ("lab:lab", "Serve a practice cluster on loopback until interrupted."),
     "explain": ("explain:app", "Explain the decisions about a pod or a node."),

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.cluster.steering import CORDONS, MAINTENANCE, SOFT_TAINT
 from rebalancer.model.decisions.ports import NodeTaints
@@ -45,7 +46,7 @@ class SoftTaintController:
             cordons = our_cordons(snapshot)
             self.held = {
                 name: HALF if value in CORDONS and name not in cordons else value
-                for name, (value, _) in our_taints(snapshot).items()
+                for name, (value, _) in our_taints(snapshot.nodes).items()
             }
             self.uncertain = set()
 
@@ -86,11 +87,11 @@ class SoftTaintController:
                 self.uncertain.add(node)
 
 
-def our_taints(snapshot: ClusterSnapshot) -> dict[str, tuple[str, float]]:
+def our_taints(nodes: Nodes) -> dict[str, tuple[str, float]]:
     """Node -> value of our taint and when it was applied (seconds since the epoch; 0 where unknown)."""
     return {
         name: (taint.value, taint.added if taint.added > 0 else 0.0)
-        for name, taints in zip(snapshot.nodes.names, snapshot.nodes.taints, strict=True)
+        for name, taints in zip(nodes.names, nodes.taints, strict=True)
         for taint in taints
         if taint.key == SOFT_TAINT and taint.effect == "PreferNoSchedule"
     }
@@ -101,6 +102,6 @@ def our_cordons(snapshot: ClusterSnapshot) -> dict[str, tuple[str, float]]:
     cordoned, index = snapshot.nodes.unschedulable, snapshot.node_index
     return {
         name: (value, since)
-        for name, (value, since) in our_taints(snapshot).items()
+        for name, (value, since) in our_taints(snapshot.nodes).items()
         if value in CORDONS and cordoned[index[name]]
     }

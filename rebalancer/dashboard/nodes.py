@@ -277,7 +277,7 @@ def node_view(
     high, target, _ = node_pools.thresholds(shares)
     resources = measured.resources if measured is not None else {}
     highs = {name: node_pools.resource_thresholds(name).high for name in resources}
-    soft_tainted = our_taints(snapshot)
+    soft_tainted = our_taints(snapshot.nodes)
     on = snapshot.pods.node[snapshot.active]
     pods = np.bincount(on, minlength=len(nodes)).tolist()
     lines = []

@@ -129,6 +129,14 @@ def server_version(client: ApiClient) -> str:
     return version.git_version
 
 
+def lease_held(client: ApiClient, namespace: str, name: str, *, wall_time: Callable[[], float] = time.time) -> bool:
+    """Whether a process holds the Lease, which has not expired by our clock. Raises ConnectError or UnsafeDataError."""
+    lease = client.read(LEASES.path(namespace=namespace, name=name), Lease, verb="get", resource=LEASES.rbac_name)
+    if lease is None or not lease.spec.holder_identity:
+        return False
+    return wall_time() - epoch_seconds(lease.spec.renew_time) <= (lease.spec.lease_duration_seconds or 0)
+
+
 def lease_holder(
     client: ApiClient, namespace: str, name: str, *, wall_time: Callable[[], float] = time.time
 ) -> str | None:

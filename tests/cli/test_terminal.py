@@ -62,6 +62,7 @@ CALLS = {
     "backtest": ("backtest", "--traces", "{traces}"),
     "backtest, folders": ("backtest", "--traces", "{traces}", "--traces", "{more_traces}"),
     "assess": ("assess", *OF_BOTH),
+    "cleanup": ("cleanup", *OF_CLUSTER),
     "demo": ("demo", "--speed", "120"),
     "trigger": ("trigger", "--node", "gen-1", "--server", "{server}"),
     "resolve": ("resolve", "eviction", "1", "--reason", "the pod is not wanted any more", *OF_LEDGER),

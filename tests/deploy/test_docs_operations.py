@@ -324,10 +324,10 @@ def test_a_replica_takes_as_many_connections_as_the_page_says(postgres: Postgres
 
 
 def test_the_page_on_uninstalling_ends_the_pods_before_anything_is_deleted() -> None:
-    verbs = {"scale", "wait", "get", "uncordon", "taint", "uninstall", "delete"}
+    verbs = {"scale", "wait", "get", "cleanup", "uninstall", "delete"}
     lines = [line.words for line in commands([PAGES["uninstall"]])]
     found = [next(word for word in words if word in verbs) for words in lines]
-    assert found == ["scale", "wait", "get", "uncordon", "taint", "uninstall", "delete", "delete", "delete"]
+    assert found == ["scale", "wait", "get", "cleanup", "uninstall", "delete", "delete", "delete"]
 
 
 def test_no_page_names_a_folder_of_deploy_that_isnt_there() -> None:

@@ -126,7 +126,7 @@ def kept(seen: Observation, found: list[Findings], policy: RebalancerPolicy) -> 
     warm_ahead = _any_of(seen, [_over_target(each, ahead=True) for each in loads])
     in_flight = {each.node for each in seen.ledger_state.open_evictions}
     out = {}
-    for name, (value, since) in our_taints(seen.snapshot).items():
+    for name, (value, since) in our_taints(seen.snapshot.nodes).items():
         is_warm = (warm_ahead if value == PREDICTED_HOT else warm)[index[name]]
         if _may_stay((value, since), seen.now, policy) and (is_warm or name in in_flight):
             out[name] = value
@@ -190,7 +190,7 @@ def simulate(
     """
     seen = session.observation
     names, index = seen.snapshot.nodes.names, seen.snapshot.node_index
-    there = our_taints(seen.snapshot)
+    there = our_taints(seen.snapshot.nodes)
     expired = [
         name for name, taint in there.items() if name not in soft and not _may_stay(taint, seen.now, session.policy)
     ]
