@@ -88,7 +88,7 @@ def test_the_image_of_a_mirror_keeps_tag_and_digest() -> None:
 @pytest.mark.parametrize(("dry_run", "command"), [(True, "plan"), (False, "doctor")])
 def test_helm_test_runs_the_program_with_what_the_daemon_has(dry_run: bool, command: str) -> None:
     objects = rendered("--set", f"dryRun={str(dry_run).lower()},prometheusSecretName=prom,priorityClassName=high")
-    pod, ours = find(objects, "Pod"), pod_spec(objects)
+    pod, ours = find(objects, "Pod", "rebalancer-test"), pod_spec(objects)
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
     (made,), (daemon,) = pod["spec"]["containers"], ours["containers"]
     assert made["args"] == [command]

@@ -96,9 +96,18 @@ def overlay_with(folder: Path, *, resources: Sequence[str], components: Sequence
 
 
 def find(objects: Iterable[Object], kind: str, name: str = "") -> Object:
-    """The one object of a kind (and name)."""
-    (found,) = [each for each in objects if each["kind"] == kind and (not name or each["metadata"]["name"] == name)]
+    """The one object of a kind (and name); without a name those of Helm's hooks don't count."""
+    (found,) = [
+        each
+        for each in objects
+        if each["kind"] == kind and (each["metadata"]["name"] == name if name else not of_hook(each))
+    ]
     return found
+
+
+def of_hook(each: Object) -> bool:
+    """Whether it is there for one of Helm's hooks only."""
+    return "helm.sh/hook" in each["metadata"].get("annotations", {})
 
 
 def kinds(objects: Iterable[Object]) -> set[str]:

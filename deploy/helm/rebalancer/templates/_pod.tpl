@@ -173,6 +173,11 @@ spec:
       {{- if $many }}
       # each replica keeps its own CPU history: a cache, refilled from Prometheus
       emptyDir: {sizeLimit: 4Gi}
+      {{- else if eq (toString .Values.database.sqlite.persistent) "false" }}
+      {{- if not .Values.dryRun }}
+      {{- fail "database.sqlite.persistent: false needs dryRun: without the records of earlier evictions each limit would start from zero" }}
+      {{- end }}
+      emptyDir: {sizeLimit: {{ .Values.database.sqlite.size }}}
       {{- else }}
       persistentVolumeClaim: {claimName: {{ .Values.database.sqlite.existingClaim | default (include "rebalancer.fullname" .) | quote }}}
       {{- end }}
@@ -225,6 +230,32 @@ spec:
   {{- with .Values.affinity }}
   affinity: {{- toYaml . | nindent 4 }}
   {{- end }}
+{{- end }}
+
+{{/* Of (list ROOT COMPONENT ARGUMENTS): our pod, which runs another command and ends. */}}
+{{- define "rebalancer.podOnce" -}}
+{{- $root := first . }}
+{{- $spec := (fromYaml (include "rebalancer.pod" $root)).spec }}
+{{- $container := omit (first $spec.containers) "ports" "startupProbe" "livenessProbe" "readinessProbe" }}
+{{- $volumes := list (dict "name" "data" "emptyDir" dict) }}
+{{- range $spec.volumes }}
+{{- if ne .name "data" }}{{ $volumes = append $volumes . }}{{ end }}
+{{- end }}
+metadata:
+  labels:
+    # not those that Service, NetworkPolicy and PodDisruptionBudget select
+    app.kubernetes.io/instance: {{ $root.Release.Name }}
+    app.kubernetes.io/component: {{ index . 1 }}
+    {{- with $root.Values.commonLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  {{- toYaml (omit $spec "initContainers" "containers" "volumes" "restartPolicy" "topologySpreadConstraints") | nindent 2 }}
+  restartPolicy: Never
+  containers:
+    - {{- toYaml (set $container "args" (last .)) | nindent 6 }}
+  # the daemon's volume can be on one node only
+  volumes: {{- toYaml $volumes | nindent 4 }}
 {{- end }}
 
 {{/* Environment of all containers. */}}
