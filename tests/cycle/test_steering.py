@@ -109,4 +109,4 @@ def test_a_changed_reason_is_written() -> None:
 def test_a_taint_that_does_not_say_when_counts_as_old(added: str, seconds: float) -> None:
     other = Taint(key="other", effect="PreferNoSchedule")
     made = cluster([*tainted("a", added=added), a_node("b", taints=(other,))], [])  # type: ignore[list-item]
-    assert our_taints(made) == {"a": ("hot", seconds)}
+    assert our_taints(made.nodes) == {"a": ("hot", seconds)}
