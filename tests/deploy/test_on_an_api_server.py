@@ -18,6 +18,7 @@ from tests.deploy.readers.manifests import (
     RENDERED,
     SECOND_SCHEDULER,
     Object,
+    Right,
     chart,
     find,
     kustomized,
@@ -150,7 +151,13 @@ def test_helm_installs_switches_on_and_uninstalls(cluster: Cluster, tmp_path: Pa
     assert "and evicts" in notes
     assert "closed" not in notes
     live = rights(yaml.safe_load(cluster.kubectl("get", "clusterrole", "blue-rebalancer", "-o", "yaml")))
-    assert {right.resource for right in live - dry} == {"pods/eviction"}
+    assert live - dry == {Right("create", "pods/eviction"), Right("get", "nodes"), Right("patch", "nodes")}
+    for before in ("pre-upgrade", None):  # to dry run, and once more
+        said("upgrade", str(CHART), "--reuse-values", "--set", "dryRun=true", "--no-hooks")  # nothing runs pods here
+        hooks = {each["kind"]: each for each in parse(run(helm(), "get", "hooks", *release, env=env))}
+        found = hooks["Job"]["metadata"]["annotations"]["helm.sh/hook"] if "Job" in hooks else None
+        assert found == before
+    said("upgrade", str(CHART), "--reuse-values", "--set", "dryRun=false", "--no-hooks")
     objects = [
         {**each, "metadata": {**each["metadata"]}} for each in parse(run(helm(), "get", "manifest", *release, env=env))
     ]

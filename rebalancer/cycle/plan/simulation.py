@@ -105,7 +105,8 @@ def _desired(session: PlanningSession, report: CycleReport) -> _DesiredTaints:
     if not (to_plan or changes_cordons):
         return _DesiredTaints(values={**soft, **requests.sure, **requests.drained})
     granted = True
-    if taints_nodes or changes_cordons:
+    # a dry run changes no node, and shows what is planned with the permission
+    if (taints_nodes or changes_cordons) and not report.dry_run:
         with session.limit.stopped():
             granted = controller.granted()
     if not granted:
