@@ -43,7 +43,7 @@ def measured_with(least: float, folders: Sequence[Path], seed: int, nodes: int, 
 def main() -> int:
     """Measure and print."""
     parser = parser_of_weeks("gain")
-    parser.add_argument("--least", type=float, nargs="+", default=[LEAST_GAIN[LEVEL], 3 * LEAST_GAIN[LEVEL]])
+    parser.add_argument("--least", type=float, nargs="+", default=[0.5, LEAST_GAIN[LEVEL]])
     wanted = parser.parse_args()
     if not (folders := folders_by_name("gain")):
         return 0

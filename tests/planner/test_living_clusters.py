@@ -67,7 +67,7 @@ NEARLY = a_policy(
 
 def test_a_node_that_stays_over_high_is_relieved_where_that_is_worth_the_evictions() -> None:
     """Three moves bring it from 83.75% to 76.25%: 9 hot node-minutes of the next hour, at a price of 2.05 each."""
-    outcome = plan_for([hot(), cold()], STAYS)
+    outcome = plan_all([hot(), cold()], STAYS, a_policy(**ANY_REPLICAS, planner={"worth": "Active"}))
     assert outcome.pods == ["a", "b", "c"]
     score = outcome.planner.outcome.score(outcome.accepted)
     assert (score.hot_node_minutes, score.price) == (pytest.approx(9.0), pytest.approx(3 * 2.05))

@@ -30,7 +30,7 @@ JUST_HOT = 0.5
 LEAST_GAIN: dict[Worth, float] = {
     "Minimal": 20.0,
     "Conservative": 6.0,
-    "Balanced": 0.5,
+    "Balanced": 1.5,
     "Active": 0.1,
     "Aggressive": 0.0,
 }
