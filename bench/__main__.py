@@ -10,6 +10,7 @@ BENCHES = {
     "cache": "lists.cache",
     "churn": "lists.churn",
     "coefficients": "forecasts.coefficients",
+    "commands": "daemon.commands",
     "daemon": "daemon.bench",
     "day": "day.bench",
     "evictions": "daemon.evictions",

@@ -21,7 +21,8 @@ from bench.day.state import coolable_nodes, hot_nodes
 from bench.plan.cluster import Thresholds
 from bench.plan.ports import FREE_OF_DISK
 from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.bootstrap.wiring.adapters import client_of, make_context
+from rebalancer.bootstrap.wiring.adapters import make_context
+from rebalancer.bootstrap.wiring.cluster import client_of
 from rebalancer.bootstrap.wiring.database import create_database, records_of
 from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.run import run_cycle

@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from bench.plan.landing import a_cluster
-from rebalancer.cycle.context import NullProgress, SystemClock
+from rebalancer.bootstrap.process.clock import SystemClock
+from rebalancer.cycle.context import NullProgress
 from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock
 from rebalancer.policy.schema.usage import UsageSource

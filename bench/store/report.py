@@ -25,8 +25,8 @@ from sqlalchemy import Engine
 
 from bench.store.report_cycles import bytes_of_a_year, growth
 from bench.store.report_year import CLUSTER, DAY, DETAIL_DAYS, FORECAST_DAYS, NOW, fill
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.cli.output.report_document import json_text
-from rebalancer.cycle.context import SystemClock
 from rebalancer.evaluation.reporting import Source, gather
 from rebalancer.model.notation.document import DIMENSIONS
 from rebalancer.model.records.effect import EffectRecords

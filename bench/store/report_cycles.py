@@ -6,7 +6,7 @@ import numpy as np
 from sqlalchemy import Engine, Table, func, select, text
 
 from bench.store.report_year import DAY, NOW, pool_of
-from rebalancer.cycle.context import SystemClock
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.model.decisions.plan import CycleReport, Finding, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.store import SqlRecords

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy.ma  # noqa: F401 - numpy imports it at the first use of unique(), which fails without a free file descriptor
 
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.active import Active, active_of
 from rebalancer.bootstrap.wiring.adapters import (
-    client_of,
     lease_lock,
     make_context,
     process_identity,
@@ -19,9 +19,10 @@ from rebalancer.bootstrap.wiring.adapters import (
     usage_of,
     without_stabilization,
 )
+from rebalancer.bootstrap.wiring.cluster import client_of
 from rebalancer.bootstrap.wiring.database import create_database, records_of
 from rebalancer.bootstrap.wiring.history import history_keepers
-from rebalancer.cycle.context import NullProgress, SystemClock
+from rebalancer.cycle.context import NullProgress
 from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.kube.actions.events import KubeEvents
 from rebalancer.kube.client.client import ApiClient
@@ -33,16 +34,8 @@ from rebalancer.model.errors import RebalancerError
 from rebalancer.model.parts import FailedParts
 from rebalancer.model.recordings.journal import Journal
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.store import (
-    DayJournal,
-    SqlEffect,
-    SqlForecasts,
-    SqlInbox,
-    SqlLedger,
-    SqlProposals,
-    SqlReading,
-    SqlRecords,
-)
+from rebalancer.store import SqlEffect, SqlForecasts, SqlInbox, SqlLedger, SqlProposals, SqlReading, SqlRecords
+from rebalancer.store.journal import DayJournal
 from rebalancer.strategies import strategy_for
 
 

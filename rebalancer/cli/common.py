@@ -15,6 +15,8 @@ import typer
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from rebalancer.policy import RebalancerPolicy
 
 UNSAFE_EXIT = 3
@@ -73,7 +75,11 @@ def parse_policy(data: bytes, *, path: Path) -> "RebalancerPolicy":
     """
     from rebalancer.policy import load_policy
     from rebalancer.policy.source import policy_in
-    from rebalancer.strategies.external.plugins import args_of
+
+    def args_of(plugin: str) -> "type[BaseModel]":
+        from rebalancer.strategies.external.plugins import args_of as of_installed
+
+        return of_installed(plugin)
 
     source = shown_path(path)
     return beside(load_policy(policy_in(data, source=source), source=source, args_of=args_of), path=path)

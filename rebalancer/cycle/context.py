@@ -1,6 +1,5 @@
 """The adapters of a cycle, behind the ports of `model`."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -28,17 +27,6 @@ from rebalancer.model.measured.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.measured.usage import Usage
 from rebalancer.model.parts import FailedParts
 from rebalancer.model.records.effect import EffectRecords
-
-
-class SystemClock:
-    """`model.decisions.ports.Clock` of the machine."""
-
-    def now(self) -> float:
-        return time.time()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
 
 MAX_PLANNING_SECONDS = 20.0
 """Planning time of a cycle, the simulation's included. What is undecided by then is left to the next cycle."""

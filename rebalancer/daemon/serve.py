@@ -19,8 +19,8 @@ import structlog
 
 from rebalancer.bootstrap.daemon import DaemonResources, open_daemon_resources
 from rebalancer.bootstrap.process.approval_key import approval_links
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.cycle.context import SystemClock
 from rebalancer.cycle.report.events import publish_events
 from rebalancer.daemon import telemetry
 from rebalancer.daemon.memory import release_free_memory

@@ -22,7 +22,6 @@ All functions raise `ConfigError` for a URL, file or schema that is unusable, an
 can't be reached, is locked or rejects the connection. Either before an eviction means no eviction.
 """
 
-from rebalancer.store.blocks import BlockStore
 from rebalancer.store.cycles.reading import SqlReading
 from rebalancer.store.cycles.records import SqlRecords, open_records
 from rebalancer.store.db.engine import database_exists, open_engine, shown_url
@@ -30,7 +29,6 @@ from rebalancer.store.db.migrate import check_schema, upgrade
 from rebalancer.store.evaluation import SqlEffect
 from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
-from rebalancer.store.journal import DayJournal, entry_times, journal_days, recording_of
 from rebalancer.store.ledger.ledger import SqlLedger
 from rebalancer.store.outcomes import SqlOutcomes
 from rebalancer.store.proposals import SqlProposals
@@ -38,9 +36,7 @@ from rebalancer.store.retention.pruning import Pruned, prune
 from rebalancer.store.status import DatabaseStatus, status
 
 __all__ = [
-    "BlockStore",
     "DatabaseStatus",
-    "DayJournal",
     "Pruned",
     "SqlEffect",
     "SqlForecasts",
@@ -52,12 +48,9 @@ __all__ = [
     "SqlRecords",
     "check_schema",
     "database_exists",
-    "entry_times",
-    "journal_days",
     "open_engine",
     "open_records",
     "prune",
-    "recording_of",
     "shown_url",
     "status",
     "upgrade",

@@ -21,6 +21,7 @@ TINY: dict[str, Sequence[str]] = {
     "cache": ["--pods", "600", "--nodes", "20", "--events", "300"],
     "churn": ["--events", "600", "--pods", "100"],
     "coefficients": [],
+    "commands": ["--turns", "1", "--only", "version", "--only", "plan"],
     "daemon": ["--nodes", "20", "--alerts", "1", "--cycles", "1"],
     "day": ["--hours", "1", "--workers", "1"],
     "evictions": ["--hot", "2"],

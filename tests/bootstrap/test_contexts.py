@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from rebalancer.bootstrap.commands import contexts
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.cycle.context import CycleContext, NullProgress, SystemClock
+from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.policy.schema.strategies.base import Need
 from rebalancer.strategies import registry
 from rebalancer.strategies.external.plugins import NoArgs, Plugin

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.adapters import make_context
-from rebalancer.cycle.context import NullProgress, SystemClock
+from rebalancer.cycle.context import NullProgress
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.ports import Evictor
 from rebalancer.model.reason import Reason

@@ -14,7 +14,8 @@ from rebalancer.model.errors import ConfigError, UnsafeDataError
 from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, DayBlock
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.store import BlockStore, DayJournal
+from rebalancer.store.blocks import BlockStore
+from rebalancer.store.journal import DayJournal
 from tests.builders import NOW, a_node, a_pod, a_policy, cluster
 
 DAY = int(NOW // DAY_SECONDS)

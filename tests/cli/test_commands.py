@@ -17,7 +17,7 @@ ALWAYS = ("rebalancer.cli", "rebalancer.model")
 """All that a command's help needs of the program."""
 LIBRARIES = {
     *("alembic", "apscheduler", "cronsim", "jinja2", "kubernetes", "markupsafe", "msgspec", "numpy", "pandas"),
-    *("prometheus_api_client", "prometheus_client", "pydantic_settings", "requests", "rich", "scipy", "sqlalchemy"),
+    *("prometheus_api_client", "prometheus_client", "requests", "rich", "scipy", "sqlalchemy"),
     *("starlette", "statsmodels", "structlog", "tenacity", "urllib3", "uvicorn", "yaml"),
 }
 ONLY_DAEMON = {
@@ -28,6 +28,7 @@ ONLY_BACKTEST = {"pandas", "scipy", "statsmodels", "rebalancer.forecast.backtest
 ONLY_DATABASE = {"alembic", "psycopg"}
 """For the upgrade of a database, and for PostgreSQL."""
 ADAPTERS = {"kubernetes", "prometheus_api_client", "requests", "rebalancer.kube", "rebalancer.prometheus"}
+PLANNING = {"rebalancer.forecast", "rebalancer.placement", "rebalancer.strategies"}
 SCHEDULER = {"rebalancer.cycle.run", "rebalancer.planner", "rebalancer.placement.scheduler.engine"}
 NEVER = {
     "plan": {*ONLY_DAEMON, *ONLY_DATABASE, *ONLY_BACKTEST, "rebalancer.evaluation"},
@@ -38,10 +39,12 @@ NEVER = {
     "advise": {*ONLY_DAEMON, *ONLY_DATABASE, *ONLY_BACKTEST, "rebalancer.evaluation"},
     "doctor": {*ONLY_DAEMON, *ONLY_DATABASE, *ONLY_BACKTEST, "rebalancer.evaluation", *SCHEDULER},
     "windows": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, "sqlalchemy", "rebalancer.evaluation", *SCHEDULER},
-    "policy": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, "sqlalchemy", "rebalancer.evaluation", *SCHEDULER},
-    "pause": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, "rebalancer.evaluation", *SCHEDULER},
-    "resume": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, "rebalancer.evaluation", *SCHEDULER},
-    "status": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, "rebalancer.evaluation", *SCHEDULER},
+    "policy": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, *PLANNING, "sqlalchemy", "rebalancer.evaluation", *SCHEDULER},
+    "proposals": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, *PLANNING, "rebalancer.evaluation", *SCHEDULER},
+    "evictions": {*ONLY_DAEMON, *ONLY_BACKTEST, *PLANNING, *SCHEDULER, "prometheus_api_client", "sqlalchemy"},
+    "pause": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, *PLANNING, "rebalancer.evaluation", *SCHEDULER},
+    "resume": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, *PLANNING, "rebalancer.evaluation", *SCHEDULER},
+    "status": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, *PLANNING, "rebalancer.evaluation", *SCHEDULER},
     "report": {*ONLY_DAEMON, *ONLY_DATABASE, *ONLY_BACKTEST, *ADAPTERS, *SCHEDULER},
     "db": {*ONLY_DAEMON, *ONLY_BACKTEST, *ADAPTERS, "rebalancer.evaluation", *SCHEDULER},
     "trigger": LIBRARIES - {"urllib3"},
@@ -54,6 +57,8 @@ CALLS = {
     "limits": ["limits", "-f", POLICY, "--kubeconfig", "missing"],
     "explain": ["explain", "node", "n1", "-f", POLICY, "--kubeconfig", "missing"],
     "advise": ["advise", "scheduler", "-f", POLICY, "--kubeconfig", "missing"],
+    "proposals": ["proposals", "-f", POLICY],
+    "evictions": ["evictions", "--kubeconfig", "missing"],
     "doctor": ["doctor", "-f", POLICY, "--kubeconfig", "missing"],
     "windows": ["windows", "-f", POLICY],
     "policy": ["policy", "validate", POLICY],

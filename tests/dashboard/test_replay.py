@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.paths import newest_replay
 from rebalancer.bootstrap.wiring.active import Active
-from rebalancer.cycle.context import SystemClock
 from rebalancer.dashboard.sources import Sources
 from rebalancer.dashboard.views import LiveViews
 from tests.builders import a_policy

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from rebalancer.lab import Lab
-from rebalancer.store import recording_of
+from rebalancer.store.journal import recording_of
 from tests.builders import cluster
 from tests.e2e.servers import ALERT, TOKEN, DaemonProcess, alert_policy, daemon, evicted, until, warm_lab
 from tests.programs.cli import Result, rebalancer

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.cycle.context import SystemClock
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.store import open_records, upgrade
 from tests.web.fakes import AsgiClient, Clients, Daemon, a_payload, an_alert
 

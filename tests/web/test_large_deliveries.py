@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from rebalancer.cycle.context import SystemClock
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.store import open_records, upgrade
 from rebalancer.store.inbox import PART, SqlInbox
 from rebalancer.web import WebServer

@@ -3,9 +3,9 @@
 import math
 
 from rebalancer.bootstrap.commands.contexts import read_cluster
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.history import history_keepers
-from rebalancer.cycle.context import SystemClock
 from rebalancer.forecast.backtest.backtest import Backtest
 from rebalancer.forecast.backtest.own_days import replay
 from rebalancer.forecasting.history import DAYS

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.bootstrap.wiring.adapters import client_of
-from rebalancer.cycle.context import SystemClock
+from rebalancer.bootstrap.wiring.cluster import client_of
 from rebalancer.cycle.soft_taints import our_taints
 from rebalancer.kube.actions.stop import scale_to_zero
 from rebalancer.kube.actions.taints import KubeNodeTaints

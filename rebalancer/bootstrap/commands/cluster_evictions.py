@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.bootstrap.wiring.adapters import client_of
-from rebalancer.cycle.context import SystemClock
+from rebalancer.bootstrap.wiring.cluster import client_of
 from rebalancer.kube.cluster_evictions import read_cluster_evictions
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.decisions.ports import Progress

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.adapters import (
-    client_of,
     lease_lock,
     make_context,
     process_identity,
@@ -17,8 +17,9 @@ from rebalancer.bootstrap.wiring.adapters import (
     usage_of,
     without_stabilization,
 )
+from rebalancer.bootstrap.wiring.cluster import client_of
 from rebalancer.bootstrap.wiring.database import create_database, records_of
-from rebalancer.cycle.context import CycleContext, ForecastReaders, NullRecords, SystemClock
+from rebalancer.cycle.context import CycleContext, ForecastReaders, NullRecords
 from rebalancer.cycle.evict.calls import MAX_CALLS
 from rebalancer.kube.actions.events import KubeEvents
 from rebalancer.kube.client.client import ApiClient

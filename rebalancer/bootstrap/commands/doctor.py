@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from rebalancer.bootstrap.commands.ledger_view import failed_parts
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.bootstrap.wiring.adapters import client_of
+from rebalancer.bootstrap.wiring.cluster import client_of
 from rebalancer.bootstrap.wiring.database import kept_records
-from rebalancer.cycle.context import NullProgress, SystemClock
+from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.observe.ledger_state import global_limits_text
 from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.client.permissions import can_i

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.database import kept_records
-from rebalancer.cycle.context import SystemClock
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock, Progress
 from rebalancer.model.errors import ledger_of_another
@@ -38,7 +38,7 @@ class LedgerView:
         """Read the cluster. Raises ConfigError, ConnectError, and UnsafeDataError, also where the ledger's evictions
         are of another cluster."""
         # most commands that show the ledger end without the cluster
-        from rebalancer.bootstrap.wiring.adapters import client_of
+        from rebalancer.bootstrap.wiring.cluster import client_of
         from rebalancer.kube.snapshot.snapshot import KubeCluster, cluster_uid
 
         with ExitStack() as stack:

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 from rebalancer import __version__
 from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.bootstrap.wiring.adapters import client_of
+from rebalancer.bootstrap.wiring.cluster import client_of
 from rebalancer.cycle.plan.approved import ApprovedPlan, approved_file
 from rebalancer.cycle.report.proposals import planned_eviction
 from rebalancer.kube.snapshot.snapshot import cluster_uid

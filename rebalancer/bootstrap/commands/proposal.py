@@ -4,7 +4,7 @@ from contextlib import ExitStack, closing
 
 from rebalancer.bootstrap.process.paths import shipped
 from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.bootstrap.wiring.adapters import client_of
+from rebalancer.bootstrap.wiring.cluster import client_of
 from rebalancer.cycle.context import NullProgress
 from rebalancer.kube.probe import list_nodes, list_services
 from rebalancer.policy import load_policy

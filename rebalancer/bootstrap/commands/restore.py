@@ -4,10 +4,12 @@ import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.bootstrap.wiring.adapters import client_of, lease_lock
+from rebalancer.bootstrap.wiring.adapters import lease_lock
+from rebalancer.bootstrap.wiring.cluster import client_of
 from rebalancer.bootstrap.wiring.database import records_of
-from rebalancer.cycle.context import NullProgress, SystemClock
+from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.observe.ledger_state import longest_window
 from rebalancer.cycle.observe.restored_evictions import counted_again, evictions_by_replacement
 from rebalancer.kube.actions.eviction_events import read_eviction_events

@@ -16,7 +16,7 @@ from rebalancer.model.measured.history import DAY_SECONDS, SLOTS, STEP_SECONDS, 
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.recordings.recording import Recording
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.store import entry_times, journal_days, recording_of
+from rebalancer.store.journal import entry_times, journal_days, recording_of
 
 LATE_SECONDS = 1800.0
 """A journal with nothing for so long still serves for a recording: at its start, at its end or in between."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rebalancer.bootstrap.commands.contexts import read_cluster
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.database import kept_records
 from rebalancer.bootstrap.wiring.history import history_keepers
-from rebalancer.cycle.context import SystemClock
 from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.ports import Clock, Progress

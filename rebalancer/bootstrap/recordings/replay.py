@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import cast
 
 from rebalancer.bootstrap.commands.contexts import read_cluster
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.recordings.journal import journal_covers, recording_from_journal, stored_usage
 from rebalancer.bootstrap.recordings.recording import read_recording
 from rebalancer.bootstrap.wiring.active import active_of
 from rebalancer.bootstrap.wiring.adapters import scheduler_of
 from rebalancer.bootstrap.wiring.database import create_database, records_of
-from rebalancer.cycle.context import CycleContext, NullProgress, SystemClock
+from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.forecasting.history import DAYS
 from rebalancer.forecasting.outcomes import OutcomeKeeper

@@ -6,14 +6,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rebalancer import __version__
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.evict.calls import MAX_CALLS
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.kube.actions.evict import KubeEvictor
 from rebalancer.kube.actions.taints import KubeNodeTaints
-from rebalancer.kube.client.client import ApiClient, connect
+from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.snapshot.snapshot import KubeCluster, cluster_uid
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.decisions.ports import Clock, Ledger, Progress, Proposals, Records, UsageReader
@@ -35,14 +34,6 @@ TAINT_MARGIN_SECONDS = 5.0
 
 CALL_MARGIN_SECONDS = 1.0
 """Checked once more between the pod's re-read and the eviction call."""
-
-USER_AGENT = f"rebalancer/{__version__}"
-
-
-def client_of(settings: Settings, stack: ExitStack) -> ApiClient:
-    client = connect(settings.kubeconfig, settings.context, USER_AGENT)
-    stack.callback(client.close)
-    return client
 
 
 def process_identity(settings: Settings) -> str:

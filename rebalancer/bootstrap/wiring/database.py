@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.cycle.context import SystemClock
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import (

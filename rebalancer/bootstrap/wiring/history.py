@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.bootstrap.wiring.database import kept_records
-from rebalancer.cycle.context import SystemClock
 from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.model.decisions.ports import Clock, Progress
@@ -15,7 +15,7 @@ from rebalancer.model.notation.resource_names import CPU, MEMORY
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.prometheus.history.ranges import PrometheusHistory, QueryBudget
 from rebalancer.prometheus.promql.queries import resource_queries
-from rebalancer.store import BlockStore
+from rebalancer.store.blocks import BlockStore
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from rebalancer.model.decisions.alerts import AlertEpisode
 from rebalancer.model.decisions.plan import CycleReport, Trigger
 from rebalancer.model.decisions.ports import Clock, Ledger
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.store import DayJournal
+from rebalancer.store.journal import DayJournal
 from tests.programs.cli import policy_for
 from tests.stories.readers import Log
 
