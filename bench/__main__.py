@@ -21,6 +21,7 @@ BENCHES = {
     "landing": "plan.landing",
     "ledger": "store.ledger",
     "list": "lists.bench",
+    "pages": "daemon.pages",
     "peer": "lists.peer",
     "plan": "plan.bench",
     "remaining": "replays.remaining",

@@ -54,7 +54,8 @@ class Notifier:
             return
         self._looked_at = monotonic
         try:
-            found = open_breakers_now(self.active(), self.ledger, self.effect)
+            active = self.active()
+            found = open_breakers_now(active.policy, active.context.cluster.snapshot, self.ledger, self.effect)
             now = self.ledger.now()
         except RebalancerError as error:
             LOG.warning("circuit breakers not read", error=str(error))

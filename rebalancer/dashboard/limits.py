@@ -1,14 +1,14 @@
 """The dashboard's page of limits: remaining evictions, change windows, and everything that stops evictions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from rebalancer.bootstrap.wiring.active import Active
 from rebalancer.constraints.moves.in_flight import LateEvictions
 from rebalancer.constraints.moves.windows import ChangeWindows
 from rebalancer.cycle.observe.ledger_state import evictions_in_flight, load_ledger_state
 from rebalancer.cycle.report.limits_overview import limit_lines, service_windows, window_lines
 from rebalancer.effect.feedback import open_breakers
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.limits import LedgerEntry
 from rebalancer.model.decisions.ports import Ledger
@@ -22,9 +22,10 @@ BREAKER_LOOKBACK_SECONDS = 3 * DAY_SECONDS
 """Older assessments cannot keep a circuit breaker open."""
 
 
-def limits_page(current: Active, ledger: Ledger, effect: EffectRecords) -> LimitsPage:
-    """Every scope's limits by the ledger, now. Raises ConnectError, and UnsafeDataError before the cluster was read."""
-    policy, snapshot = current.policy, current.context.cluster.snapshot()
+def limits_page(
+    policy: RebalancerPolicy, snapshot: ClusterSnapshot, ledger: Ledger, effect: EffectRecords
+) -> LimitsPage:
+    """Every scope's limits by the ledger, now. Raises ConnectError."""
     state, now, book = (
         load_ledger_state(ledger, policy, snapshot, writes=False),
         ledger.now(),
@@ -69,13 +70,16 @@ def open_breaker_reasons(
     return found
 
 
-def open_breakers_now(current: Active, ledger: Ledger, effect: EffectRecords) -> dict[str, str]:
-    """`open_breaker_reasons` by the ledger, now. Raises ConnectError."""
+def open_breakers_now(
+    policy: RebalancerPolicy, snapshot: Callable[[], ClusterSnapshot], ledger: Ledger, effect: EffectRecords
+) -> dict[str, str]:
+    """`open_breaker_reasons` by the ledger, now. The snapshot is read where evictions are in flight; it may raise
+    UnsafeDataError. Raises ConnectError."""
     flying: Sequence[Eviction] = ledger.open_evictions()
     if flying:
         with suppress(UnsafeDataError):  # before the cluster was read
-            flying = evictions_in_flight(ledger, current.policy.safety, current.context.cluster.snapshot())
-    return open_breaker_reasons(current.policy, flying, effect, now=ledger.now())
+            flying = evictions_in_flight(ledger, policy.safety, snapshot())
+    return open_breaker_reasons(policy, flying, effect, now=ledger.now())
 
 
 def cooldowns(policy: RebalancerPolicy, entries: Sequence[LedgerEntry], *, now: float) -> tuple[Cooldown, ...]:

@@ -140,6 +140,8 @@ class NodeViewCache:
     """The newest node view. `latest` is for any thread, `measured` for the cycles' thread."""
 
     current: Callable[[], Active]
+    snapshot: Callable[[], ClusterSnapshot]
+    """Raises UnsafeDataError."""
     leads: Callable[[], bool]
     kept: StoredPeaks
     clock: Clock
@@ -206,7 +208,7 @@ class NodeViewCache:
 
     def _look(self) -> NodeView:
         current = self.current()
-        snapshot = current.context.cluster.snapshot()
+        snapshot = self.snapshot()
         measured, problem = self._measure(current, snapshot)
         return node_view(snapshot, measured, self._expected(current, snapshot), current.policy, problem=problem)
 

@@ -12,6 +12,7 @@ from rebalancer.dashboard.pods import PodViews
 from rebalancer.dashboard.sources import Sources
 from rebalancer.effect.cluster import WEEK_HOURS, heat_of_hours
 from rebalancer.effect.messages import OF_REPORT
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.limits import Pause
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.measured.history import HOUR_SECONDS
@@ -53,8 +54,12 @@ class _Asked:
 class OverviewViews:
     """Makes the first page, and what it has in common with a node's."""
 
-    def __init__(self, sources: Sources, node_views: NodeViewCache, pods: PodViews) -> None:
+    def __init__(
+        self, sources: Sources, snapshot: Callable[[], ClusterSnapshot], node_views: NodeViewCache, pods: PodViews
+    ) -> None:
+        """`snapshot` raises UnsafeDataError."""
         self._from = sources
+        self._snapshot = snapshot
         self._node_views = node_views
         self._pods = pods
         self._measured = MeasuredPools(sources.archive)
@@ -69,7 +74,7 @@ class OverviewViews:
         totals = asked(lambda: sources.archive.eviction_totals(now - TOTALS_SECONDS), EvictionTotals())
         due: Sequence[Due] = asked(self._alerts_due, ())
         breakers: Mapping[str, str] = asked(
-            lambda: open_breakers_now(sources.current(), sources.ledger, sources.effect), {}
+            lambda: open_breakers_now(self._policy, self._snapshot, sources.ledger, sources.effect), {}
         )
         pauses: Sequence[Pause] = asked(sources.ledger.pauses, ())
         measured: Sequence[PoolMeasurement] = asked(lambda: self._measured.latest(now), ())

@@ -23,9 +23,15 @@ ADMISSION_SECONDS = 10.0
 class PodViews:
     """What the pages say about pods. For any thread; `done` is for the cycles' thread."""
 
-    def __init__(self, current: Callable[[], Active], millicores: Callable[[Sequence[str]], Sequence[float | None]]):
-        """`millicores`: CPU of pods by UID, None where it isn't known."""
+    def __init__(
+        self,
+        current: Callable[[], Active],
+        snapshot: Callable[[], ClusterSnapshot],
+        millicores: Callable[[Sequence[str]], Sequence[float | None]],
+    ) -> None:
+        """`snapshot` raises UnsafeDataError. `millicores`: CPU of pods by UID, None where it isn't known."""
         self._current = current
+        self._shared = snapshot
         self._millicores = millicores
         self._lock = threading.Lock()
         self._refusals: dict[str, tuple[float, Mapping[tuple[str, str], PodRefusal]]] = {}
@@ -117,7 +123,7 @@ class PodViews:
 
     def _snapshot(self) -> ClusterSnapshot | None:
         try:
-            return self._current().context.cluster.snapshot()
+            return self._shared()
         except UnsafeDataError:
             return None
 

@@ -15,6 +15,7 @@ from rebalancer.dashboard.limits import limits_page
 from rebalancer.dashboard.nodes import NodeView, NodeViewCache, known
 from rebalancer.dashboard.overview import OverviewViews
 from rebalancer.dashboard.pods import MAX_FOUND, PodViews, found_nodes
+from rebalancer.dashboard.snapshot import SharedSnapshot
 from rebalancer.dashboard.sources import Sources
 from rebalancer.evaluation.reporting import Source, gather
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
@@ -53,14 +54,16 @@ class LiveViews:
 
     def __init__(self, sources: Sources) -> None:
         self._from = sources
+        self._snapshot = SharedSnapshot(sources.current, sources.clock)
         self._node_views = NodeViewCache(
             current=sources.current,
+            snapshot=self._snapshot.latest,
             leads=sources.leadership.holds,
             kept=sources.archive,
             clock=sources.clock,
         )
-        self._pods = PodViews(sources.current, self._node_views.pod_millicores)
-        self._overview = OverviewViews(sources, self._node_views, self._pods)
+        self._pods = PodViews(sources.current, self._snapshot.latest, self._node_views.pod_millicores)
+        self._overview = OverviewViews(sources, self._snapshot.latest, self._node_views, self._pods)
         self._stages: OrderedDict[str, Mapping[str, float]] = OrderedDict()
         self._limits: tuple[float, views.LimitsPage] | None = None
         self._lock = threading.Lock()
@@ -69,11 +72,14 @@ class LiveViews:
 
     def measured(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
         """Store what a cycle has just measured."""
+        self._snapshot.measured(snapshot)
         self._node_views.measured(snapshot, usage)
 
     def done(self, report: CycleReport) -> None:
         """Store a finished cycle's refusals and the duration of its stages; the database does not have all of them."""
         self._pods.done(report)
+        if report.evictions:
+            self._snapshot.forget()
         with self._lock:
             self._stages[report.id] = dict(report.stages)
             while len(self._stages) > STAGES_KEPT:
@@ -230,7 +236,7 @@ class LiveViews:
             kept = self._limits
         if kept is not None and time.monotonic() - kept[0] < LIMITS_SECONDS:
             return kept[1]
-        page = limits_page(self._from.current(), self._from.ledger, self._from.effect)
+        page = limits_page(self._policy, self._snapshot.latest(), self._from.ledger, self._from.effect)
         with self._lock:
             self._limits = (time.monotonic(), page)
         return page

@@ -32,6 +32,7 @@ TINY: dict[str, Sequence[str]] = {
     "landing": ["--nodes", "50", "--moves", "10", "--pending", "100"],
     "ledger": ["--seconds", "0.2"],
     "list": ["--pods", "60", "--nodes", "4", "--rounds", "1"],
+    "pages": ["--nodes", "20", "--turns", "1", "--pause", "0", "--only", "overview", "--only", "node"],
     "peer": ["--pods", "60", "--nodes", "4", "--rounds", "1"],
     "plan": ["--family", "least", "--family", "cost", "--seeds", "1", "--workers", "1", "--nodes", "60"],
     "remaining": ["--seed", "1", "--nodes", "4", "--days", "0.25"],
