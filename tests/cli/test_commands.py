@@ -17,7 +17,7 @@ ALWAYS = ("rebalancer.cli", "rebalancer.model")
 """All that a command's help needs of the program."""
 LIBRARIES = {
     *("alembic", "apscheduler", "cronsim", "jinja2", "kubernetes", "markupsafe", "msgspec", "numpy", "pandas"),
-    *("prometheus_api_client", "prometheus_client", "requests", "rich", "scipy", "sqlalchemy"),
+    *("prometheus_api_client", "prometheus_client", "pydantic_settings", "requests", "rich", "scipy", "sqlalchemy"),
     *("starlette", "statsmodels", "structlog", "tenacity", "urllib3", "uvicorn", "yaml"),
 }
 ONLY_DAEMON = {

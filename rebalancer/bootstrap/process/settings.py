@@ -1,10 +1,9 @@
 """Settings of the process: flags, then REBALANCER_* variables. Rules for evictions stand in the policy."""
 
-import os
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, AliasChoices, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 def _web_address(value: str) -> str:
@@ -16,21 +15,15 @@ def _web_address(value: str) -> str:
 WebAddress = Annotated[str, AfterValidator(_web_address)]
 
 
-PREFIX = "REBALANCER_"
-OF_THE_POD = ("pod_name", "pod_namespace", "pod_uid")
-"""Read without the prefix: the chart sets them from the pod's own fields."""
+class Settings(BaseSettings):
+    """Settings of one process."""
 
-
-class Settings(BaseModel):
-    """Settings of one process. What is not given is read from the environment."""
-
-    model_config = ConfigDict(extra="ignore", str_strip_whitespace=True)  # a Secret often ends with a newline
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_environment(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        names = {name: name.upper() if name in OF_THE_POD else PREFIX + name.upper() for name in cls.model_fields}
-        return {name: os.environ[key] for name, key in names.items() if key in os.environ} | dict(given)
+    model_config = SettingsConfigDict(
+        env_prefix="REBALANCER_",
+        extra="ignore",
+        populate_by_name=True,
+        str_strip_whitespace=True,  # a Secret often ends with a newline
+    )
 
     database: str = "sqlite:///rebalancer.db"
     """URL of the database: `sqlite:///FILE` or `postgresql://...`."""
@@ -41,9 +34,10 @@ class Settings(BaseModel):
     lease_namespace: str | None = None
     """Namespace of the cluster's Lease; default: the pod's own namespace, kube-system outside a pod."""
     lease_name: str = "rebalancer"
-    pod_name: str | None = None
-    pod_namespace: str | None = None
-    pod_uid: str | None = None
+    pod_name: str | None = Field(default=None, validation_alias=AliasChoices("pod_name", "POD_NAME"))
+    pod_namespace: str | None = Field(default=None, validation_alias=AliasChoices("pod_namespace", "POD_NAMESPACE"))
+
+    pod_uid: str | None = Field(default=None, validation_alias=AliasChoices("pod_uid", "POD_UID"))
     listen: str | None = None
     """Address and port of the daemon's web server. Default: port 8080, on all addresses with a token or password and on
     127.0.0.1 without."""
