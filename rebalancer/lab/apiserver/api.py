@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from rebalancer.lab.apiserver import access, discovery, logs, metrics_server, op
 from rebalancer.lab.apiserver.eviction import evict
 from rebalancer.lab.apiserver.pages import Pages
 from rebalancer.lab.apiserver.patching import APPLY, apply_patch
+from rebalancer.lab.apiserver.scale import managed, scale_of, scaled
 from rebalancer.lab.apiserver.selectors import predicate
 from rebalancer.lab.apiserver.tables import table, wanted_version
 from rebalancer.lab.apiserver.watch import watch_response
@@ -22,7 +22,7 @@ from rebalancer.lab.controlplane.cron_jobs import next_time
 from rebalancer.lab.controlplane.owned import terminate
 from rebalancer.lab.log import Entry
 from rebalancer.lab.objects.disruption import update_statuses
-from rebalancer.lab.objects.errors import ApiError, bad_request, conflict, expired, no_such_path, not_found
+from rebalancer.lab.objects.errors import ApiError, bad_request, conflict, expired, no_such_path
 from rebalancer.lab.objects.kinds import KINDS, METRICS_GROUP, METRICS_VERSION, Kind, Obj, by_path
 from rebalancer.lab.objects.taints import check_taints, set_cordon
 from rebalancer.lab.scenarios.build import complete_pod
@@ -157,7 +157,7 @@ class KubernetesApi:
             return json_response(self._list(request, target, table_version))
         obj = self._store.get(kind.plural, target.namespace, target.name)
         if target.subresource == "scale":
-            return json_response(_scale_of(obj))
+            return json_response(scale_of(obj))
         if table_version:
             meta = {"resourceVersion": obj["metadata"]["resourceVersion"]}
             now = self._lab.clock.now()
@@ -245,8 +245,7 @@ class KubernetesApi:
         obj["metadata"].setdefault("namespace", target.namespace)
         before = self._store.get(kind.plural, target.namespace, target.name)
         if target.subresource == "scale":
-            replicas = int(obj.get("spec", {}).get("replicas", 0))
-            obj = {**before, "spec": {**before["spec"], "replicas": replicas}}
+            obj = scaled(before, obj)
         elif target.subresource == "status":
             obj = {**before, "metadata": {**before["metadata"], **obj["metadata"]}, "status": obj.get("status", {})}
         self._check_fields(request, target, obj)
@@ -256,10 +255,11 @@ class KubernetesApi:
             check_taints(obj)
             set_cordon(obj, on=bool(obj["spec"].get("unschedulable")), now=self._store.clock.now())
         if _is_dry_run(request, {}):
-            return obj
+            return scale_of(obj) if target.subresource == "scale" else obj
+        obj = managed(obj, before, by=request.headers.get("user-agent", ""), now=self._store.clock.now())
         updated = self._store.update(kind.plural, obj)
         self._settle(kind)
-        return _scale_of(updated) if target.subresource == "scale" else updated
+        return scale_of(updated) if target.subresource == "scale" else updated
 
     def _check_fields(self, request: Request, target: Target, obj: Obj) -> None:
         if request.query_params.get("fieldValidation") == "Strict" and not target.subresource:
@@ -271,7 +271,7 @@ class KubernetesApi:
         if content_type == APPLY and self._store.find(plural, target.namespace, target.name) is None:
             return self._create(request, target, patch)
         before = self._store.get(plural, target.namespace, target.name)
-        seen = _scale_of(before) if target.subresource == "scale" else before
+        seen = scale_of(before) if target.subresource == "scale" else before
         after = apply_patch(seen, patch, content_type)
         return self._update(request, target, after)
 
@@ -420,17 +420,3 @@ def _check_preconditions(kind: Kind, obj: Obj, options: Obj) -> None:
         if wanted.get(field) not in (None, have[field]):
             why = f"Precondition failed: {field} in precondition: {wanted[field]}, in object meta: {have[field]}"
             raise conflict(kind, have["name"], why)
-
-
-def _scale_of(obj: Obj) -> Obj:
-    if "replicas" not in obj.get("spec", {}):
-        raise not_found(Kind(group="autoscaling", version="v1", kind="Scale", plural="scale"), obj["metadata"]["name"])
-    meta = {key: obj["metadata"].get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
-    replicas = (obj.get("status") or {}).get("replicas", 0)
-    return {
-        "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
-        "metadata": meta,
-        "spec": {"replicas": obj["spec"]["replicas"]},
-        "status": {"replicas": math.floor(replicas)},
-    }

@@ -4,6 +4,8 @@ A round checks everything; it is cheap and stateless. What follows the clock has
 `horizontal.py`). Not modelled: finalizers.
 """
 
+import re
+
 from rebalancer.lab.controlplane.deployments import run_deployment, update_deployment_status
 from rebalancer.lab.controlplane.owned import controller_of, create_pod, ready_count, set_status, terminate
 from rebalancer.lab.controlplane.stateful_sets import run_stateful_set
@@ -11,6 +13,7 @@ from rebalancer.lab.log import EventLog
 from rebalancer.lab.objects.disruption import is_finished, is_ready, is_terminating
 from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Change, Store
+from rebalancer.model.cluster.annotations import DELETION_COST
 from rebalancer.model.cluster.match import labels_match, node_selector_matches, untolerated_taint
 from rebalancer.model.cluster.objects import NodeAffinity, Taint, Toleration
 from rebalancer.model.notation.decoding import convert
@@ -103,8 +106,7 @@ class Controllers:
         for _ in range(desired - len(active)):
             create_pod(self._store, self._log, owner, prefix=f"{meta['name']}-")
         if len(active) > desired:
-            # Not ready first, then the youngest (controller_utils.go, ActivePodsWithRanks).
-            active.sort(key=lambda pod: (is_ready(pod), _reversed(pod["metadata"]["creationTimestamp"])))
+            active.sort(key=_goes_later)
             for pod in active[: len(active) - desired]:
                 terminate(self._store, self._log, pod)
         set_status(
@@ -195,6 +197,20 @@ def daemon_runs_on(pod_template: Obj, node: Obj, *, running: bool = False) -> bo
     if running:
         taints = tuple(taint for taint in taints if taint.effect == "NoExecute")
     return untolerated_taint(tolerations, taints) is None
+
+
+def _goes_later(pod: Obj) -> tuple[bool, bool, bool, int, tuple[int, ...]]:
+    """Sorts the pods that a ReplicaSet removes first: unassigned, not running, not Ready, of the lowest deletion cost,
+    youngest. Source: pkg/controller/controller_utils.go (`ActivePodsWithRanks`). Not modelled: pods on one node,
+    restarts."""
+    assigned, running = bool(pod["spec"].get("nodeName")), pod["status"].get("phase") == "Running"
+    return assigned, running, is_ready(pod), _deletion_cost(pod), _reversed(pod["metadata"]["creationTimestamp"])
+
+
+def _deletion_cost(pod: Obj) -> int:
+    """0 without the annotation, and for a value that isn't a 32-bit integer in its plain form."""
+    value = (pod["metadata"].get("annotations") or {}).get(DELETION_COST, "0")
+    return int(value) if re.fullmatch(r"0|-?[1-9]\d*", value) and -(2**31) <= int(value) < 2**31 else 0
 
 
 def _reversed(text: str) -> tuple[int, ...]:

@@ -45,7 +45,12 @@ Only the Eviction API's adapter reads it, right before the call."""
 EVICTION_IN_PROGRESS: Final = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 """Its presence: that component is carrying out an eviction; it removes the annotation when that failed."""
 
-KEPT: Final = frozenset({MIRROR, SOURCE, *VETOES, EVICTION_IN_PROGRESS, VPA_UPDATES})
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+"""Of two Ready pods a ReplicaSet that is scaled down removes the one with the lower cost; 0 without the annotation."""
+LOWEST_COST: Final = str(-(2**31))
+"""What replacement first writes there: no other pod's is lower."""
+
+KEPT: Final = frozenset({MIRROR, SOURCE, *VETOES, EVICTION_IN_PROGRESS, VPA_UPDATES, DELETION_COST})
 
 
 def is_kept(key: str) -> bool:
