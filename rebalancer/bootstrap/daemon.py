@@ -34,7 +34,16 @@ from rebalancer.model.errors import RebalancerError
 from rebalancer.model.parts import FailedParts
 from rebalancer.model.recordings.journal import Journal
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.store import SqlEffect, SqlForecasts, SqlInbox, SqlLedger, SqlProposals, SqlReading, SqlRecords
+from rebalancer.store import (
+    SqlEffect,
+    SqlForecasts,
+    SqlInbox,
+    SqlLedger,
+    SqlProposals,
+    SqlReading,
+    SqlRecords,
+    SqlSurges,
+)
 from rebalancer.store.journal import DayJournal
 from rebalancer.strategies import strategy_for
 
@@ -50,6 +59,7 @@ class DaemonResources:
     ledger: SqlLedger
     inbox: SqlInbox
     proposals: SqlProposals
+    surges: SqlSurges
     archive: SqlReading
     effect: SqlEffect
     forecasts: SqlForecasts
@@ -104,6 +114,7 @@ class DaemonResources:
             records=self.records,
             ledger=self.ledger,
             proposals=self.proposals,
+            surges=self.surges,
             lease=self.leadership,
         )
         keepers = None
@@ -155,6 +166,7 @@ def open_daemon_resources(
             ledger=ledger,
             inbox=records.inbox(clock=ledger_clock),
             proposals=records.proposals(clock=ledger_clock),
+            surges=records.surges(clock=ledger_clock),
             archive=records.reading(),
             effect=records.effect(),
             forecasts=records.forecasts(),

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rebalancer.constraints.moves.in_flight import LateEvictions
 from rebalancer.constraints.moves.limits import LimitUsage, refusal_for
 from rebalancer.constraints.moves.quotas import QuotaRoom
+from rebalancer.constraints.moves.replacement_first import ReplacementFirst
 from rebalancer.constraints.moves.scopes import LimitRules
 from rebalancer.constraints.moves.windows import ChangeWindows, annotation_of
 from rebalancer.constraints.pauses.backoff import EvictionCooldowns
@@ -105,13 +106,16 @@ class EvictionAdmission:
         self._snapshot = snapshot
         self._ledger_state = ledger_state
         self._now = now
+        names = [*(pool.name for pool in policy.pools), ""]
+        pools = [names[at] for at in pool_of.tolist()]
         if projection is None:
-            pools = [*(pool.name for pool in policy.pools), ""]
-            projection = Projection.of(snapshot, policy.safety, now=now, pools=[pools[at] for at in pool_of.tolist()])
+            projection = Projection.of(snapshot, policy.safety, now=now, pools=pools)
         self.projection = projection
+        self.first = ReplacementFirst(policy, projection, pools)
         self._guards = GuardView.of(projection=projection, guards=policy.guards, now=now, own_pod=own_pod)
-        self._guards_of: dict[tuple[str, str, Lifted], GuardView] = {}
-        """(strategy, pool, shields that don't count) -> the guards, where they are others than the policy's."""
+        self._guards_of: dict[tuple[str, str, Lifted, bool], GuardView] = {}
+        """(strategy, pool, shields that don't count, replacement first) -> the guards, where they are others than the
+        policy's."""
         self._trust = Trust(policy.trust, snapshot, now=now, own_namespace=None if own_pod is None else own_pod[0])
         self.windows = ChangeWindows.of_policy(policy)
         placed_by = policy.safety.cross_cluster.placed_by
@@ -208,20 +212,25 @@ class EvictionAdmission:
         level = self._level(pod, pool=pool)
         return level if isinstance(level, Refusal) else None
 
-    def _view(self, *, strategy: str, pool: str, lifted: Lifted) -> GuardView:
-        if not (self._policy.guards.overrides or lifted):
+    def _view(self, *, strategy: str, pool: str, lifted: Lifted, first: bool = False) -> GuardView:
+        """`first`: of a pod that is moved by replacement first, so its service is never without it."""
+        if not (self._policy.guards.overrides or lifted or first):
             return self._guards
-        view = self._guards_of.get((strategy, pool, lifted))
+        key = strategy, pool, lifted, first
+        view = self._guards_of.get(key)
         if view is None:
             guards = self._policy.guards.of(strategy=strategy, pool=pool)
-            view = self._guards_of[strategy, pool, lifted] = replace(self._guards, guards=guards).without(lifted)
+            guards = guards.model_copy(update={"min_replicas": 0}) if first else guards
+            view = self._guards_of[key] = replace(self._guards, guards=guards).without(lifted)
         return view
 
     def _level(self, pod: Pod, *, pool: str, strategy: str = "", broken: bool = False) -> str | Refusal:
         """The pod's service level, or the rule that rejects it, change windows apart."""
         lifted = self._lifted(pod, strategy)
-        view = self._view(strategy=strategy, pool=pool, lifted=lifted)
-        refusal = guarded(pod, view, broken=broken) or list_rules.refuses(
+        first = self.first.applies(pod)
+        view = self._view(strategy=strategy, pool=pool, lifted=lifted, first=first)
+        refusal = guarded(pod, view, broken=broken) or (self.first.refuses(pod) if first else None)
+        refusal = refusal or list_rules.refuses(
             pod, cluster=self._policy.cluster, pool=pool, lists=self._policy.lists, lifted=lifted
         )
         if refusal is not None:

@@ -23,6 +23,7 @@ from rebalancer.model.decisions.ports import (
     Records,
     UsageReader,
 )
+from rebalancer.model.decisions.surges import Surges
 from rebalancer.model.measured.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.measured.usage import Usage
 from rebalancer.model.parts import FailedParts
@@ -108,6 +109,8 @@ class CycleContext:
     forecasts: ForecastReaders = ForecastReaders()
     proposals: Proposals | None = None
     """None where nothing is proposed: in a command that writes nothing."""
+    surges: Surges | None = None
+    """None where nothing is moved by replacement first: without a database or the Lease."""
     effect: EffectRecords | None = None
     """Scheduled outcome assessments; None where evictions are not assessed."""
     feedback: Callable[[], Feedback | None] = lambda: None

@@ -31,7 +31,7 @@ from rebalancer.daemon.supervisor import Heartbeat, Supervisor
 from rebalancer.daemon.terms import Terms
 from rebalancer.daemon.threads.gauges import GaugesThread
 from rebalancer.daemon.threads.journaling import JournalWriter
-from rebalancer.daemon.threads.loops import EvaluationThread, ForecastThread
+from rebalancer.daemon.threads.loops import EvaluationThread, ForecastThread, SurgeThread
 from rebalancer.daemon.threads.policies import ActivePolicy, PolicyThread
 from rebalancer.daemon.threads.worker import Worker
 from rebalancer.daemon.triggers import Timer, TriggerQueue, manual_request
@@ -274,6 +274,7 @@ class _Parts:
             active=active.current, resources=resources, notifier=self._notifier, metrics=metrics
         )
         gauges = GaugesThread(resources=resources, metrics=metrics, policy=lambda: active.current().policy)
+        surges = SurgeThread(active=active.current, leads=lambda: resources.leads() and not self._daemon.dry_run)
         return {
             LEADERSHIP: partial(resources.leadership.run, stopping),
             "cycles": worker.run,
@@ -281,6 +282,7 @@ class _Parts:
             "gauges": partial(gauges.run, stopping),
             "forecast": partial(forecasts.run, stopping),
             "effect": partial(evaluation.run, stopping),
+            "surges": partial(surges.run, stopping),
             "notifications": self._outbox.run,
             "journal": partial(self._journal.run, stopping),
         }

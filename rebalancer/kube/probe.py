@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from rebalancer.kube.actions.eviction_events import EVENTS
+from rebalancer.kube.actions.surges import SURGE_PERMISSIONS
 from rebalancer.kube.actions.taints import TAINT_PERMISSIONS
 from rebalancer.kube.client.client import ApiClient, Resource
 from rebalancer.kube.client.permissions import Permission
@@ -59,11 +60,17 @@ class _Version(msgspec.Struct, rename="camel"):
 
 
 def needed_permissions(
-    *, lease_namespace: str, lease_name: str = "", taints_nodes: bool = False, daemon: bool = False
+    *,
+    lease_namespace: str,
+    lease_name: str = "",
+    taints_nodes: bool = False,
+    surges: bool = False,
+    daemon: bool = False,
 ) -> tuple[Permission, ...]:
     """Permissions of `run`: list what a snapshot reads, re-read and evict pods, keep the Lease.
 
-    `taints_nodes`: also to taint nodes. `daemon`: also to watch the listed kinds, and to write Events.
+    `taints_nodes`: also to taint nodes. `surges`: also to move pods by replacement first. `daemon`: also to watch the
+    listed kinds, and to write Events.
     """
     lists = [Permission(verb="list", group=each.group, resource=each.plural) for each in READ_RESOURCES]
     return (
@@ -76,6 +83,7 @@ def needed_permissions(
             for verb, name in (("get", lease_name), ("create", ""), ("update", lease_name))
         ),
         *(TAINT_PERMISSIONS if taints_nodes else ()),
+        *(SURGE_PERMISSIONS if surges else ()),
         *(DAEMON_PERMISSIONS if daemon else ()),
     )
 

@@ -10,6 +10,7 @@
 - `forecasts`  forecasts and their actuals; `forecast_sums` over many of them
 - `outcomes`   forecasts that later forecasts learn from
 - `inbox`      alerts until they are over
+- `surges`     evictions whose replacement comes first
 - `retention`  removal of rows by age and use
 - `status`     the state that `rebalancer db status` shows
 - `blocks`     days of CPU as files beside the database: a cache
@@ -34,6 +35,7 @@ from rebalancer.store.outcomes import SqlOutcomes
 from rebalancer.store.proposals import SqlProposals
 from rebalancer.store.retention.pruning import Pruned, prune
 from rebalancer.store.status import DatabaseStatus, status
+from rebalancer.store.surges import SqlSurges
 
 __all__ = [
     "DatabaseStatus",
@@ -46,6 +48,7 @@ __all__ = [
     "SqlProposals",
     "SqlReading",
     "SqlRecords",
+    "SqlSurges",
     "check_schema",
     "database_exists",
     "open_engine",

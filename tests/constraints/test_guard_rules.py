@@ -8,7 +8,15 @@ import msgspec
 import pytest
 
 from rebalancer.constraints.pods.guards import GUARDS, guarded
-from rebalancer.model.cluster.annotations import KEPT, OWN_PREFIX, VETOES, is_kept, parse_flag, protected_for
+from rebalancer.model.cluster.annotations import (
+    DELETION_COST,
+    KEPT,
+    OWN_PREFIX,
+    VETOES,
+    is_kept,
+    parse_flag,
+    protected_for,
+)
 from rebalancer.model.cluster.autoscaling import VPA_UPDATES
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
@@ -261,7 +269,7 @@ def test_guards_read_only_annotations_that_readers_of_the_cluster_keep() -> None
     pod = replace(pod, template=msgspec.structs.replace(pod.template, annotations=Recording()))
     for guard in GUARDS:
         guard(pod, view_of(made))
-    of_siblings = {VPA_UPDATES}  # see test_autoscalers
+    of_siblings = {VPA_UPDATES, DELETION_COST}  # see test_autoscalers, test_replacement_first
     assert Recording.keys_read | of_siblings == {*KEPT, f"{OWN_PREFIX}evict"}
     assert all(is_kept(key) for key in Recording.keys_read)
 

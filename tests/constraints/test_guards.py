@@ -325,5 +325,6 @@ def test_every_guard_reason_has_a_case() -> None:
     vetoes = {Reason.ANNOTATION_VETO, Reason.EVICTION_IN_PROGRESS}  # see test_guard_rules
     scaled = {Reason.AUTOSCALING}  # see test_autoscalers
     followers = {Reason.NEEDED_BY_OTHERS}  # see planner/test_followers
+    first = {each for each in Reason if each.startswith("Surge")}  # see test_replacement_first
     covered = {case.reason for case in CASES.values()} - {Reason.PLACEMENT_NOT_MODELLED}  # also the placement model's
-    assert set(list(Reason)[:upto]) == covered | budgets | vetoes | scaled | followers
+    assert set(list(Reason)[:upto]) == covered | budgets | vetoes | scaled | followers | first

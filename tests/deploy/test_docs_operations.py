@@ -66,12 +66,13 @@ def test_every_page_is_linked_from_the_readme() -> None:
 # ---- rights
 
 
-def templated(*, dry_run: bool, metrics_server: bool) -> set[Right]:
+def templated(*, dry_run: bool, metrics_server: bool = False, replacement_first: bool = False) -> set[Right]:
     """What the chart's template grants; its conditions are read, not rendered, so no helm is needed."""
     conditions = {
         ".Values.rbac.create": True,
         ".Values.dryRun": dry_run,
         "rebalancer.readsMetricsServer": metrics_server,
+        "rebalancer.replacementFirst": replacement_first,
     }
     lines: list[str] = []
     shown = [True]
@@ -107,21 +108,25 @@ def explained() -> dict[Right, str]:
 
 
 def test_every_right_that_the_chart_grants_is_explained_and_no_other() -> None:
-    assert explained().keys() == templated(dry_run=False, metrics_server=True)
+    assert explained().keys() == templated(dry_run=False, metrics_server=True, replacement_first=True)
 
 
 def test_the_page_says_when_a_right_is_granted() -> None:
-    always = templated(dry_run=True, metrics_server=False)
-    live = templated(dry_run=False, metrics_server=False) - always
+    always = templated(dry_run=True)
+    live = templated(dry_run=False) - always
     metrics = templated(dry_run=True, metrics_server=True) - always
+    surges = templated(dry_run=True, replacement_first=True) - always
     assert live
     assert metrics
+    assert surges
     for right, granted in explained().items():
         assert granted == (
             "with `dryRun: false`"
             if right in live
             else "with `usage.source: MetricsServer`"
             if right in metrics
+            else "with `guards.replacementFirst`"
+            if right in surges
             else "always"
         ), right
 
@@ -129,7 +134,7 @@ def test_the_page_says_when_a_right_is_granted() -> None:
 def test_the_overlays_grant_the_same() -> None:
     roles = list(yaml.safe_load_all((KUSTOMIZE / "base" / "rbac.yaml").read_text()))
     granted = {right for role in roles if "rules" in role for right in rights(role)}
-    assert granted == templated(dry_run=False, metrics_server=False)
+    assert granted == templated(dry_run=False)
 
 
 # ---- alerts

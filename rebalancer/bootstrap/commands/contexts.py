@@ -109,6 +109,7 @@ def evaluated_context(
             records=records,
             ledger=ledger,
             proposals=records.proposals(clock=ledger_clock),
+            surges=records.surges(clock=ledger_clock),
             lease=lease,
             taints=taints,
             # in a simulation the order of the calls is part of the result

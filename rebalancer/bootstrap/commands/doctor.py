@@ -214,7 +214,13 @@ def _permissions(client: ApiClient, policy: RebalancerPolicy, settings: Settings
     """Permissions of one cycle, and those that only the daemon needs, each with the rules that grant it."""
     namespace, name = settings.lease_at
     taints_nodes = policy.soft_taint.mode == "Taint" or may_cordon(policy.strategies)
-    needed = needed_permissions(lease_namespace=namespace, lease_name=name, taints_nodes=taints_nodes, daemon=True)
+    needed = needed_permissions(
+        lease_namespace=namespace,
+        lease_name=name,
+        taints_nodes=taints_nodes,
+        surges=bool(policy.guards.replacement_first),
+        daemon=True,
+    )
     try:
         missing = [permission for permission in needed if can_i(client, permission) is False]
     except RebalancerError as error:

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.evict.calls import MAX_CALLS
+from rebalancer.cycle.evict.surges import SurgeLoop
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.kube.actions.evict import KubeEvictor
+from rebalancer.kube.actions.surges import KubeSurges
 from rebalancer.kube.actions.taints import KubeNodeTaints
 from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.snapshot.snapshot import KubeCluster, cluster_uid
 from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.decisions.ports import Clock, Ledger, Progress, Proposals, Records, UsageReader
+from rebalancer.model.decisions.surges import SurgeRecords, Surges
 from rebalancer.model.errors import ConfigError, ledger_of_another
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config
+from rebalancer.policy.modes import acts
 from rebalancer.policy.schema.strategies.base import Need
 from rebalancer.policy.schema.usage import StabilizationWindow
 from rebalancer.store import SqlLedger, SqlRecords
@@ -84,6 +88,7 @@ def make_context(
     records: Records,
     ledger: Ledger | None,
     proposals: Proposals | None = None,
+    surges: SurgeRecords | None = None,
     lease: "LeaseLock | Leadership | None" = None,
     taints: bool = True,
     max_calls: int = MAX_CALLS,
@@ -104,6 +109,7 @@ def make_context(
         records=records,
         ledger=ledger,
         proposals=proposals,
+        surges=None if lease is None or surges is None else surge_loop(policy, client, surges, lease),
         lease=lease,
         clock=clock,
         progress=progress,
@@ -115,6 +121,18 @@ def make_context(
         ),
         max_calls=max_calls,
         own_pod=settings.own_pod,
+    )
+
+
+def surge_loop(
+    policy: RebalancerPolicy, client: ApiClient, records: SurgeRecords, lease: "LeaseLock | Leadership"
+) -> Surges:
+    """What carries out replacement first; where the policy has it no more, what is open is undone."""
+    return SurgeLoop(
+        records=records,
+        calls=KubeSurges(client=client, term=lambda: lease.term),
+        may=lambda: lease.holds(TAINT_MARGIN_SECONDS),
+        wanted=lambda: bool(policy.guards.replacement_first) and acts(policy),
     )
 
 

@@ -88,6 +88,7 @@ def run(
     from rebalancer.bootstrap.commands.contexts import evaluated_context, event_sink
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.cycle.evict.remeasure import remeasure
+    from rebalancer.cycle.evict.surges import finish
     from rebalancer.cycle.plan.approved import not_made
     from rebalancer.cycle.report.events import publish_events
     from rebalancer.cycle.run import begin_report, execute_cycle
@@ -97,9 +98,8 @@ def run(
         # without waiting a soft taint cannot be removed once the replacements are scheduled
         evaluated_context(policy, settings, progress=progress, dry_run=dry_run, taints=wait) as active,
     ):
-        context, evaluation = active.context, active.evaluation
-        # first, because backoffs, circuit breakers and relief of this cycle follow from it
-        made = assess_due(active)
+        # assessed first, because backoffs, circuit breakers and relief of this cycle follow from it
+        context, evaluation, made = active.context, active.evaluation, assess_due(active)
         report = begin_report(context, policy, dry_run=dry_run, cycle=None if approved is None else approved.id)
         if made:
             report.notes.append(f"{counted(len(made), 'assessment')} of earlier evictions made before this cycle")
@@ -108,6 +108,8 @@ def run(
             execute_cycle(context, policy, report, approved=approved)
             if wait:
                 remeasure(context, policy, report)
+            # the additional pods are removed before the process ends
+            finish(context.surges, context.clock)
         except BaseException as error:
             # evictions that happened are printed whatever failed afterwards
             if report.evictions:

@@ -5,6 +5,8 @@ that is not Ready takes no disruption, and may be evicted if its budget has enou
 unhealthy ones.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from rebalancer.model.cluster.match import selector_matches
@@ -17,7 +19,9 @@ from rebalancer.projection.projection import Projection
 class BudgetRoom:
     """Disruptions left in every budget of a snapshot."""
 
-    def __init__(self, projection: Projection) -> None:
+    def __init__(self, projection: Projection, *, apart: Callable[[Pod], bool] = lambda _pod: False) -> None:
+        """`apart`: whether a pod's move is no disruption."""
+        self._apart = apart
         snapshot = projection.snapshot
         self._projection, self._snapshot, self._budgets = projection, snapshot, snapshot.budgets
         self._taken = [0] * len(snapshot.budgets)
@@ -46,6 +50,10 @@ class BudgetRoom:
             found = self._matching[key] = tuple(sorted(matching))
         return found
 
+    def of(self, pod: Pod) -> list[DisruptionBudget]:
+        """The budgets that select the pod."""
+        return [self._budgets[index] for index in self._of(pod)]
+
     def shared(self, pod: Pod, other: Pod) -> bool:
         """Whether a budget selects both."""
         return not set(self._of(pod)).isdisjoint(self._of(other))
@@ -53,7 +61,7 @@ class BudgetRoom:
     def refuses(self, pod: Pod, *, alone: bool = False) -> Refusal | None:
         """Why the pod's budget forbids its eviction now; `alone`: without this plan's other evictions."""
         found = self._of(pod)
-        if not found or pod.phase in (PENDING, SUCCEEDED, FAILED):
+        if not found or self._apart(pod) or pod.phase in (PENDING, SUCCEEDED, FAILED):
             return None
         if len(found) > 1:
             return Refusal.of(Reason.SEVERAL_BUDGETS, ", ".join(sorted(self._budgets[index].name for index in found)))
@@ -73,7 +81,7 @@ class BudgetRoom:
 
     def take(self, pod: Pod) -> None:
         """Count an eviction."""
-        if pod.phase in (PENDING, SUCCEEDED, FAILED):
+        if self._apart(pod) or pod.phase in (PENDING, SUCCEEDED, FAILED):
             return
         for index in self._of(pod):
             if pod.ready or not _lets_unhealthy_go(self._budgets[index], self._taken[index]):
@@ -81,7 +89,7 @@ class BudgetRoom:
 
     def give_back(self, pod: Pod) -> None:
         """Count an eviction as replaced: the budget has recovered."""
-        if pod.phase not in (PENDING, SUCCEEDED, FAILED):
+        if not self._apart(pod) and pod.phase not in (PENDING, SUCCEEDED, FAILED):
             for index in self._of(pod):
                 self._taken[index] = max(self._taken[index] - 1, 0)
 

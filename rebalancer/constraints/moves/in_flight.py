@@ -12,14 +12,15 @@ none is wanted any more:
 - Its Job has finished, or the service was deleted. Workloads of a kind that isn't listed are known by their pods only:
   without a replacement such an eviction stays open until its deadline, then it is closed.
 
-An eviction in the background has landed when the evicted pod is gone or has finished. It is closed at its deadline.
+An eviction in the background has landed when the evicted pod is gone or has finished. It is closed at its deadline, or
+where its replacement comes first when that was undone.
 
 Past its deadline an eviction is late: no other pod of its service is evicted until the replacement is Ready, and
 several late evictions open the circuit breaker of their pool or of the cluster. One that is late for too long is
 closed: it stops nothing any more, and is reported.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,8 +92,10 @@ def follow(
     now: float,
     max_late_seconds: float,
     replacements: Collection[str] = (),
+    surges: Mapping[int, str] | None = None,
 ) -> list[EvictionProgress]:
-    """Reconcile open evictions with the snapshot. One that is late for `max_late_seconds` is closed.
+    """Reconcile open evictions with the snapshot. One that is late for `max_late_seconds` is closed. `surges` as in
+    `Ledger.surges`.
 
     A pod replaces one evicted pod only: of several of one owner, the oldest eviction gets the oldest new pod.
     `replacements` are UIDs of pods that are replacements already.
@@ -117,7 +120,12 @@ def follow(
             or (replacement is None and not _wanted(snapshot, each, owner))
         )
         late = not landed and now > each.reserved.deadline_at
-        closed = _closed(snapshot, each, owner, replacement, now, max_late_seconds) if late else ""
+        undone = None if surges is None else surges.get(each.reserved.record or 0)
+        if undone is not None:
+            # while its surge is open it is waited for: that ends by itself
+            closed = "" if landed or not undone else f"replacement first was undone: {undone}"
+        else:
+            closed = _closed(snapshot, each, owner, replacement, now, max_late_seconds) if late else ""
         out.append(
             EvictionProgress(
                 eviction=each, landed=landed, late=late and not closed, replacement=replacement, closed=closed

@@ -17,9 +17,9 @@ def refuses(pod: Pod, *, cluster: str, pool: str | None, lists: Lists, lifted: L
     for index, rule in enumerate(lists.deny):
         if "Label" in lifted and rule.selector is not None and not rule.selector.is_empty:
             continue
-        if _matches(rule, pod, cluster=cluster, pool=pool):
+        if matches(rule, pod, cluster=cluster, pool=pool):
             return Refusal.of(Reason.DENY_LISTED, f"deny[{index}], {_shown(rule)}")
-    if lists.allow and not any(_matches(rule, pod, cluster=cluster, pool=pool) for rule in lists.allow):
+    if lists.allow and not any(matches(rule, pod, cluster=cluster, pool=pool) for rule in lists.allow):
         return Refusal.of(Reason.NOT_ALLOW_LISTED, f"none of the {len(lists.allow)} allow rules matches {pod}")
     return None
 
@@ -34,7 +34,8 @@ def glob_matches(globs: tuple[str, ...], name: str) -> bool:
     return globs == EVERYTHING or any(fnmatchcase(name, glob) for glob in globs)
 
 
-def _matches(rule: ListRule, pod: Pod, *, cluster: str, pool: str | None) -> bool:
+def matches(rule: ListRule, pod: Pod, *, cluster: str, pool: str | None) -> bool:
+    """Whether every field of the rule matches the pod."""
     return (
         glob_matches(rule.clusters, cluster)
         and glob_matches(rule.pools, pool or "")

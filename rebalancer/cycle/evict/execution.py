@@ -322,7 +322,11 @@ def make_call(context: CycleContext, eviction: Eviction, *, dry_run: bool, serve
     """Call the Eviction API. A dry run makes no call, a server dry run one with `dryRun=All`. Thread-safe."""
     if dry_run and not server_dry_run:
         return Answer(outcome=Outcome.PLANNED)
-    return context.evictor.evict(eviction, server_dry_run=dry_run)
+    if not eviction.in_plan.replacement_first:
+        return context.evictor.evict(eviction, server_dry_run=dry_run)
+    if context.surges is None:
+        return Answer(outcome=Outcome.PLANNED if dry_run else Outcome.FAILED)
+    return context.surges.begin(eviction, server_dry_run=dry_run)
 
 
 def record_answers(context: CycleContext, answers: Sequence[tuple[Eviction, Answer]], *, dry_run: bool) -> None:
@@ -330,7 +334,9 @@ def record_answers(context: CycleContext, answers: Sequence[tuple[Eviction, Answ
     for eviction, answer in answers:
         code, detail = (answer.refusal.code, answer.refusal.message) if answer.refusal else (None, "")
         in_background = answer.in_background and context.ledger is not None
-        if answer.in_background and context.ledger is not None:
+        if in_background and eviction.in_plan.replacement_first:
+            detail = "its replacement comes first"
+        elif in_background and context.ledger is not None:
             deadline, detail = context.ledger.now() + BACKGROUND_SECONDS, "its eviction continues in the background"
             eviction.reserved = replace(eviction.reserved, deadline_at=deadline)
         if dry_run and answer.outcome is Outcome.PLANNED:

@@ -50,6 +50,8 @@ def _wait_until_ready(context: CycleContext, policy: RebalancerPolicy, moved: Se
     in_flight = {each.uid for each in context.ledger.open_evictions()}
     while True:
         if in_flight:
+            if context.surges is not None:
+                context.surges.turn()
             ended = landed_since(context.ledger, policy.safety, context.cluster)
             for each in moved:
                 if each.uid in in_flight & ended.keys():

@@ -107,6 +107,8 @@ class Waiting:
                 mine, earlier = self._in_flight(), self._open
                 context.progress.step(READY, len(self._landed), len(self._landed) + len(mine))
                 try:
+                    if context.surges is not None:
+                        context.surges.turn()
                     uids = landed_since(context.ledger, policy.safety, context.cluster)
                 except RebalancerError:
                     uids = {}  # read again after the pause: what was evicted must be reported whatever fails here

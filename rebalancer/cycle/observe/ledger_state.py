@@ -131,6 +131,7 @@ def _follow(
         now=now,
         max_late_seconds=max_late_seconds,
         replacements=ledger.replacements(since),
+        surges=ledger.surges() if any(each.answered.in_background for each in in_flight) else None,
     )
 
 

@@ -89,6 +89,8 @@ def observe(
     if writes and context.ledger is not None:
         # before anything is counted: it refunds what did not happen
         context.ledger.reconcile_outcomes(context.cluster)
+    if writes and context.surges is not None:
+        context.surges.turn()
     if snapshot is None:
         snapshot = context.cluster.snapshot()
     node_pools = NodePools.of(policy.pools, snapshot.nodes)

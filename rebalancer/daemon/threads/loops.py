@@ -10,6 +10,7 @@ import structlog
 
 from rebalancer.bootstrap.daemon import DaemonResources
 from rebalancer.bootstrap.wiring.active import Active
+from rebalancer.cycle.evict import surges
 from rebalancer.cycle.isolation import isolated
 from rebalancer.daemon import telemetry
 from rebalancer.daemon.memory import release_free_memory
@@ -64,6 +65,27 @@ class ForecastThread:
         seconds = time.monotonic() - began
         isolated("forecast run not exported", partial(telemetry.record_forecast_run, self.metrics, seen, seconds))
         release_free_memory()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurgeThread:
+    """Advances what is moved by replacement first. Not in a dry run: it changes nothing."""
+
+    active: Callable[[], Active]
+    leads: Callable[[], bool]
+
+    def run(self, stopping: threading.Event) -> None:
+        """Run until `stopping`."""
+        pause = surges.POLL_SECONDS
+        while not stopping.wait(pause):
+            pause, loop = surges.POLL_SECONDS, self.active().context.surges
+            if loop is None or not self.leads():
+                continue
+            try:
+                loop.turn()
+            except RebalancerError as error:
+                LOG.warning("replacement first waits", error=str(error))
+                pause = RETRY_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

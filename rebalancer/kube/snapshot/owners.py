@@ -67,8 +67,14 @@ class FailurePolicy(Wire, frozen=True):
     rules: list[FailureRule] | None = None
 
 
+class DeploymentStrategy(Wire, frozen=True):
+    type: str = ""
+
+
 class WorkloadSpec(Wire, frozen=True):
     replicas: Int32 | None = None
+    paused: bool = False
+    strategy: DeploymentStrategy | None = None
     update_strategy: UpdateStrategy | None = None
     pod_failure_policy: FailurePolicy | None = None
     active_deadline_seconds: Int64 | None = None
@@ -270,6 +276,8 @@ def _listed(kind: str, workload: Workload, parent: int) -> Owner:
         desired=desired,
         ready=ready,
         rolling_out=rolling,
+        paused=kind == "Deployment" and workload.spec is not None and workload.spec.paused,
+        recreates=kind == "Deployment" and _recreates(workload),
         next_revision=_next_revision(kind, workload),
         finished=kind == "Job" and _finished(workload),
         ends=_ends(workload) if kind == "Job" else math.nan,
@@ -298,6 +306,11 @@ def _scale(kind: str, workload: Workload) -> tuple[int | None, int | None, bool]
         # With a partition the old revision stays on purpose: done when the upper ordinals have the new one.
         rolling = rolling or partition == 0 or status.updated_replicas < desired - partition
     return desired, status.ready_replicas, rolling
+
+
+def _recreates(deployment: Workload) -> bool:
+    strategy = deployment.spec.strategy if deployment.spec is not None else None
+    return strategy is not None and strategy.type == "Recreate"
 
 
 def _next_revision(kind: str, workload: Workload) -> str:

@@ -33,6 +33,10 @@ class Owner:
     ready: int | None = None
     rolling_out: bool = False
     """The controller has not seen the newest spec, or not all replicas are of it."""
+    paused: bool = False
+    """A Deployment whose rollouts are paused."""
+    recreates: bool = False
+    """A Deployment of the strategy Recreate: its pods must not run beside each other."""
     next_revision: str = ""
     """An OnDelete StatefulSet: the revision that every pod made from now on has. Its older pods stay as they are."""
     finished: bool = False

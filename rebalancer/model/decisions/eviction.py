@@ -74,6 +74,8 @@ class InPlan:
     """An eviction of a predecessor by the same strategy counts against it."""
     despite_progress: bool = False
     """The pod's annotation that its eviction is in progress doesn't count."""
+    replacement_first: bool = False
+    """The replacement is Ready before the pod goes."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,6 +5,7 @@ The CLI, the database, the metrics and the documentation all use them; `docs/ref
 
 from functools import partial
 
+from rebalancer.model.reason import server, surges
 from rebalancer.model.reason.groups import BlockedReason, MissReason, Row, RowCode
 
 _guard = partial(Row, BlockedReason.GUARDS)
@@ -83,8 +84,16 @@ class Reason(RowCode):
     MIN_REPLICAS = _guard(
         "MinReplicas",
         "its service has fewer replicas than the minimum",
-        "more desired replicas, or {guards.minReplicas}",
+        "more desired replicas, {guards.minReplicas}, or guards.replacementFirst",
     )
+    SURGE_OWNER = surges.OWNER
+    SURGE_STRATEGY = surges.STRATEGY
+    SURGE_PAUSED = surges.PAUSED
+    SURGE_VOLUME = surges.VOLUME
+    SURGE_HOST_PORT = surges.HOST_PORT
+    SURGE_AUTOSCALER = surges.AUTOSCALER
+    SURGE_DELETION_COST = surges.DELETION_COST
+    SURGE_FORBIDDEN = surges.FORBIDDEN
     ROLLOUT_IN_PROGRESS = _guard("RolloutInProgress", "its owner is rolling out", "the end of the rollout")
     OWNER_NOT_HEALTHY = _guard(
         "OwnerNotHealthy",
@@ -124,9 +133,7 @@ class Reason(RowCode):
     ANNOTATION_VETO = _guard("AnnotationVeto", "an annotation forbids it", "the annotation's removal")
     OPTED_OUT = _guard("OptedOut", "opted out of evictions", "the label's or annotation's removal")
     INVALID_OPT_OUT = _guard(
-        "InvalidOptOut",
-        "rebalancer.dev/evict is neither true nor false, so it counts as false",
-        "true or false there",
+        "InvalidOptOut", "rebalancer.dev/evict is neither true nor false, so it counts as false", "true or false there"
     )
     NOT_OPTED_IN = _guard(
         "NotOptedIn",
@@ -408,43 +415,13 @@ class Reason(RowCode):
     STOPPING = Row(BlockedReason.INTERRUPTED, "Stopping", "the program is stopping", "the next process")
 
     # The API server's answer.
-    SERVER_BUDGET = _budget(
-        "ServerBudget",
-        "refused by the API server: a PodDisruptionBudget has no room",
-        "an allowed disruption; asked again in the next cycle",
-    )
-    SERVER_THROTTLED = _server(
-        "ServerThrottled",
-        "refused by the API server: throttled",
-        "the end of the throttling; asked again after its Retry-After, or in the next cycle",
-    )
-    SERVER_SEVERAL_BUDGETS = _budget(
-        "ServerSeveralBudgets",
-        "refused by the API server: several PodDisruptionBudgets",
-        "only one budget that selects it",
-    )
-    SERVER_GONE = _server("ServerGone", "the pod is gone", "nothing: the pod is gone")
-    SERVER_UID_CHANGED = _server("ServerUidChanged", "another pod has its name now", "nothing: the pod is gone")
-    SERVER_FORBIDDEN = _server(
-        "ServerForbidden", "refused by the API server: not allowed (RBAC)", "the right to create pods/eviction there"
-    )
-    SERVER_WEBHOOK = _server(
-        "ServerWebhook",
-        "refused by the API server: an admission webhook or policy denied it",
-        "the webhook's consent; asked again after safety.cooldowns.webhookBackoff",
-    )
-    SERVER_WEBHOOK_FAILED = _server(
-        "ServerWebhookFailed",
-        "refused by the API server: an admission webhook could not be called",
-        "a webhook that answers; asked again after safety.cooldowns.webhookBackoff",
-    )
-    SERVER_UNKNOWN = _server(
-        "ServerUnknown",
-        "no answer that proves whether it was evicted",
-        "the pod's state: it is seen alive or gone in the next cycles",
-    )
-    SERVER_ERROR = _server(
-        "ServerError",
-        "the API server answered with an error",
-        "an API server without the error; asked again in the next cycle",
-    )
+    SERVER_BUDGET = server.BUDGET
+    SERVER_THROTTLED = server.THROTTLED
+    SERVER_SEVERAL_BUDGETS = server.SEVERAL_BUDGETS
+    SERVER_GONE = server.GONE
+    SERVER_UID_CHANGED = server.UID_CHANGED
+    SERVER_FORBIDDEN = server.FORBIDDEN
+    SERVER_WEBHOOK = server.WEBHOOK
+    SERVER_WEBHOOK_FAILED = server.WEBHOOK_FAILED
+    SERVER_UNKNOWN = server.UNKNOWN
+    SERVER_ERROR = server.ERROR

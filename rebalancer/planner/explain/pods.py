@@ -34,6 +34,8 @@ SOURCE_TEXTS = {
 }
 
 
+REPLACEMENT_FIRST = "its Deployment runs one pod more until that one is Ready, then it goes: no disruption"
+
 GUARDS, BUDGET, LIMITS, LANDING = "guards, lists, levels, windows", "budget", "limits, pauses, cooldowns", "landing"
 CHECK_OF: Mapping[Code | None, str] = {
     **dict.fromkeys((BlockedReason.GUARDS, BlockedReason.LISTS, BlockedReason.LEVELS, BlockedReason.WINDOWS), GUARDS),
@@ -209,8 +211,11 @@ def _checks(
     if stays is None:
         stays = _needed(scene, pod, targets, finding)
     checks.append(Check.of(GUARDS, stays, fine="not protected, windows open"))
-    budget = BudgetRoom(scene.admission.projection).refuses(pod)
+    first = scene.admission.first
+    budget = BudgetRoom(scene.admission.projection, apart=first.applies).refuses(pod)
     checks.append(Check.of(BUDGET, budget, fine="no budget, or it allows one"))
+    if first.applies(pod) and first.refuses(pod) is None:
+        checks.append(Check(name="replacement first", ok=True, detail=REPLACEMENT_FIRST))
     if pod.service is not None:
         due = scene.admission.due(_move(scene, pod, targets, finding))
         wait = "" if isinstance(due, Refusal) or due <= scene.now else f", in {due - scene.now:.0f}s"

@@ -52,6 +52,8 @@ class MoveMaker:
         if isinstance(move, Refused):
             return move
         move.reason = _reason(job, pod, state.admission.price(pod).total)
+        if move.in_plan.replacement_first:
+            move.reason += "; replacement first"
         if pod.phase in (SUCCEEDED, FAILED):
             return move
         if repeated is not None and repeated.checked is not None:
@@ -157,6 +159,7 @@ def new_eviction(
             cools=cools,
             once=once,
             despite_progress=admission.lifts(pod, "InProgress", strategy=strategy),
+            replacement_first=admission.first.applies(pod),
         ),
     )
     return admission.scope(move)

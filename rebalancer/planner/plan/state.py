@@ -47,7 +47,8 @@ class PlanState:
     ) -> None:
         """Counts the moves of `progress`; they are counted in `admission` already."""
         self.input, self.snapshot = plan_input, plan_input.snapshot
-        self.admission, self.landings, self.budgets = admission, landings, BudgetRoom(admission.projection)
+        self.admission, self.landings = admission, landings
+        self.budgets = BudgetRoom(admission.projection, apart=admission.first.applies)
         self.moved: Bools = np.zeros(len(self.snapshot.pods), dtype=np.bool_)
         """(pods,)"""
         self.placed: dict[int, Placed] = {}

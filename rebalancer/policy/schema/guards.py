@@ -4,6 +4,8 @@ from typing import Annotated
 
 from pydantic import model_validator
 
+from rebalancer.policy.schema.lists import EVERYTHING, ListRule
+from rebalancer.policy.schema.lists import Globs as SomeGlobs
 from rebalancer.policy.schema.types import (
     AsTuple,
     Count,
@@ -51,6 +53,13 @@ class Ours(Section):
         }
     )
     """The database of rebalancer."""
+
+
+class ReplacementFirstRule(ListRule):
+    """Matches a pod as a rule of `lists` does, and by its service level."""
+
+    levels: SomeGlobs = EVERYTHING
+    """Globs of names of service levels."""
 
 
 class GuardOverride(Section):
@@ -120,6 +129,10 @@ class Guards(Section):
     while it is changing them. A change by up to a tenth of the replicas doesn't count."""
     min_replicas: Count = 2
     """Services with fewer desired replicas are left alone."""
+    replacement_first: Annotated[tuple[ReplacementFirstRule, ...], AsTuple] = ()
+    """Pods that match one of these rules are moved although their service has one replica, fewer than `minReplicas`, or
+    a PodDisruptionBudget that allows no disruption at its size: its Deployment runs one pod more until that one is
+    Ready, then the pod goes."""
     group_labels: Names = (
         "leaderworkerset.sigs.k8s.io/name",
         "jobset.sigs.k8s.io/jobset-name",

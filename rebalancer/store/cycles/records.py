@@ -33,6 +33,7 @@ from rebalancer.store.ledger.ledger import SqlLedger
 from rebalancer.store.ledger.rows import add_eviction, answered, change_eviction, read_evictions
 from rebalancer.store.outcomes import SqlOutcomes
 from rebalancer.store.proposals import SqlProposals
+from rebalancer.store.surges import SqlSurges
 
 EXAMPLES_KEPT = 3
 OTHERS_KEPT = 500
@@ -94,6 +95,10 @@ class SqlRecords:
     def proposals(self, *, clock: Clock | None = None) -> SqlProposals:
         """The proposals of the same cluster, over the same connections. See `SqlProposals` for `clock`."""
         return SqlProposals(engine=self._engine, cluster=self._cluster, clock=clock)
+
+    def surges(self, *, clock: Clock | None = None) -> SqlSurges:
+        """The cluster's evictions whose replacement comes first; `clock` as in `ledger`."""
+        return SqlSurges(engine=self._engine, cluster=self._cluster, clock=clock)
 
     def forecasts(self) -> SqlForecasts:
         """The forecasts of the same cluster, over the same connections."""

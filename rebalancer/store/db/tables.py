@@ -370,6 +370,25 @@ Index(
     postgresql_where=PROPOSALS.c.state.in_(("Proposed", "Approved")),
 )
 
+# Evictions whose replacement comes first (model.decisions.surges).
+SURGES = Table(
+    "surges",
+    METADATA,
+    Column("id", RowId, primary_key=True),
+    Column("cluster", Text, nullable=False),
+    Column("eviction", RowId, ForeignKey(EVICTIONS.c.id, ondelete="CASCADE"), nullable=False, index=True),
+    *(Column(name, Text, nullable=False) for name in ("namespace", "deployment", "deployment_uid", "pod", "pod_uid")),
+    Column("replicas", Integer, nullable=False),  # before
+    Column("state", Text, nullable=False),
+    Column("reason", Words, nullable=False),
+    Column("started_at", Instant, nullable=False),
+    Column("deadline_at", Instant, nullable=False),
+    Column("quiet_at", Instant, nullable=False),  # from then on no call without an answer can be under way
+    Column("ended_at", Instant),
+)
+_OPEN, _ONE = SURGES.c.ended_at.is_(None), (SURGES.c.cluster, SURGES.c.deployment_uid)
+Index("uq_surges_open", *_ONE, unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN)
+
 # Forecasts and their actuals: one row for each kind, node and day. No limit reads them.
 FORECASTS = Table(
     "forecasts",

@@ -20,8 +20,9 @@ from sqlalchemy import (
 
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
 from rebalancer.model.decisions.limits import LedgerEntry, ReplacementLineage, Scope
+from rebalancer.model.decisions.surges import FAILED
 from rebalancer.store.db.engine import read
-from rebalancer.store.db.tables import ENTRIES, EVICTIONS
+from rebalancer.store.db.tables import ENTRIES, EVICTIONS, SURGES
 from rebalancer.store.ledger.part import LedgerPart
 from rebalancer.store.ledger.rows import read_eviction, read_evictions
 
@@ -51,6 +52,16 @@ class LedgerReading(LedgerPart):
             return list(found.values())
 
         return read(self._engine, work)
+
+    def surges(self) -> dict[int, str]:
+        """Row of each eviction in flight that has a surge -> why that did not move the pod; empty while it may."""
+        entries = ENTRIES.c
+        in_flight = select(entries.eviction).where(
+            entries.kind == "cluster", entries.key == self._cluster, entries.in_flight == true()
+        )
+        query = select(SURGES.c.eviction, SURGES.c.state, SURGES.c.reason).where(SURGES.c.eviction.in_(in_flight))
+        found = read(self._engine, lambda connection: connection.execute(query).all())
+        return {row.eviction: row.reason if row.state in FAILED else "" for row in found}
 
     def replacements(self, since: float) -> dict[str, str]:
         """UID of each replacement that was Ready at or after `since` -> the node that the evicted pod left."""

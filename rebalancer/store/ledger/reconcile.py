@@ -10,8 +10,8 @@ from sqlalchemy import Connection, select
 
 from rebalancer.model.decisions.eviction import Eviction, Outcome
 from rebalancer.model.decisions.ports import ClusterReader, PodState
-from rebalancer.store.db.engine import write
-from rebalancer.store.db.tables import EVICTIONS
+from rebalancer.store.db.engine import read, write
+from rebalancer.store.db.tables import EVICTIONS, SURGES
 from rebalancer.store.ledger.part import LedgerPart
 from rebalancer.store.ledger.rows import UNRECONCILED, change_eviction, eviction_row, read_evictions
 
@@ -21,8 +21,9 @@ CALL_GRACE_SECONDS = 100.0
 on it (its `--request-timeout`)."""
 
 
-def reconciled_outcome(eviction: Eviction, pod: PodState | None) -> tuple[Outcome, str]:
-    """(outcome, detail) from the API server's state of the pod's name; None = there is no such pod."""
+def reconciled_outcome(eviction: Eviction, pod: PodState | None, *, surges: bool = False) -> tuple[Outcome, str]:
+    """(outcome, detail) from the API server's state of the pod's name; None = there is no such pod. `surges`: its
+    replacement comes first, and it is waited for."""
     if pod is None:
         return Outcome.EVICTED, "the pod is gone: counted as evicted"
     if pod.uid != eviction.uid:
@@ -31,6 +32,8 @@ def reconciled_outcome(eviction: Eviction, pod: PodState | None) -> tuple[Outcom
         return Outcome.EVICTED, "the pod is terminating: counted as evicted"
     if pod.eviction_in_progress:
         return Outcome.EVICTED, "its eviction is in progress in the background: counted as evicted"
+    if surges:
+        return Outcome.EVICTED, "its replacement comes first: counted as evicted"
     if eviction.answered.outcome is Outcome.UNKNOWN:
         return Outcome.FAILED, "the call without an answer did not evict it: the pod is alive"
     return Outcome.FAILED, "the call was never made or was refused: the pod is alive"
@@ -57,19 +60,26 @@ class Reconciliation(LedgerPart):
         if not found:
             return []
         now = self.now()  # before the pods are read: a process may be stopped in between
+        surging = self._surging()
         states = reader.pod_states(sorted({(each.namespace, each.pod) for each in found}))
         out = []
         for each in found:
             pod = states.get((each.namespace, each.pod))
-            outcome, detail = reconciled_outcome(each, pod)
+            surges = each.reserved.record in surging
+            outcome, detail = reconciled_outcome(each, pod, surges=surges)
             if outcome is Outcome.FAILED and now - each.reserved.planned_at < CALL_GRACE_SECONDS:
                 continue
             was = each.answered.outcome
-            in_background = pod is not None and pod.uid == each.uid and pod.eviction_in_progress
+            in_background = pod is not None and pod.uid == each.uid and (pod.eviction_in_progress or surges)
             each.answered = replace(each.answered, outcome=outcome, detail=detail, in_background=in_background)
             if self._reconcile(each, was=was):
                 out.append(each)
         return out
+
+    def _surging(self) -> set[int]:
+        """Rows of the evictions with a surge that isn't over."""
+        query = select(SURGES.c.eviction).where(SURGES.c.cluster == self._cluster, SURGES.c.ended_at.is_(None))
+        return set(read(self._engine, lambda connection: connection.execute(query).scalars().all()))
 
     def _reconcile(self, eviction: Eviction, *, was: Outcome) -> bool:
         """Whether the row had this outcome until now."""

@@ -54,6 +54,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if eq "MetricsServer" (toString (dig "usage" "source" "Prometheus" $policy)) }}true{{ end }}
 {{- end }}
 
+{{/* Empty unless the policy moves pods by replacement first, and not in dry run. */}}
+{{- define "rebalancer.replacementFirst" -}}
+{{- $policy := fromJson (include "rebalancer.policyData" .) }}
+{{- if and (not .Values.dryRun) (dig "guards" "replacementFirst" list $policy) }}true{{ end }}
+{{- end }}
+
 {{/* Empty unless a receiver of notifications is Alertmanager. */}}
 {{- define "rebalancer.notifiesAlertmanager" -}}
 {{- $policy := fromJson (include "rebalancer.policyData" .) }}
