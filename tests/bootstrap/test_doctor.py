@@ -91,6 +91,16 @@ def test_what_a_cycle_lacks_is_told_apart(lab: Lab, policy: Path) -> None:
     assert not found["events"].warning
 
 
+def test_replacement_first_needs_rights_of_its_own(lab: Lab, policy: Path) -> None:
+    denied = (("update", "deployments/scale"), ("patch", "pods"))
+    assert rights(lab, policy, *denied)["permissions"].ok
+    document = yaml.safe_load(policy.read_text())
+    document["guards"] = {"replacementFirst": [{"namespaces": ["shop"]}]}
+    found = rights(lab, write_policy(policy.parent, document, "first.yaml"), *denied)["permissions"]
+    assert found.detail == "not allowed: update deployments/scale.apps, patch pods"
+    assert found.exit_code == 5
+
+
 def asked(policy: Path) -> tuple[int, str]:
     """The command's exit code and what it prints."""
     database = f"sqlite:///{policy.parent / 'none.db'}"

@@ -64,11 +64,12 @@ def progress(
     owner: Owner | None = None,
     listed: frozenset[str] = LISTED,
     replacements: Sequence[str] = (),
+    surges: dict[int, str] | None = None,
 ) -> list[EvictionProgress]:
     """`listed`: kinds of which all workloads are known, with pods or without."""
     owners = [] if owner is None else [owner]
     made = cluster(NODES, pods, owners=owners, listed_kinds=listed)
-    return follow(made, evictions, now=NOW, max_late_seconds=MAX_LATE, replacements=replacements)
+    return follow(made, evictions, now=NOW, max_late_seconds=MAX_LATE, replacements=replacements, surges=surges)
 
 
 @dataclass(frozen=True)
@@ -340,6 +341,23 @@ def test_one_that_is_late_for_too_long_stops_nothing_any_more(late_for: float, i
     (one,) = progress([*STAYED, pending("web-a")], an_eviction(deadline_at=NOW - late_for), owner=service())
     assert (one.open, one.late, one.landed) == (is_open, is_open, False)
     assert one.closed == ("" if is_open else "its replacement was not Ready 1h after the deadline")
+
+
+@pytest.mark.parametrize(
+    ("why", "late", "closed"),
+    [("", False, False), ("", True, False), ("the additional pod was not Ready in time", False, True)],
+    ids=["open", "open after its deadline", "undone"],
+)
+def test_a_move_by_replacement_first_is_closed_when_its_surge_was_undone(why: str, late: bool, closed: bool) -> None:
+    move = an_eviction(in_background=True, deadline_at=NOW - 60.0 if late else NOW + 60.0)
+    alive = [*STAYED, old("web-0", "n1")]
+    (one,) = progress(alive, move, owner=service(), surges={move.reserved.record or 0: why})
+    assert (one.landed, one.late, bool(one.closed)) == (False, late, closed)
+    if closed:
+        assert one.closed == f"replacement first was undone: {why}"
+    # a pod that has left all the same has landed
+    (one,) = progress(STAYED, move, owner=service(), surges={move.reserved.record or 0: why})
+    assert (one.landed, one.closed) == (True, "")
 
 
 def test_an_eviction_in_the_background_is_in_flight_until_its_pod_is_gone() -> None:

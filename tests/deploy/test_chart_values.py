@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rebalancer.model.cluster.annotations import DELETION_COST, LOWEST_COST
 from rebalancer.policy import load_policy
 from rebalancer.policy.schema.policy import policy_schema
 from tests.deploy.programs import helm, run
@@ -15,6 +16,7 @@ from tests.deploy.readers.manifests import (
     OLDEST_KUBERNETES,
     ROOT,
     Object,
+    Right,
     chart,
     container,
     environment,
@@ -23,6 +25,7 @@ from tests.deploy.readers.manifests import (
     parse,
     pod_spec,
     policy_text,
+    rights,
     variant_file,
 )
 from tests.deploy.test_chart import refused, rendered
@@ -124,6 +127,33 @@ def test_names_can_be_overridden_and_the_policy_still_knows_our_pods() -> None:
         assert labels["app.kubernetes.io/name"] == "rebalancer"
     assert all(len(name) <= 63 for name in names(rendered(release="r" * 53)))
     assert all(len(name) <= 63 for name in names(rendered("--set", f"nameOverride={'n' * 60}", release="r" * 53)))
+
+
+SURGES = {Right("get", "deployments.apps"), Right("update", "deployments/scale.apps"), Right("patch", "pods")}
+
+
+@pytest.mark.parametrize(
+    ("rules", "dry_run"), [("[{namespaces: [shop]}]", False), ("[{namespaces: [shop]}]", True), ("[]", False)]
+)
+def test_the_rights_of_replacement_first_are_granted_only_where_the_policy_has_it(
+    rules: str, dry_run: bool, tmp_path: Path
+) -> None:
+    policy = (CHART / "files" / "policy.yaml").read_text() + f"\nguards: {{replacementFirst: {rules}}}\n"
+    (tmp_path / "policy.yaml").write_text(policy)
+    objects = rendered("--set", f"dryRun={str(dry_run).lower()}", "--set-file", f"policy={tmp_path / 'policy.yaml'}")
+    granted = rules != "[]" and not dry_run
+    assert (rights(find(objects, "ClusterRole")) >= SURGES) is granted
+    assert bool(rights(find(objects, "ClusterRole")) & SURGES) is granted
+    policies = [each for each in objects if each["kind"] == "ValidatingAdmissionPolicy"]
+    assert len(policies) == 1 + granted
+    if granted:
+        # a change of a pod by our account is of the one annotation, and to the value that the program writes
+        (rule,) = policies[1]["spec"]["matchConstraints"]["resourceRules"]
+        assert (rule["resources"], rule["operations"]) == (["pods"], ["UPDATE"])
+        assert policies[1]["spec"]["matchConditions"] == policies[0]["spec"]["matchConditions"]
+        text = str(policies[1]["spec"])
+        assert DELETION_COST in text
+        assert f'== "{LOWEST_COST}"' in text
 
 
 def test_a_service_account_that_is_there_is_used_everywhere() -> None:

@@ -33,27 +33,25 @@ SERVICES = ("quick", "slow", "pair")
 
 @dataclass
 class Interruption:
-    """Ends the process at its n-th call or write."""
+    """Ends the process at its n-th call or write, or the next one that can be interrupted so."""
 
     at: int
     how: str
     """`before`, `after`, `lost` (its answer), or `later`: it is carried out when the next process leads."""
     delayed: list[Callable[[], object]] = field(default_factory=list)
     count: int = 0
+    done: bool = False
 
     def around(self, call: Callable[[], Any], *, sent: bool) -> Any:
         self.count += 1
-        if self.count != self.at:
+        if self.done or self.count < self.at or (self.how in ("lost", "later") and not sent):
             return call()
-        if self.how == "later" and sent:
+        self.done = True
+        if self.how == "later":
             self.delayed.append(call)
-            raise Killed
-        if self.how == "before":
-            raise Killed
-        call()
-        if self.how == "lost" and sent:
-            raise ConnectError("the answer was lost")
-        raise Killed
+        elif self.how != "before":
+            call()
+        raise ConnectError("the answer was lost") if self.how == "lost" else Killed
 
 
 @dataclass
@@ -156,11 +154,12 @@ def test_a_hundred_kills_at_random_moments_are_all_repaired(tmp_path: Path) -> N
                 pass
             # the next leader
             due = chance.uniform(0.0, CALL_SECONDS - 10.0)
+            on = chance.random() < 1 / 2  # else its policy has replacement first no more, and it undoes at once
             loop = SurgeLoop(
                 records=records.surges(clock=lab.clock),
                 calls=KubeSurges(client=client),
                 may=lambda: True,
-                wanted=lambda: True,
+                wanted=lambda on=on: on,
             )
             began = lab.clock.now()
             while loop.turn() or by.delayed:
@@ -177,6 +176,6 @@ def test_a_hundred_kills_at_random_moments_are_all_repaired(tmp_path: Path) -> N
             ends[f"{name} moved" if moved else f"{name} stayed"] += 1
         assert watch.least == least
     # both ends were met
-    assert ends["quick moved"] > KILLS / 6
-    assert ends["pair moved"] > KILLS / 6
+    assert min(ends["quick moved"], ends["pair moved"]) > KILLS / 9
+    assert min(ends["quick stayed"], ends["pair stayed"]) > 2
     assert ends["slow moved"] == 0

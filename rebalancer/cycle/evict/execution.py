@@ -319,14 +319,13 @@ def back_off_service(
 
 
 def make_call(context: CycleContext, eviction: Eviction, *, dry_run: bool, server_dry_run: bool) -> Answer:
-    """Call the Eviction API. A dry run makes no call, a server dry run one with `dryRun=All`. Thread-safe."""
+    """Call the Eviction API, or begin a surge. A dry run makes no call, a server dry run one with `dryRun=All`.
+    Thread-safe."""
     if dry_run and not server_dry_run:
         return Answer(outcome=Outcome.PLANNED)
-    if not eviction.in_plan.replacement_first:
-        return context.evictor.evict(eviction, server_dry_run=dry_run)
-    if context.surges is None:
-        return Answer(outcome=Outcome.PLANNED if dry_run else Outcome.FAILED)
-    return context.surges.begin(eviction, server_dry_run=dry_run)
+    if eviction.in_plan.replacement_first and context.surges is not None:
+        return context.surges.begin(eviction, server_dry_run=dry_run)
+    return context.evictor.evict(eviction, server_dry_run=dry_run)
 
 
 def record_answers(context: CycleContext, answers: Sequence[tuple[Eviction, Answer]], *, dry_run: bool) -> None:

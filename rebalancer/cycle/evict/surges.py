@@ -33,8 +33,9 @@ CALL_SECONDS = 100.0
 time that the API server works on a request."""
 STEPS_AT_ONCE = 12
 """More than a surge has; each conflict costs one."""
-POLL_SECONDS = 2.0
-"""Between two looks at the surges that are not over."""
+POLL_SECONDS, POLL_SECONDS_OF_ONE = 2.0, 0.2
+"""Between two looks at the surges that are not over; longer for many, since each look reads a Deployment and its
+pods."""
 
 
 class SurgeLoop:
@@ -159,5 +160,10 @@ class SurgeLoop:
 
 def finish(surges: Surges | None, clock: Clock) -> None:
     """Advance until none is open: each has a deadline. Raises ConfigError, ConnectError."""
-    while surges is not None and surges.turn():
-        clock.sleep(POLL_SECONDS)
+    while surges is not None and (left := surges.turn()):
+        clock.sleep(poll_seconds(left))
+
+
+def poll_seconds(left: int) -> float:
+    """Until the next look, with so many surges that are not over."""
+    return max(POLL_SECONDS, POLL_SECONDS_OF_ONE * left)

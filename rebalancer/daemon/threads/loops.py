@@ -10,7 +10,7 @@ import structlog
 
 from rebalancer.bootstrap.daemon import DaemonResources
 from rebalancer.bootstrap.wiring.active import Active
-from rebalancer.cycle.evict import surges
+from rebalancer.cycle.evict.surges import poll_seconds
 from rebalancer.cycle.isolation import isolated
 from rebalancer.daemon import telemetry
 from rebalancer.daemon.memory import release_free_memory
@@ -76,13 +76,13 @@ class SurgeThread:
 
     def run(self, stopping: threading.Event) -> None:
         """Run until `stopping`."""
-        pause = surges.POLL_SECONDS
+        pause = poll_seconds(0)
         while not stopping.wait(pause):
-            pause, loop = surges.POLL_SECONDS, self.active().context.surges
-            if loop is None or not self.leads():
-                continue
+            surges, left = self.active().context.surges, 0
             try:
-                loop.turn()
+                if surges is not None and self.leads():
+                    left = surges.turn()
+                pause = poll_seconds(left)
             except RebalancerError as error:
                 LOG.warning("replacement first waits", error=str(error))
                 pause = RETRY_SECONDS

@@ -128,8 +128,11 @@ class KubeEvictor:
         """Re-read the pod, then evict it with its uid as precondition. Never raises for an API error.
 
         A server-side dry run that is accepted is answered as PLANNED. It probes this pod alone: two dry runs under a
-        budget with room for one are both accepted.
+        budget with room for one are both accepted. A move by replacement first is not probed.
         """
+        if eviction.in_plan.replacement_first:
+            # its service would be without a pod; only a process that leads carries out surges
+            return Answer(outcome=Outcome.PLANNED) if server_dry_run else _answer(Outcome.FAILED, Reason.LEASE_LOST)
         began = self._monotonic()
         pod = self._reread(eviction)
         if isinstance(pod, Answer):

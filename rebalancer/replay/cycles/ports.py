@@ -105,7 +105,8 @@ class ReplayedEvictor:
         row = pods.row_of.get(eviction.uid)
         if row is None or pods.going_at[row] < NEVER:
             return Answer(outcome=Outcome.FAILED, refusal=Refusal.of(Reason.SERVER_GONE))
-        if (name := self._barred_by(row)) is not None:
+        # replacement first is no disruption
+        if not eviction.in_plan.replacement_first and (name := self._barred_by(row)) is not None:
             text = f"the disruption budget {name} doesn't allow it"
             return Answer(outcome=Outcome.REFUSED, refusal=Refusal.of(Reason.SERVER_BUDGET, text))
         if server_dry_run:
