@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from rebalancer.constraints.moves.budgets import BudgetRoom
 from rebalancer.constraints.pods.levels import level_of
 from rebalancer.constraints.pods.lists import glob_matches, matches
-from rebalancer.model.cluster.annotations import DELETION_COST
+from rebalancer.model.cluster.annotations import DELETION_COST, LOWEST_COST
 from rebalancer.model.cluster.owners import RUN_ONCE_KINDS
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.reason import Reason, Refusal
@@ -75,6 +75,7 @@ class ReplacementFirst:
             return Refusal.of(Reason.SURGE_AUTOSCALER, scaler.name)
         for index in snapshot.pods_of(int(snapshot.pods.owner[pod.index])).tolist():
             other = snapshot.pod(index)
-            if (cost := other.template.annotations.get(DELETION_COST)) is not None:
+            # the lowest is that of a surge in progress, and asked about again before one begins
+            if (cost := other.template.annotations.get(DELETION_COST, LOWEST_COST)) != LOWEST_COST:
                 return Refusal.of(Reason.SURGE_DELETION_COST, f"{other.name} has {cost}")
         return None
