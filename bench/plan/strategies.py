@@ -61,6 +61,7 @@ ARGS: Mapping[str, Mapping[str, Any]] = {
     "RemovePodsHavingTooManyRestarts": {},
     "PodLifeTime": {"maxPodLifeTime": "7d"},
     "RemoveFailedPods": {},
+    "MakeRoom": {},
     "NodeMaintenance": {"nodeSelector": {"matchLabels": {"reboot": "yes"}}},
     "Interference": {},
     "ServiceSpread": {},

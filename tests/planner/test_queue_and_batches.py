@@ -12,6 +12,7 @@ from rebalancer.planner.plan.emptying import NodeDrainer
 from rebalancer.planner.plan.moves import MoveMaker
 from rebalancer.planner.plan.plan_input import never
 from rebalancer.planner.plan.queue import MAX_MISSES, JobQueue
+from rebalancer.planner.plan.room import RoomMaker
 from rebalancer.planner.plan.screening import Screening
 from rebalancer.planner.plan.script import Script
 from rebalancer.planner.plan.state import PlanState
@@ -88,11 +89,13 @@ def test_the_job_of_a_pod_is_that_of_its_node() -> None:
 def batches_of(one: Scene, state: PlanState) -> Batches:
     screening, queue = Screening(state, goes_on=False), JobQueue(state, Choice())
     waiting = Waiting(state, patience=0.0, waited=0)
+    script = Script(Choice(), state, queue=queue, waiting=waiting, screening=screening)
     return Batches(
         state,
         drainer=NodeDrainer(state, MoveMaker(state), simulation=False, out_of_time=never),
+        rooms=RoomMaker(state, MoveMaker(state), script=script, steering=None, out_of_time=never),
         screening=screening,
-        script=Script(Choice(), state, queue=queue, waiting=waiting, screening=screening),
+        script=script,
         share_of_time=lambda parts: never,
     )
 

@@ -58,7 +58,7 @@ def test_who_waits_for_cpu_is_not_known_from_metrics_server() -> None:
 
 
 def test_every_class_carries_its_own_name() -> None:
-    assert len(set(STRATEGY_NAMES)) == len(BUILT_IN) == 13
+    assert len(set(STRATEGY_NAMES)) == len(BUILT_IN) == 14
     for each in BUILT_IN:
         assert each.model_fields["name"].annotation.__args__ == (each.__name__,)  # type: ignore[union-attr]
 

@@ -323,6 +323,8 @@ WRONG: list[tuple[Any, str]] = [
     ({"pool": "other"}, "findings[0].pool: expected 'general', got 'other'"),
     ({"reason": " "}, "findings[0].reason: expected a sentence, got ' '"),
     ({"goal": "remove"}, "findings[0].goal: expected a Goal, got 'remove'"),
+    ({"goal": Goal.ROOM}, "findings[0].goal: expected COOL, REMOVE or EMPTY: room is made by MakeRoom"),
+    ({"room_for": 0}, "findings[0].room_for: expected None"),
     ({"broken": True}, "findings[0].broken: expected False: only our own strategies lift guards, got True"),
     ({"recurs": True}, "findings[0].recurs: expected False"),
     ({"makes_room": 1}, "findings[0].makes_room: expected True or False, got 1"),

@@ -68,6 +68,7 @@ def pod_document(found: PodExplanation) -> dict[str, Any]:
             {**pick(each, "name", "ok", "code"), "message": each.detail, "liftedBy": each.lifted_by}
             for each in found.checks
         ],
+        "room": found.room,
         "nextMinutes": found.soon,
         "wouldEvict": eviction is not None and not eviction.answered.detail,
         "targetNode": (eviction.target_node or None) if eviction is not None else None,
@@ -90,6 +91,8 @@ def print_pod(console: Console, found: PodExplanation, *, wide: bool, all_nodes:
         shown = ", ".join(f"{node} ({share:.0%})" for node, share in found.target_nodes[:TARGETS_SHOWN])
         more = len(found.target_nodes) - TARGETS_SHOWN
         print_paragraph(console, f"Target nodes{without}:", shown + (f" and {more} more" if more > 0 else ""))
+    if found.room:
+        print_paragraph(console, "Room:", found.room)
     if found.checks:
         in_dry_run = "" if found.eviction is None else found.eviction.answered.detail
         answer = f"no, {in_dry_run}" if in_dry_run else "no" if found.eviction is None else "yes"

@@ -5,7 +5,8 @@ that is not Ready takes no disruption, and may be evicted if its budget has enou
 unhealthy ones.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -78,6 +79,15 @@ class BudgetRoom:
                 Reason.BUDGET_EXHAUSTED, f"{budget.name} allows {budget.disruptions_allowed} disruptions{mine}{theirs}"
             )
         return None
+
+    @contextmanager
+    def tentatively(self) -> Iterator[None]:
+        """Undo at the end what is counted inside."""
+        taken = list(self._taken)
+        try:
+            yield
+        finally:
+            self._taken = taken
 
     def take(self, pod: Pod) -> None:
         """Count an eviction."""

@@ -10,7 +10,7 @@ from rebalancer.cycle.observe.observation import Observation
 from rebalancer.cycle.plan.cordons import CordonRequests, cordon_requests, cordoned_by_others, lasting, mask
 from rebalancer.cycle.plan.planning import PlanningSession
 from rebalancer.cycle.soft_taints import SoftTaintController, our_cordons, our_taints
-from rebalancer.model.cluster.steering import CORDONS, MAINTENANCE, PREDICTED_HOT
+from rebalancer.model.cluster.steering import CORDONS, MAINTENANCE, PREDICTED_HOT, ROOM
 from rebalancer.model.decisions.plan import CycleReport, Loads, PodRefusal, is_predicted
 from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.reason import Reason
@@ -120,16 +120,18 @@ def _desired(session: PlanningSession, report: CycleReport) -> _DesiredTaints:
 
 
 def kept(seen: Observation, found: list[Findings], policy: RebalancerPolicy) -> dict[str, str]:
-    """Node -> value of the soft taints of an earlier plan that stay: the node hasn't cooled, or a replacement of a pod
-    of it hasn't landed. None stays for longer than the policy's `softTaint.maxAge`."""
+    """Node -> value of the soft taints of an earlier plan that stay: the node hasn't cooled, its room is held for a
+    pending pod, or a replacement of a pod of it hasn't landed. None stays for longer than `softTaint.maxAge`."""
     index, loads = seen.snapshot.node_index, _loads(seen, found)
     warm = _any_of(seen, [_over_target(each, ahead=False) for each in loads])
     warm_ahead = _any_of(seen, [_over_target(each, ahead=True) for each in loads])
+    rooms = {node for each in found for node in each.rooms.values()}
     in_flight = {each.node for each in seen.ledger_state.open_evictions}
     out = {}
     for name, (value, since) in our_taints(seen.snapshot.nodes).items():
         is_warm = (warm_ahead if value == PREDICTED_HOT else warm)[index[name]]
-        if _may_stay((value, since), seen.now, policy) and (is_warm or name in in_flight):
+        is_held = value == ROOM and index[name] in rooms
+        if _may_stay((value, since), seen.now, policy) and (is_warm or is_held or name in in_flight):
             out[name] = value
     return out
 

@@ -10,7 +10,15 @@ from rebalancer.cycle.observe.observation import Observation
 from rebalancer.cycle.plan.simulation import AppliedTaints
 from rebalancer.cycle.report.spare_cpu import spare_cpu, spare_notes
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
-from rebalancer.model.decisions.plan import NODE_COLUMNS, CycleReport, NodeLine, PlanScore, PodRefusal, ResourceShare
+from rebalancer.model.decisions.plan import (
+    NODE_COLUMNS,
+    CycleReport,
+    Finding,
+    NodeLine,
+    PlanScore,
+    PodRefusal,
+    ResourceShare,
+)
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.planner import Planner
 from rebalancer.planner.explain.remaining import remaining_of
@@ -49,7 +57,7 @@ def describe(
             hot |= findings.loads.hot
             for node in np.flatnonzero(findings.loads.hot).tolist():
                 hot_by.setdefault(node, {}).update(dict.fromkeys(findings.loads.hot_by(node)))
-        report.findings += [(finding, names[finding.node]) for finding in findings.findings]
+        report.findings += [(finding, names[finding.node]) for finding in _reported(findings, plans)]
         report.notes += findings.notes
         for state, count in findings.progress.items():
             report.progress[state] = report.progress.get(state, 0) + count
@@ -108,6 +116,18 @@ def describe(
                 **snapshot.nodes.row(index, NODE_COLUMNS),
             )
         )
+
+
+def _reported(findings: Findings, plans: Sequence[Plan]) -> list[Finding]:
+    """All, but of a pending pod only the finding for the node on which room is made, or the most promising one."""
+    pods = plans[0].planner.state.snapshot.pods
+    planned = [each for plan in plans for each in plan.planner.state.planned]
+    chosen = {each.room_for: int(pods.node[each.pod]) for each in planned if each.room_for is not None}
+    out = []
+    for each in findings.findings:
+        if each.room_for is None or chosen.setdefault(each.room_for, each.node) == each.node:
+            out.append(each)
+    return out
 
 
 def _refusals(plans: Sequence[Plan]) -> list[PodRefusal]:

@@ -16,6 +16,8 @@ HOT = "hot"
 PREDICTED_HOT = "predicted-hot"
 NO_ROOM = "no-room"
 """Not hot, but a likely target node without headroom in CPU usage."""
+ROOM = "room"
+"""Room was made here for a pending pod, until it is bound."""
 CHOSEN = "chosen"
 """Chosen by an administrator to be emptied later."""
 

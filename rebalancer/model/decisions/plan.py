@@ -107,6 +107,8 @@ class Goal(StrEnum):
     """Evict the required number of candidates, in the order given."""
     EMPTY = "empty"
     """Evict all candidates, or none if one of them may not be evicted."""
+    ROOM = "room"
+    """Evict the fewest candidates whose room lets a pending pod be bound to the node, or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -171,7 +173,7 @@ class Finding:
     """COOL: the other measured resources that are too high."""
     goal: Goal = Goal.COOL
     wanted: int | None = None
-    """REMOVE: the number of pods of `among` to evict; None = all candidates that may go."""
+    """REMOVE: the number of pods of `among` to evict; None = all candidates that may go. ROOM: the most that may go."""
     among: Ints | None = None
     """REMOVE with `wanted`: pods that count, evicted for any finding. They may be on other nodes, and need not be
     candidates. None = the candidates."""
@@ -180,6 +182,9 @@ class Finding:
     landing: LandingRule = LandingRule()
     makes_room: bool = False
     """The finding requires room on the node: a pending pod that would take it does not refuse a move."""
+    room_for: int | None = None
+    """ROOM: index of the pending pod. Findings for the same pod follow each other; room is made on one of their
+    nodes."""
     recurs: bool = False
     """REMOVE: the reason recurs by nature (age, an operator's choice), so a lineage may be evicted repeatedly."""
     broken: bool = False

@@ -1,7 +1,5 @@
-"""The codes for what was not done: why a pod stays, a node is not evaluated, or a whole cycle is stopped.
-
-The CLI, the database, the metrics and the documentation all use them; `docs/reference/reasons.md` is made from them.
-"""
+"""The codes for what was not done: why a pod stays, a node is not evaluated, or a whole cycle is stopped. The CLI, the
+database, the metrics and the documentation all use them; `docs/reference/reasons.md` is made from them."""
 
 from functools import partial
 
@@ -330,6 +328,7 @@ class Reason(RowCode):
     NOT_CORDONED = _other(
         "NotCordoned", "its node is drained only once it is cordoned", "the cordon, which the plan's own cycle sets"
     )
+    NO_ROOM_MADE = _other("NoRoomMade", "no room is made for it", "what its message names, or more room on a node")
     NO_POD_USAGE = Row(BlockedReason.NO_CANDIDATES, "NoPodUsage", "its usage isn't known", "samples of the pod's usage")
     PLANNING_TIMEOUT = _selection("PlanningTimeout", "the cycle's planning time was used up", "the next cycle")
 

@@ -1,6 +1,6 @@
 """Kinds of pods: pods that the scheduler can't tell apart are one kind."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -16,6 +16,9 @@ from rebalancer.placement.cluster.nodes import HOSTNAME
 
 CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, PODS = range(5)
 """Columns of requests: `PodKinds.demand`, and `held` and `booked` of a `Board`."""
+
+POD_COUNT = "pods"
+"""The number of pods, as a resource."""
 
 MANY_KINDS = 64
 
@@ -121,6 +124,19 @@ class PodKinds:
         kept = chosen[self._active]
         starts = np.concatenate([[0], np.cumsum(kept)])[self._starts]
         return self._active[kept], starts.tolist()
+
+    def requested(self, pods: Rows, resources: Sequence[str]) -> Floats:
+        """(pods, resources) what each of these pods holds of cpu, memory, POD_COUNT or an extended resource."""
+        numbers, columns = self._of_pod[pods], {"cpu": CPU, "memory": MEMORY, POD_COUNT: PODS}
+        out = np.zeros((len(pods), len(resources)))
+        for at, name in enumerate(resources):
+            if name in columns:
+                out[:, at] = self.demand[numbers, columns[name]]
+                continue
+            each, place = np.unique(numbers, return_inverse=True)
+            held = [self.template_of(self._kinds[number]).extended_requests.get(name, 0.0) for number in each.tolist()]
+            out[:, at] = np.array(held)[place.reshape(-1)] if held else 0.0
+        return out
 
     def number_of(self, kind: Kind) -> int:
         """Number of a kind: its row of `demand`."""

@@ -18,13 +18,13 @@ from rebalancer.model.cluster.steering import ours_cordoned, ours_soft_tainted
 from rebalancer.model.notation.arrays import Bools, Ints, Rows
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.cluster.board import Board
-from rebalancer.placement.cluster.kinds import Kind
+from rebalancer.placement.cluster.kinds import Kind, PodKinds
 from rebalancer.placement.cluster.taints import under_memory_pressure
 from rebalancer.placement.draws.draws import Draws, seeded
 from rebalancer.placement.draws.outlook import Outlook
 from rebalancer.placement.landing.landing import Landing, Placed, landing_of
 from rebalancer.placement.landing.outlooks import Outlooks
-from rebalancer.placement.landing.pending import DisplacedLandings, PendingPods
+from rebalancer.placement.landing.pending import MADE_AFTERWARDS, DisplacedLandings, PendingPods
 from rebalancer.placement.landing.replacements import Replacements
 from rebalancer.placement.plugins.followers import Followers, Following
 from rebalancer.placement.plugins.images import missing_bytes
@@ -277,14 +277,71 @@ class PlacementModel:
     @contextmanager
     def as_if_cordoned(self, node: int) -> Iterator[None]:
         """See the node as cordoned inside, and undo at the end what is committed there."""
-        before, state = self._engine.cordon(node), self._state
-        self._tentative = True
+        before = self._engine.cordon(node)
+        try:
+            with self.tentatively():
+                yield
+        finally:
+            self._engine.cordon(node, cordoned=before)
+
+    @contextmanager
+    def tentatively(self) -> Iterator[None]:
+        """Undo at the end what is committed inside."""
+        state, self._tentative = self._state, True
         try:
             with self._board.tentatively(), self._draws.tentatively(self._board.stamp):
                 yield
         finally:
-            self._engine.cordon(node, cordoned=before)
             self._state, self._tentative = state, False
+
+    # ---- room for a pending pod
+
+    def has_soft_taint(self, node: int) -> bool:
+        """Whether the node is seen with our soft taint."""
+        return node in self._steered
+
+    def lacking(self, pod: Pod, node: int) -> Mapping[str, float]:
+        """Resource that the pod requests -> how much of it is missing on the node; negative where some is left."""
+        return self._engine.rules(self._board.kinds.of(pod.index)).requests.lacking_on(node)
+
+    @property
+    def kinds(self) -> PodKinds:
+        """The kinds of the snapshot's pods."""
+        return self._board.kinds
+
+    def admitted(self, pod: Pod) -> Bools:
+        """(nodes,) that would take a pending pod if they had room, and are no closed ones."""
+        admitted: Bools = self._engine.statically_feasible(self._board.kinds.of(pod.index)) & ~self.closed
+        return admitted
+
+    def fits_on(self, pod: Pod, node: int) -> bool:
+        """Whether a pending pod passes every filter of the node."""
+        return self._engine.fits(self._board.kinds.of(pod.index), node)
+
+    def fits_without_terminating(self, pod: Pod) -> int | None:
+        """A node on which a pending pod fits once all terminating pods are gone, or None."""
+        snapshot, kinds = self._snapshot, self._board.kinds
+        going = np.flatnonzero(snapshot.active & snapshot.pods.terminating & (snapshot.pods.node >= 0))
+        with self._board.tentatively():
+            for each in going.tolist():
+                owner = int(snapshot.pods.owner[each])
+                # the place of these was given to their successors
+                if owner < 0 or snapshot.owners[owner].kind not in MADE_AFTERWARDS:
+                    self._board.take_out(kinds.of(each), int(snapshot.pods.node[each]), terminating=True)
+            found = np.flatnonzero(self._engine.feasible(kinds.of(pod.index)) & ~self.closed)
+        return int(found[np.argmin(self._name_rank[found])]) if len(found) else None
+
+    def rivals(self, pod: Pod, node: int, *, earlier: bool) -> Refusal | None:
+        """Why the room on the node may go to another pending pod; `earlier` as in `PendingPods.rivals`."""
+        other = self._pending.rivals(pod.index, node, earlier=earlier)
+        if other is None:
+            return None
+        return Refusal.of(Reason.PENDING_TAKES_ROOM, f"{self._snapshot.pod(other)} fits nowhere else")
+
+    def settle(self, pod: Pod, node: int) -> None:
+        """Count a pending pod that fitted nowhere as bound to the node."""
+        self._changed(("settle", pod.index, node))
+        self._pending.settle(self._board.kinds.of(pod.index), node)
 
     def _changed(self, change: object) -> None:
         """Enter the state after a change."""

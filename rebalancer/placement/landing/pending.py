@@ -9,6 +9,7 @@ fits here: such a pod is placed nowhere. It waits for the room that a move leave
 it fits.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -57,6 +58,8 @@ class PendingPods:
         self._snapshot, self._board, self._engine = snapshot, board, engine
         self._homeless: dict[tuple[object, ...], tuple[Kind, int]] = {}
         """Filter class -> its first pod that is placed nowhere, with its kind. Thousands of waiting Jobs are a few."""
+        self._alike: Counter[tuple[object, ...]] = Counter()
+        """Filter class -> how many pods of it are placed nowhere."""
         self._nowhere: dict[tuple[object, ...], int] = {}
         """Filter class -> version of the board at which it fits nowhere."""
 
@@ -79,7 +82,17 @@ class PendingPods:
 
     def keep(self, kind: Kind, pod: int) -> None:
         """Keep a pod that is placed nowhere."""
-        self._homeless.setdefault(self._engine.rules(kind).filter_class, (kind, pod))
+        same = self._engine.rules(kind).filter_class
+        self._homeless.setdefault(same, (kind, pod))
+        self._alike[same] += 1
+
+    def settle(self, kind: Kind, node: int) -> None:
+        """Book a pod that was placed nowhere on the node on which it fits now."""
+        same = self._engine.rules(kind).filter_class
+        self._board.put(kind, np.array([node]), np.ones(1))
+        self._alike[same] -= 1
+        if self._alike[same] <= 0:
+            self._homeless.pop(same, None)
 
     def land_displaced(self, pods: Ints, out_of_time: Callable[[], bool]) -> DisplacedLandings:
         """Where these pods would land after all that is placed; nothing of it is booked. Of many a sample is landed,
@@ -192,6 +205,17 @@ class PendingPods:
         for homeless, pod in self._likely(kind, node):
             if self._engine.fits(homeless, node, freed=kind) and not self._engine.feasible_count(homeless):
                 return pod
+        return None
+
+    def rivals(self, pod: int, node: int, *, earlier: bool) -> int | None:
+        """A pod of another class that is placed nowhere and fits on this node alone now; `earlier`: only one that comes
+        before `pod` in the scheduler's queue."""
+        own = self._engine.rules(self._board.kinds.of(pod)).filter_class
+        for same, (kind, other) in self._homeless.items():
+            if same == own or (earlier and self._in_order(np.array([pod, other]))[0] == pod):
+                continue
+            if self._engine.fits(kind, node) and self._engine.feasible_count(kind) == 1:
+                return other
         return None
 
     def _likely(self, kind: Kind, node: int) -> Iterator[tuple[Kind, int]]:

@@ -13,7 +13,17 @@ from rebalancer.model.cluster.objects import PodTemplate
 from rebalancer.model.cluster.scheduler import SchedulerProfile
 from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.placement.cluster.board import Board
-from rebalancer.placement.cluster.kinds import CPU, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, Counted, Group, Kind
+from rebalancer.placement.cluster.kinds import (
+    CPU,
+    MEMORY,
+    POD_COUNT,
+    PODS,
+    SCORED_CPU,
+    SCORED_MEMORY,
+    Counted,
+    Group,
+    Kind,
+)
 from rebalancer.placement.cluster.nodes import EPS
 from rebalancer.placement.draws.draws import Draws, grown
 from rebalancer.placement.plugins.resources import MAX_SCORE, balance, balanced_allocation, fit_score
@@ -206,6 +216,18 @@ class Requests:
         if self.balances:
             points += self._balance_points(rows, more) * self._profile.weights["NodeResourcesBalancedAllocation"]
         return fits, points
+
+    def lacking_on(self, node: int) -> dict[str, float]:
+        """Resource that it requests -> how much is missing on the node; `pods` is one of them."""
+        row, supply = np.array([node]), self._supply
+        counted = self._board.counted
+        out = {POD_COUNT: float(counted[PODS, node] + 1.0 - supply.pods[node])}
+        for name, (column, _) in PLAIN.items():
+            if (amount := float(self._wanted[column])) > 0:
+                out[name] = float(counted[column, node] + amount - supply.plain[column, node])
+        for name, amount in self._extended.items():
+            out[name] = float(self._held(supply.asking(name), row, None)[0] + amount - supply.of(name)[node])
+        return out
 
     def lacking(self) -> list[tuple[str, Bools, str]]:
         """Each filter with (nodes,) where the pod passes and its message, for explanations."""

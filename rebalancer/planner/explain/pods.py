@@ -108,6 +108,8 @@ class PodExplanation:
     """Conditions of an eviction, in the order of their evaluation; empty for a pod that is on no node."""
     eviction: Eviction | None
     """Its planned eviction; None where a run wouldn't evict it."""
+    room: str
+    """How room is made for a pending pod, or why it is not; empty where no strategy makes room for it."""
     soon: tuple[str, ...]
     """What differs in the next minutes, in sentences."""
     planned: int
@@ -168,10 +170,25 @@ def explain_pod(scene: ExplainContext, pod: Pod) -> PodExplanation:
         no_target_node=refusal,
         checks=_checks(scene, pod, targets, refusal) if pod.node >= 0 else (),
         eviction=_planned(scene, pod),
+        room=_room(scene, pod) if pod.node < 0 else "",
         soon=tuple(soon_of_pod(scene.admission.projection, pod)),
         planned=len(scene.report.evictions),
         unknown=scene.config.unknown,
     )
+
+
+def _room(scene: ExplainContext, pod: Pod) -> str:
+    names = scene.snapshot.nodes.names
+    for findings in scene.found:
+        if (node := findings.rooms.get(pod.index)) is not None:
+            return f"held on {names[node]}"
+        for finding in findings.findings:
+            moves = [each for each in scene.report.evictions if each.in_plan.pod_index in finding.candidates]
+            if finding.room_for == pod.index and moves and _refused(scene, pod) is None:
+                which = ", ".join(each.full_name for each in moves)
+                return f"made on {names[finding.node]} by {counted(len(moves), 'move')}: {which}"
+    refusal = _refused(scene, pod)
+    return "" if refusal is None else refusal.message
 
 
 def _targets(scene: ExplainContext, pod: Pod, verdict: Verdict) -> tuple[tuple[tuple[str, float], ...], Refusal | None]:

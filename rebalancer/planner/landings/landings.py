@@ -9,7 +9,7 @@ In a simulation, nodes that bar the landing get our soft taint, as far as the bu
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +25,7 @@ from rebalancer.placement.landing.model import PlacementModel
 from rebalancer.planner.landings.evenness import EvenGroups
 from rebalancer.planner.landings.risk import UNTAINTED_RISK, AllowedRisk
 from rebalancer.planner.landings.soft_taints import SoftTaintBudget
-from rebalancer.planner.landings.targets import TargetHeadroom
+from rebalancer.planner.landings.targets import TargetHeadroom, coming_loads
 from rebalancer.strategies.interface.view import Findings
 
 MAX_SOFT_TAINTS_PER_POD = 8
@@ -68,7 +68,7 @@ class Landings:
         self.headrooms = [
             None
             if each.loads is None
-            else TargetHeadroom(each.loads, model.closed, coming=_coming(each.loads, base), due=model.due)
+            else TargetHeadroom(each.loads, model.closed, coming=coming_loads(each.loads, base), due=model.due)
             for each in found
         ]
         """For each strategy's findings; None where it balances nothing."""
@@ -385,16 +385,31 @@ class Landings:
     @contextmanager
     def as_if_cordoned(self, node: int) -> Iterator[None]:
         """See the node as cordoned inside, and undo at the end what is counted there. Soft taints stay."""
+        with self._undone(self.model.as_if_cordoned(node)):
+            yield
+
+    @contextmanager
+    def tentatively(self) -> Iterator[None]:
+        """Undo at the end what is counted inside, and remove the soft taints of this simulation that are new."""
+        tainted = self.soft_tainted
+        try:
+            with self._undone(self.model.tentatively()):
+                yield
+        finally:
+            self.limit_soft_taints_to(tainted)
+
+    @contextmanager
+    def _undone(self, model: AbstractContextManager[None]) -> Iterator[None]:
         with ExitStack() as stack:
-            stack.enter_context(self.model.as_if_cordoned(node))
+            stack.enter_context(model)
             stack.enter_context(self.even.tentatively())
             for headroom in self._all:
                 stack.enter_context(headroom.tentatively())
-            before, risk = self.receives.copy(), self._risk.copy()
+            before, risk, full = self.receives.copy(), self._risk.copy(), self._full.copy()
             try:
                 yield
             finally:
-                self.receives, self._risk = before, risk
+                self.receives, self._risk, self._full = before, risk, full
 
     @property
     def soft_tainted(self) -> frozenset[int]:
@@ -425,15 +440,3 @@ class CheckedLanding:
     """(nodes,) the probability that it lands there and must not, together at most MAX_RISK."""
     winners: Rows | None = None
     """(draws,) the target node in each draw, of a plan that is repeated; None = to be drawn."""
-
-
-def _coming(loads: Loads, base: Loads | None) -> Floats:
-    """(pods, resources) added load of a landing; the base's where the strategy has none."""
-    if base is None:
-        return loads.pod
-    coming = loads.pod.copy()
-    for at, resource in enumerate(loads.resources):
-        if resource in base.resources:
-            other = base.pod[:, base.resources.index(resource)]
-            coming[:, at] = np.where(np.isfinite(coming[:, at]), coming[:, at], other)
-    return coming

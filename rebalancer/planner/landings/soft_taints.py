@@ -41,8 +41,9 @@ class SoftTaintBudget:
         """Remove all taints."""
         self.give_back(list(self.chosen))
 
-    def take(self, nodes: Sequence[int]) -> list[int] | None:
-        """Taint all of these and return the new ones; None, with no taint, when they are too many or none is new."""
+    def take(self, nodes: Sequence[int], *, why: str = "") -> list[int] | None:
+        """Taint all of these and return the new ones; None, with no taint, when they are too many or none is new.
+        `why`: the taint's value; empty = by what the node is."""
         new = [node for node in nodes if node not in self.chosen]
         if not new:
             return None  # tainted already and still likely
@@ -53,7 +54,7 @@ class SoftTaintBudget:
             return None
         for node in new:
             self.left[int(self.pool_of[node])] -= not self._is_free(node)
-            self.chosen[node] = self._why(node)
+            self.chosen[node] = why or self._why(node)
         return new
 
     def limits(self, refusal: Refusal, nodes: Sequence[int]) -> Refusal:

@@ -182,3 +182,15 @@ def _in_any(each: Bools) -> Bools:
     """(nodes,) True in any resource."""
     out: Bools = np.asarray(each.any(axis=1), dtype=np.bool_)
     return out
+
+
+def coming_loads(loads: Loads, base: Loads | None) -> Floats:
+    """(pods, resources) added load of a landing; the base's where the strategy has none."""
+    if base is None:
+        return loads.pod
+    coming = loads.pod.copy()
+    for at, resource in enumerate(loads.resources):
+        if resource in base.resources:
+            other = base.pod[:, base.resources.index(resource)]
+            coming[:, at] = np.where(np.isfinite(coming[:, at]), coming[:, at], other)
+    return coming

@@ -1,6 +1,7 @@
 """Batches: the findings in the order in which they are planned, those that are planned together as one.
 
-Nodes to be cooled whose candidates have no order of their own are one batch; every other finding is one by itself.
+Nodes to be cooled whose candidates have no order of their own are one batch, and so are the findings for one pending
+pod; every other finding is one by itself.
 Strategies come in their order. One that has used up its share of the time lets the others go first: thousands of
 refused candidates of one strategy must not starve the others.
 """
@@ -14,6 +15,7 @@ from rebalancer.model.decisions.plan import Finding, Goal
 from rebalancer.model.reason import Refusal
 from rebalancer.planner.candidates.jobs import Job, fewest, wanted_pods
 from rebalancer.planner.plan.emptying import NodeDrainer
+from rebalancer.planner.plan.room import RoomMaker
 from rebalancer.planner.plan.screening import Screening
 from rebalancer.planner.plan.script import Script
 from rebalancer.planner.plan.state import PlanState
@@ -29,13 +31,14 @@ class Batches:
         state: PlanState,
         *,
         drainer: NodeDrainer,
+        rooms: RoomMaker,
         screening: Screening,
         script: Script,
         share_of_time: Callable[[int], Callable[[], bool]],
     ) -> None:
         """`share_of_time` as in `PlanningTime`."""
         self._state, self._found = state, state.input.found
-        self._drainer, self._screening, self._script = drainer, screening, script
+        self._drainer, self._rooms, self._screening, self._script = drainer, rooms, screening, script
         self._share_of_time = share_of_time
         self.stopped: Refusal | None = None
         """Why all candidates of the batches that are left are refused."""
@@ -53,6 +56,9 @@ class Batches:
         late: list[tuple[int, list[Finding]]] = []
         for at, findings in enumerate(self._found):
             turn_is_over = self._share_of_time(sum(bool(each.findings) for each in self._found[at:]) or 1)
+            if any(each.goal is Goal.ROOM for each in findings.findings):
+                yield from self._rooms_of(findings, at, turn_is_over)
+                continue
             for group in self._together(findings):
                 self.most_together = max(self.most_together, len(group))
                 if self.stopped is None and turn_is_over():
@@ -78,6 +84,22 @@ class Batches:
         for together, group in groupby(ordered, key=lambda each: each.goal is Goal.COOL and not each.in_order):
             members = list(group)
             yield from [members] if together else [[each] for each in members]
+
+    def _rooms_of(self, findings: Findings, at: int, turn_is_over: Callable[[], bool]) -> Iterator[list[Job]]:
+        """The jobs that make room, one for a pending pod. `at` as in `_jobs`."""
+        headroom, barred = self._state.landings.headrooms[at], list[list[Finding]]()
+        for pod, group in groupby(findings.findings, key=lambda each: each.room_for):
+            members = list(group)
+            if self.stopped is not None and pod is not None:
+                self._state.refused.setdefault(pod, self.stopped)
+            elif (job := self._rooms.begin(members, headroom, turn_is_over)) is not None:
+                yield [job]
+            else:
+                barred.append(members)
+        # another pending pod that would have taken the room may have got its own meanwhile
+        for members in barred if self._rooms.made else ():
+            if self.stopped is None and (job := self._rooms.begin(members, headroom, turn_is_over)) is not None:
+                yield [job]
 
     def _jobs(self, finding: Finding, at: int) -> list[Job]:
         """The job of the finding; none where its node is not processed now. `at`: index of its findings."""

@@ -39,7 +39,7 @@ class PlanOutcome:
                 continue
             out.append(
                 PodRefusal(
-                    node=snapshot.nodes.names[pods.node[index]],
+                    node=snapshot.nodes.names[pods.node[index]] if pods.node[index] >= 0 else "",
                     namespace=snapshot.namespaces[pods.namespace[index]],
                     name=pods.names[index],
                     code=refusal.code,
@@ -136,13 +136,15 @@ class PlanOutcome:
         """Nodes to be cooled that stay over `high`; load over `high` and over `target` on all of them, in shares of a
         node; and the number of other findings that were not reached."""
         hot, over_high, over_target, left = 0, 0.0, 0.0, 0
+        waiting = {finding.room_for for each in self._input.found for finding in each.findings}
+        left += sum(pod in self._state.refused for pod in waiting if pod is not None)
         for at, findings in enumerate(self._input.found):
             headroom = self._state.landings.headrooms[at]
             for finding in findings.findings:
                 if finding.goal is Goal.COOL and headroom is not None:
                     high, target = headroom.over(finding.node)
                     hot, over_high, over_target = hot + (high > 0), over_high + high, over_target + target
-                elif finding.goal is not Goal.COOL:
+                elif finding.goal not in (Goal.COOL, Goal.ROOM):
                     open_ = finding.candidates[~self._state.moved[finding.candidates]]
                     left += min(len(open_), finding.wanted or len(open_))
         return hot, over_high, over_target, left

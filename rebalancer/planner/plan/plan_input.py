@@ -54,6 +54,8 @@ class PlannedMove:
     """None for a finished pod, which has no replacement, and in a given plan, whose landings are looked for again."""
     taints: Mapping[int, str]
     """Node -> value of each soft taint that the move needs and no earlier one needed."""
+    room_for: int | None = None
+    """As in `Finding`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

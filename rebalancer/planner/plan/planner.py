@@ -7,8 +7,8 @@
 The findings come in batches (`batches`), one job each. The queue of a batch (`queue`) gives the job whose best
 candidate comes next. A candidate must be admissible, and its landing must hold with all earlier moves of the plan
 counted (`moves`). A job ends when its goal is reached: the node is at its target (COOL), enough pods are gone (REMOVE),
-or none is left (EMPTY, `emptying`). The plan is deterministic and independent of the order in which nodes and pods are
-listed.
+none is left (EMPTY, `emptying`), or a pending pod has its room (ROOM, `room`). The plan is deterministic and
+independent of the order in which nodes and pods are listed.
 
 A plan that has been simulated is repeated (`script`). With patience, a candidate that only a short wait bars is kept
 for later (`waiting`). With a `SoftTaintBudget` the plan is a simulation: nodes that bar a landing get our soft taint,
@@ -20,6 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.model.cluster.snapshot import Pod
 from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.plan import Goal
 from rebalancer.model.notation.arrays import Bools
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.landing.model import PlacementModel
@@ -32,6 +33,7 @@ from rebalancer.planner.plan.moves import MoveMaker, Refused
 from rebalancer.planner.plan.outcome import LANDING_REFUSALS, PlanOutcome
 from rebalancer.planner.plan.plan_input import Choice, PlanInput, PlanningTime
 from rebalancer.planner.plan.queue import JobQueue
+from rebalancer.planner.plan.room import RoomMaker
 from rebalancer.planner.plan.screening import Screening
 from rebalancer.planner.plan.script import Script
 from rebalancer.planner.plan.state import PlanProgress, PlanState
@@ -76,8 +78,14 @@ class Planner:
         self._queue = JobQueue(state, choice)
         screening = Screening(state, goes_on=goes_on)
         self._script = Script(choice, state, queue=self._queue, waiting=self.waiting, screening=screening)
+        self._rooms = RoomMaker(state, self.moves, script=self._script, steering=steering, out_of_time=time.spent)
         self.batches = Batches(
-            state, drainer=self._drainer, screening=screening, script=self._script, share_of_time=time.share
+            state,
+            drainer=self._drainer,
+            rooms=self._rooms,
+            screening=screening,
+            script=self._script,
+            share_of_time=time.share,
         )
         self._queue.begin(self.batches.next_batch())
         self._job: Job | None = None
@@ -102,12 +110,14 @@ class Planner:
         """Count a move that happened, may have happened, or would happen in a real run."""
         pod = move.in_plan.pod_index
         # a finished pod holds nothing and has no replacement
-        self.state.accept(pod, self.moves.checked[pod] if move.target_nodes else None)
+        room_for = None if self._job is None else self._job.finding.room_for
+        self.state.accept(pod, self.moves.checked[pod] if move.target_nodes else None, room_for=room_for)
         if self._job is not None:
             self._job.moved += bool((wanted_pods(self._job.finding) == pod).any())
             self._job.to_go.pop(pod, None)
             self._job.sorted, self._job.misses = False, 0
             self._job.drop(pod)
+            self._rooms.settle(self._job)
 
     def reject(self, move: Eviction, refusal: Refusal) -> None:
         """Record why a move was refused after all; the next best follows."""
@@ -115,6 +125,7 @@ class Planner:
         self.state.refuse(move.in_plan.pod_index, refusal)
         if self._job is not None:
             self._job.drop(move.in_plan.pod_index)
+            self._rooms.again(self._job, move.in_plan.pod_index)
 
     def depends(self, move: Eviction, other: Eviction) -> bool:
         """Whether the planned move may be another one, or none, if the `other` one doesn't happen after all: they share
@@ -222,6 +233,9 @@ class Planner:
         job.left, job.sorted = job.left[1:], False
         job.misses += by_landing
         self.state.refused[pod.index] = refusal
+        if job.finding.goal is Goal.ROOM:
+            self._rooms.again(job, pod.index)
+            return
         if by_landing and self.state.landings.needs_many_taints:
             job.tainting.append(pod)
         if not job.left and not job.waiting and job.tainting:

@@ -38,6 +38,11 @@ class Script:
         first = self._moves[0] if self._moves and not self._failed else None
         return first if first is not None and first.pod == pod else None
 
+    def room_for(self, pod: int) -> list[int] | None:
+        """The pods that make room for a pending one in the simulation; None where it isn't known."""
+        made = [] if self._failed else [each.pod for each in self._moves if each.room_for == pod]
+        return made if made or pod in self.known else None
+
     def next_job(self) -> Job | None:
         """The job of the next move, with that pod first; None at the end, and where it is of another batch."""
         while self._moves and not self._failed:

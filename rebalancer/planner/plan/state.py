@@ -75,8 +75,8 @@ class PlanState:
         for pod, refusal in progress.refused.items():
             self.refuse(pod, refusal)
 
-    def accept(self, pod: int, checked: CheckedLanding | None) -> None:
-        """Count a move. `checked`: its landing; None for a finished pod."""
+    def accept(self, pod: int, checked: CheckedLanding | None, *, room_for: int | None = None) -> None:
+        """Count a move. `checked`: its landing; None for a finished pod. `room_for` as in `Finding`."""
         chosen = self.landings.chosen
         new: dict[int, str] = {}
         if len(chosen) > len(self._tainted):  # none is removed once a move has needed it
@@ -86,7 +86,7 @@ class PlanState:
         placed = self._count(pod, checked)
         if checked is not None and placed is not None:
             checked = replace(checked, landing=checked.landing.summary(), winners=placed.winners)
-        self.planned.append(PlannedMove(pod=pod, checked=checked, taints=new))
+        self.planned.append(PlannedMove(pod=pod, checked=checked, taints=new, room_for=room_for))
 
     def _count(self, pod: int, checked: CheckedLanding | None) -> Placed | None:
         self.moved[pod] = True

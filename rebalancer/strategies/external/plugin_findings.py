@@ -44,7 +44,9 @@ def check_findings(found: Any, view: StrategyView) -> Findings:
     most = found.empty_at_most
     _expect(most is None or (_whole(most) and most >= 1), "empty_at_most", "None or a number of 1 or more", most)
     notes = tuple(str(each)[:LONGEST_REASON] for each in found.notes)
-    return replace(found, findings=findings, notes=notes, progress={}, maintenance_nodes=frozenset(), failed="")
+    return replace(
+        found, findings=findings, notes=notes, rooms={}, progress={}, maintenance_nodes=frozenset(), failed=""
+    )
 
 
 def _finding(given: Any, at: str, view: StrategyView, own: Bools) -> Finding:
@@ -60,6 +62,8 @@ def _finding(given: Any, at: str, view: StrategyView, own: Bools) -> Finding:
     _expect(given.pool == pool, f"{at}.pool", repr(pool), given.pool)
     _expect(isinstance(given.reason, str) and bool(given.reason.strip()), f"{at}.reason", "a sentence", given.reason)
     _expect(isinstance(given.goal, Goal), f"{at}.goal", "a Goal", given.goal)
+    _expect(given.goal is not Goal.ROOM, f"{at}.goal", "COOL, REMOVE or EMPTY: room is made by MakeRoom", given.goal)
+    _expect(given.room_for is None, f"{at}.room_for", "None: room is made by MakeRoom", given.room_for)
     _expect(given.broken is False, f"{at}.broken", "False: only our own strategies lift guards", given.broken)
     _expect(given.recurs is False, f"{at}.recurs", "False: that is for our own strategies to say", given.recurs)
     _expect(isinstance(given.in_order, bool), f"{at}.in_order", "True or False", given.in_order)

@@ -87,6 +87,8 @@ class Findings:
     """Nodes chosen for maintenance, now or later: soft taints on them don't count in `softTaint.maxNodes`."""
     empty_at_most: int | None = None
     """Findings with the goal EMPTY that are worked on at a time; None = all."""
+    rooms: Mapping[int, int] = field(default_factory=dict)
+    """Pending pod -> the node on which its room is held: the soft taint stays, and no other pod is planned there."""
     progress: Mapping[str, int] = field(default_factory=dict)
     """Of node maintenance: state (`drained`, `draining`, `pending`) -> number of nodes."""
     notes: tuple[str, ...] = ()

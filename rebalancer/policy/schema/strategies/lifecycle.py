@@ -75,6 +75,18 @@ class MaintenanceArgs(Section):
         return self
 
 
+class MakeRoomArgs(PodArgs):
+    """Arguments of MakeRoom. Namespaces and labels are those of the pending pods, not of the pods that are moved."""
+
+    pending_for: Annotated[Duration, at_least(30)] = 120.0
+    """Time that a pod has been pending, before others are moved for it. Longer than an autoscaler takes to add a
+    node, where there is one."""
+    max_moves: Annotated[int, Field(ge=1, le=20)] = 5
+    """Maximum number of pods moved for one pending pod."""
+    hold_for: Annotated[Duration, at_least(60)] = 600.0
+    """Time that the room is held with a soft taint while the pod is pending, up to `softTaint.maxAge`."""
+
+
 class RemovePodsHavingTooManyRestarts(StrategyBase):
     """Evicts pods whose containers restart too often."""
 
@@ -112,4 +124,13 @@ class NodeMaintenance(StrategyBase):
     args: Annotated[MaintenanceArgs, ARGS]
 
 
-LIFECYCLE = (RemovePodsHavingTooManyRestarts, PodLifeTime, RemoveFailedPods, NodeMaintenance)
+class MakeRoom(StrategyBase):
+    """Moves the fewest pods that let a pending pod be scheduled."""
+
+    MODULE = "lifecycle.make_room"
+
+    name: Annotated[Literal["MakeRoom"], NAME]
+    args: Annotated[MakeRoomArgs, ARGS] = MakeRoomArgs()
+
+
+LIFECYCLE = (RemovePodsHavingTooManyRestarts, PodLifeTime, RemoveFailedPods, NodeMaintenance, MakeRoom)
