@@ -27,6 +27,7 @@ BENCHES = {
     "remaining": "replays.remaining",
     "replay": "replays.bench",
     "report": "store.report",
+    "room": "plan.room",
     "scale": "daemon.scale",
     "spread": "plan.spread",
     "strategies": "plan.strategies",

@@ -38,6 +38,7 @@ TINY: dict[str, Sequence[str]] = {
     "remaining": ["--seed", "1", "--nodes", "4", "--days", "0.25"],
     "replay": ["--nodes", "10"],
     "report": ["--nodes", "2", "--evictions", "3", "--hot", "1", "--turns", "1"],
+    "room": ["--clusters", "1", "--nodes", "12"],
     "scale": ["--sizes", "20,40"],
     "spread": ["--nodes", "6"],
     "strategies": ["--nodes", "40"],
