@@ -21,6 +21,7 @@ from rebalancer.bootstrap.daemon import DaemonResources, open_daemon_resources
 from rebalancer.bootstrap.process.approval_key import approval_links
 from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.report.events import publish_events
 from rebalancer.daemon import telemetry
 from rebalancer.daemon.memory import release_free_memory
@@ -54,6 +55,8 @@ STOP_SECONDS = 6.0
 
 CLEAR_SECONDS = 2.0
 """Time for removing taints after that; the next leader removes the rest."""
+UNDO_SECONDS = 4.0
+"""Time for undoing surges before that; the next leader goes on with the rest."""
 
 THREAD_DIED_EXIT = 1
 
@@ -132,7 +135,7 @@ class Daemon:
             parts.queue.wake()
             running = supervisor.join(STOP_SECONDS, monotonic=time.monotonic)
             if resources.leadership.holds() and not self.dry_run:
-                parts.active.current().context.soft_taint_controller.clear(seconds=CLEAR_SECONDS)
+                _leave_nothing(parts.active.current().context)
             resources.leadership.release()
         if running:
             LOG.error("stopped with threads still running", threads=running)
@@ -343,6 +346,16 @@ def _part_failed(metrics: Metrics, part: FailedPart, error: Exception | None) ->
         # a line for each failure, a trace for the first
         exc_info=error if part.failures == 1 else None,
     )
+
+
+def _leave_nothing(context: CycleContext) -> None:
+    """Undo surges and remove taints: after an uninstallation no other process does it."""
+    if context.surges is not None:
+        try:
+            context.surges.undo(seconds=UNDO_SECONDS)
+        except RebalancerError as error:
+            LOG.warning("surges are left to the next leader", error=str(error))
+    context.soft_taint_controller.clear(seconds=CLEAR_SECONDS)
 
 
 def _signals(supervisor: Supervisor) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.cycle.evict.surge_steps import REMOVAL_SECONDS, WAIT, Step, next_step, refuses
+from rebalancer.cycle.evict.surge_steps import REMOVAL_SECONDS, SWITCHED_OFF, WAIT, Step, next_step, refuses
 from rebalancer.model.cluster.annotations import LOWEST_COST
 from rebalancer.model.decisions.surges import DeploymentSeen, PodSeen, Surge, SurgeCall, SurgeState, SurgeView
 from rebalancer.model.reason import Reason
@@ -128,7 +128,7 @@ def test_the_next_step(state: SurgeState, view: SurgeView, expected: SurgeCall |
 @pytest.mark.parametrize("state", [S, G])
 def test_it_is_undone_where_the_policy_has_it_no_more_or_the_deadline_has_passed(state: SurgeState) -> None:
     view = a_view(STARTING, replicas=1 if state is S else 2, available=1)
-    assert step(a_surge(state), view, wanted=False).reason == "replacement first was switched off"
+    assert step(a_surge(state), view, wanted=False).reason == SWITCHED_OFF
     assert step(a_surge(state), view, now=DEADLINE - 1.0).to is not U
     assert "in time" in step(a_surge(state), view, now=DEADLINE).reason
 

@@ -8,7 +8,7 @@ import pytest
 
 import rebalancer
 from rebalancer.bootstrap.process.settings import Settings
-from rebalancer.daemon.serve import CLEAR_SECONDS, STOP_SECONDS
+from rebalancer.daemon.serve import CLEAR_SECONDS, STOP_SECONDS, UNDO_SECONDS
 from rebalancer.kube.leader.lease import Timing
 from rebalancer.kube.probe import needed_permissions
 from rebalancer.model.cluster.match import selector_matches
@@ -178,8 +178,9 @@ def test_several_replicas_have_a_budget_and_are_spread(objects: list[Object]) ->
 
 def test_there_is_time_to_stop(objects: list[Object]) -> None:
     grace = pod_spec(objects)["terminationGracePeriodSeconds"]
-    # finish the call, take the taints off (one patch may run over: two reads of 6 s and a write), give the Lease back
-    assert grace > STOP_SECONDS + CLEAR_SECONDS + 3 * 6.0 + 2 * Timing().renew_deadline / 2
+    # finish the call, undo surges (one may run over: two reads and a write), take the taints off (one patch may run
+    # over: two reads of 6 s and a write), give the Lease back
+    assert grace > STOP_SECONDS + UNDO_SECONDS + 3 * 6.0 + CLEAR_SECONDS + 3 * 6.0 + 2 * Timing().renew_deadline / 2
 
 
 def test_the_rights_are_those_that_the_program_asks_for(objects: list[Object]) -> None:

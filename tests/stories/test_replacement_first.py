@@ -173,6 +173,21 @@ def test_a_policy_without_it_undoes_what_is_open(tmp_path: Path) -> None:
             assert codes(stage.turn(), "single") <= {"MinReplicas", "EvictionBackoff"}
 
 
+def test_a_process_that_stops_undoes_what_is_open_and_begins_nothing(tmp_path: Path) -> None:
+    with a_stage(one_hot_node(start_seconds=60.0), tmp_path, guards=FIRST) as stage:
+        watch = Readiness(stage.lab).begin("single")
+        (move,) = stage.turn().evictions
+        assert replicas(stage.lab, "single") == 2
+        assert stage.world.surges is not None
+        stage.world.surges.undo(seconds=10.0)
+        stage.lab.clock.sleep(2.0)
+        assert as_before(stage.lab, "single")
+        assert living(stage.lab, "single")[0]["metadata"]["uid"] == move.uid
+        assert watch.least == {"single": 1}
+        assert stage.world.surges.begin(move, server_dry_run=False).outcome is Outcome.REFUSED
+        assert as_before(stage.lab, "single")
+
+
 def test_a_surge_that_a_process_left_is_finished_by_the_next_one(tmp_path: Path) -> None:
     with Lab.start(one_hot_node(), stepped=True, start_time=1_790_000_000.0) as lab:
         with a_run(lab, tmp_path, guards=FIRST) as stage:

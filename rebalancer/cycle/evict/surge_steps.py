@@ -27,6 +27,7 @@ class Step(NamedTuple):
 
 
 WAIT = Step()
+SWITCHED_OFF = "replacement first was switched off, or rebalancer was stopped"
 
 
 def refuses(view: SurgeView, eviction: Eviction) -> Refusal | None:
@@ -46,7 +47,8 @@ def refuses(view: SurgeView, eviction: Eviction) -> Refusal | None:
 
 
 def next_step(surge: Surge, view: SurgeView, *, now: float, wanted: bool, manager: str) -> Step:
-    """The next step. `wanted`: whether the policy still has replacement first; `manager`: our name in managedFields."""
+    """The next step. `wanted`: whether the policy still has replacement first, and the
+    process goes on; `manager`: our name in managedFields."""
     deployment = view.deployment
     if surge.state in (SurgeState.UNDOING, SurgeState.LEAVING) or deployment is None:
         return _back(surge, view, now=now, manager=manager)
@@ -77,7 +79,7 @@ def _started(
     if pod is None:
         return _undo("the pod left before the Deployment was scaled up")
     if not wanted:
-        return _undo("replacement first was switched off")
+        return _undo(SWITCHED_OFF)
     if now >= surge.deadline_at:
         return _undo("the Deployment could not be scaled up in time")
     if (refusal := _unfit(deployment)) is not None:
@@ -89,7 +91,7 @@ def _started(
 
 def _grown(surge: Surge, view: SurgeView, deployment: DeploymentSeen, *, now: float, wanted: bool) -> Step:
     if not wanted:
-        return _undo("replacement first was switched off")
+        return _undo(SWITCHED_OFF)
     if deployment.up_to_date and deployment.pods > deployment.updated:
         return _undo("a rollout of its Deployment began")
     if deployment.up_to_date and deployment.available > surge.replicas and _others_ready(surge, view):

@@ -6,6 +6,7 @@ goes on, and wherever this one stopped, nothing is done twice and nothing is lef
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -53,6 +54,7 @@ class SurgeLoop:
         first; without it surges are undone."""
         self._records, self._calls, self._may, self._wanted = records, calls, may, wanted
         self._lock = threading.Lock()
+        self._ending = False
         self._problems: dict[int, str] = {}
         """Surge -> why it can't go on now."""
 
@@ -108,6 +110,15 @@ class SurgeLoop:
             self._problems = {id_: why for id_, why in self._problems.items() if id_ in {each.id for each in surges}}
         return sum(not each.over for each in after)
 
+    def undo(self, *, seconds: float) -> None:
+        """See `Surges`. Raises ConfigError, ConnectError where the rows can't be read."""
+        end = time.monotonic() + seconds
+        with self._lock:
+            self._ending = True
+            for each in self._records.open() if self._may() else ():
+                if time.monotonic() < end:
+                    self._advanced(each)
+
     def _advanced(self, surge: Surge) -> tuple[Surge, Refusal | None]:
         """How far it has come, and the last refusal of a call. An error ends its turn, and is logged once."""
         refusal: Refusal | None = None
@@ -130,7 +141,8 @@ class SurgeLoop:
         if surge.over or not self._may():
             return None, None
         view, now = self._calls.look(surge), self._records.now()
-        step = next_step(surge, view, now=now, wanted=self._wanted(), manager=self._calls.manager)
+        wanted = self._wanted() and not self._ending
+        step = next_step(surge, view, now=now, wanted=wanted, manager=self._calls.manager)
         if step == WAIT:
             return None, None
         if step.call is None:

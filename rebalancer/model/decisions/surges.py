@@ -172,3 +172,8 @@ class Surges(Protocol):
     def turn(self) -> int:
         """Advance every surge as far as it goes without waiting; how many are not over."""
         ...
+
+    def undo(self, *, seconds: float) -> None:
+        """Undo what is open, and begin no other, before the process ends. What takes longer is left to the next
+        leader."""
+        ...
