@@ -2,6 +2,7 @@
 
 import re
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.programs.in_process import run_here
 
 __all__ = ["desk", "lab"]
 
+ROOT = Path(__file__).parents[2]
 TO_APPROVE = (r"(?m)^( *)- name: general$", r"\1- name: general\n\1  mode: Approve")
 
 
@@ -94,3 +96,12 @@ def test_what_can_not_be_decided_is_one_line(command: str, desk: Desk) -> None:
     assert re.fullmatch(rf"proposal {name}: it was rejected by \S+ at .*", done.err.strip().removeprefix("Error: "))
     unknown = ledger(desk, "proposals", "nope")
     assert (unknown.code, name in unknown.err) == (4, True)
+
+
+@pytest.mark.parametrize("words", [("proposals",), ("approve", "abc123"), ("reject", "abc123")])
+def test_without_a_database_there_is_one_line_and_no_file(words: tuple[str, ...], desk: Desk) -> None:
+    (desk.folder / "policy.yaml").write_bytes((ROOT / "policies" / "demo.yaml").read_bytes())
+    done = ledger(desk, *words)
+    assert done.code == 4
+    assert "no such database; expected that of the daemon" in done.err
+    assert not (desk.folder / "rebalancer.db").exists()

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.model.decisions.ports import Clock
+from rebalancer.model.errors import ConfigError
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import (
     DatabaseStatus,
@@ -45,9 +46,10 @@ def open_ledger(policy: RebalancerPolicy, settings: Settings) -> Iterator[SqlLed
 def open_proposals(
     policy: RebalancerPolicy, settings: Settings, *, clock: Clock | None = None
 ) -> Iterator[SqlProposals]:
-    """The proposals alone. A new SQLite file gets its tables. Times are by the database's clock unless a `clock`
-    replaces it."""
-    create_database(settings)
+    """The proposals alone. Times are by the database's clock unless a `clock` replaces it. Raises ConfigError without a
+    database: the daemon that proposes has one."""
+    if not exists(settings.database):
+        raise ConfigError(f"{database_shown(settings)}: no such database; expected that of the daemon")
     with records_of(settings, policy, SystemClock()) as records:
         yield records.proposals(clock=clock)
 
