@@ -2,14 +2,15 @@
 
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, insert, select, update
+from sqlalchemy import Connection, Engine, Row, and_, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.decisions.surges import OVER, Surge, SurgeState
 from rebalancer.store.db.dialect import read_clock
 from rebalancer.store.db.engine import read, write
-from rebalancer.store.db.tables import SURGES
+from rebalancer.store.db.tables import ENTRIES, PAUSES, SURGES
+from rebalancer.store.ledger.counting import in_force
 
 _ROWS = SURGES.c
 
@@ -57,7 +58,8 @@ class SqlSurges:
 
     def change(self, surge: Surge, to: Surge) -> bool:
         """See `SurgeRecords`."""
-        these = (_ROWS.cluster == self._cluster, _ROWS.id == surge.id, _ROWS.state == surge.state)
+        mine = (_ROWS.cluster == self._cluster, _ROWS.id == surge.id)
+        these = (*mine, _ROWS.state == surge.state, _ROWS.quiet_at == surge.quiet_at)
 
         def work(connection: Connection) -> bool:
             values: dict[str, Any] = {"state": to.state, "reason": to.reason, "quiet_at": to.quiet_at}
@@ -66,6 +68,17 @@ class SqlSurges:
             return connection.execute(update(SURGES).where(*these).values(values)).rowcount == 1
 
         return write(self._engine, work)
+
+    def paused(self, surge: Surge) -> bool:
+        """See `SurgeRecords`."""
+        scopes = and_(PAUSES.c.kind == ENTRIES.c.kind, PAUSES.c.key == ENTRIES.c.key)
+        query = select(PAUSES.c.id).join(ENTRIES, scopes).where(ENTRIES.c.eviction == surge.eviction).limit(1)
+
+        def look(connection: Connection) -> bool:
+            now = read_clock(connection, self._clock)
+            return connection.execute(query.where(in_force(now))).first() is not None
+
+        return read(self._engine, look)
 
 
 _FIELDS = tuple(Surge.__dataclass_fields__)

@@ -4,9 +4,17 @@ from typing import Any
 
 import pytest
 
-from rebalancer.cycle.evict.surge_steps import REMOVAL_SECONDS, SWITCHED_OFF, WAIT, Step, next_step, refuses
+from rebalancer.cycle.evict.surge_steps import REMOVAL_SECONDS, WAIT, Step, next_step, refuses
 from rebalancer.model.cluster.annotations import LOWEST_COST
-from rebalancer.model.decisions.surges import DeploymentSeen, PodSeen, Surge, SurgeCall, SurgeState, SurgeView
+from rebalancer.model.decisions.surges import (
+    SWITCHED_OFF,
+    DeploymentSeen,
+    PodSeen,
+    Surge,
+    SurgeCall,
+    SurgeState,
+    SurgeView,
+)
 from rebalancer.model.reason import Reason
 from tests.builders import an_eviction
 
@@ -53,8 +61,8 @@ def a_view(*others: PodSeen, pod: PodSeen | None = a_pod(cost=LOWEST_COST), **fi
     return SurgeView(DeploymentSeen(**{**usual, **fields}), pod, others)
 
 
-def step(surge: Surge, view: SurgeView, *, now: float = NOW, wanted: bool = True) -> Step:
-    return next_step(surge, view, now=now, wanted=wanted, manager="rebalancer")
+def step(surge: Surge, view: SurgeView, *, now: float = NOW, barred: str = "") -> Step:
+    return next_step(surge, view, now=now, barred=barred, manager="rebalancer")
 
 
 NEW = a_pod("web-2", node="cool")
@@ -128,7 +136,7 @@ def test_the_next_step(state: SurgeState, view: SurgeView, expected: SurgeCall |
 @pytest.mark.parametrize("state", [S, G])
 def test_it_is_undone_where_the_policy_has_it_no_more_or_the_deadline_has_passed(state: SurgeState) -> None:
     view = a_view(STARTING, replicas=1 if state is S else 2, available=1)
-    assert step(a_surge(state), view, wanted=False).reason == SWITCHED_OFF
+    assert step(a_surge(state), view, barred=SWITCHED_OFF).reason == SWITCHED_OFF
     assert step(a_surge(state), view, now=DEADLINE - 1.0).to is not U
     assert "in time" in step(a_surge(state), view, now=DEADLINE).reason
 
@@ -168,6 +176,7 @@ def test_who_changed_the_replicas_is_in_the_reason() -> None:
         (a_view(pod=a_pod(in_progress=True)), Reason.EVICTION_IN_PROGRESS),
         (a_view(pod=a_pod(cost="0")), Reason.SURGE_DELETION_COST),
         (a_view(a_pod("web-2", cost="5"), pod=a_pod(), replicas=2), Reason.SURGE_DELETION_COST),
+        (a_view(a_pod("web-0", cost=LOWEST_COST, terminating=True), pod=a_pod()), None),
         (a_view(pod=a_pod(), paused=True), Reason.SURGE_PAUSED),
         (a_view(pod=a_pod(), recreates=True), Reason.SURGE_STRATEGY),
         (a_view(pod=a_pod(), up_to_date=False), Reason.ROLLOUT_IN_PROGRESS),
@@ -177,3 +186,18 @@ def test_who_changed_the_replicas_is_in_the_reason() -> None:
 def test_right_before_it_begins_it_is_refused_by_what_is_there_now(view: SurgeView, code: Reason | None) -> None:
     refusal = refuses(view, an_eviction(node="hot"))
     assert (None if refusal is None else refusal.code) is code
+
+
+def test_replicas_that_another_manager_has_set_as_well_are_left_to_it() -> None:
+    view = a_view(NEW, replicas=2, managers=("argocd-controller", "rebalancer"))
+    assert step(a_surge(G), view).to is SurgeState.LEAVING
+    assert step(a_surge(G), a_view(NEW, replicas=2, managers=("rebalancer",))).to is H
+
+
+def test_a_replica_set_has_time_after_a_scale_back_that_was_late() -> None:
+    late = DEADLINE + 2 * REMOVAL_SECONDS
+    back = a_surge(H, quiet_at=late + 100.0)
+    assert step(back, a_view(NEW, replicas=1), now=late + 1.0) == WAIT
+    over = late + 100.0 + REMOVAL_SECONDS
+    assert step(back, a_view(NEW, replicas=1, up_to_date=False), now=over) == WAIT
+    assert step(back, a_view(NEW, replicas=1), now=over).to is U

@@ -68,7 +68,7 @@ class InterruptedCalls:
     def look(self, surge: Surge) -> SurgeView:
         return self.calls.look(surge)
 
-    def send(self, call: SurgeCall, surge: Surge, view: SurgeView, *, dry_run: bool = False) -> Refusal | None:
+    def send(self, call: SurgeCall, surge: Surge, view: SurgeView, **_: Any) -> Refusal | None:
         found: Refusal | None = self.by.around(lambda: self.calls.send(call, surge, view), sent=True)
         return found
 
@@ -143,7 +143,7 @@ def test_a_hundred_kills_at_random_moments_are_all_repaired(tmp_path: Path) -> N
                 records=doomed,
                 calls=InterruptedCalls(KubeSurges(client=client), by),
                 may=lambda: True,
-                wanted=lambda: True,
+                wanted=lambda _: True,
             )
             try:
                 answer = loop.begin(eviction)
@@ -159,7 +159,7 @@ def test_a_hundred_kills_at_random_moments_are_all_repaired(tmp_path: Path) -> N
                 records=records.surges(clock=lab.clock),
                 calls=KubeSurges(client=client),
                 may=lambda: True,
-                wanted=lambda on=on: on,
+                wanted=lambda _, on=on: on,
             )
             began = lab.clock.now()
             while loop.turn() or by.delayed:

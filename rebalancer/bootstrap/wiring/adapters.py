@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rebalancer.bootstrap.process.settings import Settings
+from rebalancer.constraints.pods.lists import names_match
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.evict.calls import MAX_CALLS
 from rebalancer.cycle.evict.surges import SurgeLoop
@@ -22,7 +23,7 @@ from rebalancer.model.decisions.surges import SurgeRecords, Surges
 from rebalancer.model.errors import ConfigError, ledger_of_another
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config
-from rebalancer.policy.modes import acts
+from rebalancer.policy.modes import modes
 from rebalancer.policy.schema.strategies.base import Need
 from rebalancer.policy.schema.usage import StabilizationWindow
 from rebalancer.store import SqlLedger, SqlRecords
@@ -127,12 +128,16 @@ def make_context(
 def surge_loop(
     policy: RebalancerPolicy, client: ApiClient, records: SurgeRecords, lease: "LeaseLock | Leadership"
 ) -> Surges:
-    """What carries out replacement first; where the policy has it no more, what is open is undone."""
+    """What carries out replacement first; where the policy has it no more for a service, what is open is undone."""
+    rules = policy.guards.replacement_first if modes(policy) != {"DryRun"} else ()
     return SurgeLoop(
         records=records,
         calls=KubeSurges(client=client, term=lambda: lease.term),
         may=lambda: lease.holds(TAINT_MARGIN_SECONDS),
-        wanted=lambda: bool(policy.guards.replacement_first) and acts(policy),
+        wanted=lambda surge: any(
+            names_match(each, namespace=surge.namespace, service=surge.deployment, cluster=policy.cluster)
+            for each in rules
+        ),
     )
 
 

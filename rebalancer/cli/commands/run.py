@@ -88,7 +88,7 @@ def run(
     from rebalancer.bootstrap.commands.contexts import evaluated_context, event_sink
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.cycle.evict.remeasure import remeasure
-    from rebalancer.cycle.evict.surges import finish
+    from rebalancer.cycle.evict.surges import finished
     from rebalancer.cycle.plan.approved import not_made
     from rebalancer.cycle.report.events import publish_events
     from rebalancer.cycle.run import begin_report, execute_cycle
@@ -105,11 +105,10 @@ def run(
             report.notes.append(f"{counted(len(made), 'assessment')} of earlier evictions made before this cycle")
         report.notes += () if evaluation is None else evaluation.notes
         try:
-            execute_cycle(context, policy, report, approved=approved)
-            if wait:
-                remeasure(context, policy, report)
-            # the additional pods are removed before the process ends
-            finish(context.surges, context.clock)
+            with finished(context.surges, report, context.clock):
+                execute_cycle(context, policy, report, approved=approved)
+                if wait:
+                    remeasure(context, policy, report)
         except BaseException as error:
             # evictions that happened are printed whatever failed afterwards
             if report.evictions:

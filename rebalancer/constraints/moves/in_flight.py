@@ -28,6 +28,7 @@ import numpy as np
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.surges import NO_FAULT
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.safety import CircuitBreaker
 from rebalancer.policy.schema.types import format_duration
@@ -72,6 +73,8 @@ class EvictionProgress:
     replacement: Replacement | None
     closed: str = ""
     """Why it is no longer waited for although it has not landed; empty = it has landed, or is waited for."""
+    no_fault: bool = False
+    """It was closed for a reason that says nothing about its service."""
 
     @property
     def open(self) -> bool:
@@ -122,13 +125,20 @@ def follow(
         late = not landed and now > each.reserved.deadline_at
         undone = None if surges is None else surges.get(each.reserved.record or 0)
         if undone is not None:
-            # while its surge is open it is waited for: that ends by itself
+            # while its surge is open it is waited for, unless that can't be undone
             closed = "" if landed or not undone else f"replacement first was undone: {undone}"
+            if late and not undone and now > each.reserved.deadline_at + max_late_seconds:
+                closed = "replacement first could not be undone"
         else:
             closed = _closed(snapshot, each, owner, replacement, now, max_late_seconds) if late else ""
         out.append(
             EvictionProgress(
-                eviction=each, landed=landed, late=late and not closed, replacement=replacement, closed=closed
+                eviction=each,
+                landed=landed,
+                late=late and not closed,
+                replacement=replacement,
+                closed=closed,
+                no_fault=undone in NO_FAULT,
             )
         )
     return out

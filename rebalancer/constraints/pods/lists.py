@@ -46,6 +46,12 @@ def matches(rule: ListRule, pod: Pod, *, cluster: str, pool: str | None) -> bool
     )
 
 
+def names_match(rule: ListRule, *, namespace: str, service: str, cluster: str) -> bool:
+    """Whether the rule may match a pod of this service: by its names alone."""
+    names = ((rule.clusters, cluster), (rule.namespaces, namespace), (rule.services, f"{namespace}/{service}"))
+    return all(glob_matches(globs, name) for globs, name in names)
+
+
 def _shown(rule: ListRule) -> str:
     """The rule in the policy's terms."""
     parts = [

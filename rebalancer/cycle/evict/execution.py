@@ -37,7 +37,7 @@ MOST_RESERVED_TOGETHER = MAX_CALLS // 2
 PAUSE_SECONDS = 1.0
 """How often a wait for the end of throttling looks whether the process stops."""
 
-WEBHOOK_REFUSALS = (Reason.SERVER_WEBHOOK, Reason.SERVER_WEBHOOK_FAILED)
+WEBHOOK_REFUSALS = (Reason.SERVER_WEBHOOK, Reason.SERVER_WEBHOOK_FAILED, Reason.SURGE_FORBIDDEN)
 """Answers that other pods of the same service would get too, but not those of other services."""
 
 BACKGROUND_SECONDS = 600.0

@@ -27,7 +27,6 @@ class Step(NamedTuple):
 
 
 WAIT = Step()
-SWITCHED_OFF = "replacement first was switched off, or rebalancer was stopped"
 
 
 def refuses(view: SurgeView, eviction: Eviction) -> Refusal | None:
@@ -41,14 +40,14 @@ def refuses(view: SurgeView, eviction: Eviction) -> Refusal | None:
         return Refusal.of(Reason.EVICTION_IN_PROGRESS)
     if not pod.ready:
         return Refusal.of(Reason.NOT_READY)
-    if any(each.cost is not None for each in (pod, *view.others)):
+    if any(each.cost is not None and not each.terminating for each in (pod, *view.others)):
         return Refusal.of(Reason.SURGE_DELETION_COST)
     return _unfit(deployment)
 
 
-def next_step(surge: Surge, view: SurgeView, *, now: float, wanted: bool, manager: str) -> Step:
-    """The next step. `wanted`: whether the policy still has replacement first, and the
-    process goes on; `manager`: our name in managedFields."""
+def next_step(surge: Surge, view: SurgeView, *, now: float, barred: str, manager: str) -> Step:
+    """The next step. `barred`: why it must not go on, such as a pause, or empty; `manager`: our name in
+    managedFields."""
     deployment = view.deployment
     if surge.state in (SurgeState.UNDOING, SurgeState.LEAVING) or deployment is None:
         return _back(surge, view, now=now, manager=manager)
@@ -59,18 +58,16 @@ def next_step(surge: Surge, view: SurgeView, *, now: float, wanted: bool, manage
         return Step(to=SurgeState.MOVED) if gone else Step(to=SurgeState.LEAVING, reason=_changed(surge, deployment))
     match surge.state:
         case SurgeState.STARTED:
-            return _started(surge, view, deployment, now=now, wanted=wanted, ours=ours)
+            return _started(surge, view, deployment, now=now, barred=barred, ours=ours)
         case SurgeState.GROWN if not gone:
-            return _grown(surge, view, deployment, now=now, wanted=wanted)
+            return _grown(surge, view, deployment, now=now, barred=barred)
         case SurgeState.GROWN:
             return Step(to=SurgeState.SHRINKING)
     # scaled back only while the newcomer is Ready: it is waited for again
     return Step(SurgeCall.SHRINK) if gone or _others_ready(surge, view) else Step(to=SurgeState.GROWN)
 
 
-def _started(
-    surge: Surge, view: SurgeView, deployment: DeploymentSeen, *, now: float, wanted: bool, ours: bool
-) -> Step:
+def _started(surge: Surge, view: SurgeView, deployment: DeploymentSeen, *, now: float, barred: str, ours: bool) -> Step:
     pod = _alive(view.pod)
     if ours:
         return Step(to=SurgeState.GROWN)  # the answer was lost
@@ -78,8 +75,8 @@ def _started(
         return Step(to=SurgeState.LEAVING, reason=_changed(surge, deployment))
     if pod is None:
         return _undo("the pod left before the Deployment was scaled up")
-    if not wanted:
-        return _undo(SWITCHED_OFF)
+    if barred:
+        return _undo(barred)
     if now >= surge.deadline_at:
         return _undo("the Deployment could not be scaled up in time")
     if (refusal := _unfit(deployment)) is not None:
@@ -89,9 +86,9 @@ def _started(
     return Step(SurgeCall.MARK if pod.cost is None else SurgeCall.GROW)
 
 
-def _grown(surge: Surge, view: SurgeView, deployment: DeploymentSeen, *, now: float, wanted: bool) -> Step:
-    if not wanted:
-        return _undo(SWITCHED_OFF)
+def _grown(surge: Surge, view: SurgeView, deployment: DeploymentSeen, *, now: float, barred: str) -> Step:
+    if barred:
+        return _undo(barred)
     if deployment.up_to_date and deployment.pods > deployment.updated:
         return _undo("a rollout of its Deployment began")
     if deployment.up_to_date and deployment.available > surge.replicas and _others_ready(surge, view):
@@ -104,7 +101,8 @@ def _removed(surge: Surge, view: SurgeView, deployment: DeploymentSeen, *, now: 
     there = 1 + sum(_alive(each) is not None for each in view.others)
     if deployment.up_to_date and there <= surge.replicas:
         return _undo("another pod was removed in its place")
-    return _undo("its ReplicaSet did not remove it") if now >= surge.deadline_at + REMOVAL_SECONDS else WAIT
+    late = now >= max(surge.deadline_at, surge.quiet_at) + REMOVAL_SECONDS
+    return _undo("its ReplicaSet did not remove it") if late and deployment.up_to_date else WAIT
 
 
 def _back(surge: Surge, view: SurgeView, *, now: float, manager: str) -> Step:
@@ -135,8 +133,9 @@ def _unfit(deployment: DeploymentSeen) -> Refusal | None:
 
 
 def _is_ours(surge: Surge, deployment: DeploymentSeen, manager: str) -> bool:
-    """Whether it has one replica more, and by us as far as that is known."""
-    return deployment.replicas == surge.replicas + 1 and (not deployment.managers or manager in deployment.managers)
+    """Whether it has one replica more, and by us alone as far as that is known: our scaling takes the field from all
+    others, so one who has it too has set it since."""
+    return deployment.replicas == surge.replicas + 1 and deployment.managers in ((), (manager,))
 
 
 def _alive(pod: PodSeen | None) -> PodSeen | None:

@@ -7,16 +7,21 @@ goes on, and wherever this one stopped, nothing is done twice and nothing is lef
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from rebalancer.cycle.evict.surge_steps import WAIT, next_step, refuses
+from rebalancer.cycle.evict.surge_steps import REMOVAL_SECONDS, WAIT, next_step, refuses
 from rebalancer.cycle.isolation import vital
 from rebalancer.model.decisions.eviction import Answer, Eviction, Outcome
+from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.decisions.surges import (
     FAILED,
     FORWARD,
+    PAUSED,
+    STOPPED,
+    SWITCHED_OFF,
     Surge,
     SurgeCall,
     SurgeCalls,
@@ -25,6 +30,7 @@ from rebalancer.model.decisions.surges import (
     SurgeState,
 )
 from rebalancer.model.errors import ConnectError, RebalancerError
+from rebalancer.model.notation.figures import counted
 from rebalancer.model.reason import Reason, Refusal
 
 LOG = logging.getLogger("rebalancer")
@@ -32,6 +38,10 @@ LOG = logging.getLogger("rebalancer")
 CALL_SECONDS = 100.0
 """A call without an answer may be carried out for so long after its row was written: the client's timeouts, and the
 time that the API server works on a request."""
+SEND_SECONDS = 20.0
+"""A call that has not left so long after its row was written is not sent."""
+UNDO_SECONDS = 10.0
+"""Time for undoing surges after an error."""
 STEPS_AT_ONCE = 12
 """More than a surge has; each conflict costs one."""
 POLL_SECONDS, POLL_SECONDS_OF_ONE = 2.0, 0.2
@@ -48,10 +58,10 @@ class SurgeLoop:
         records: SurgeRecords,
         calls: SurgeCalls,
         may: Callable[[], bool],
-        wanted: Callable[[], bool],
+        wanted: Callable[[Surge], bool],
     ) -> None:
         """`may` is asked before each call: whether this process leads. `wanted`: whether the policy has replacement
-        first; without it surges are undone."""
+        first for its service; otherwise it is undone."""
         self._records, self._calls, self._may, self._wanted = records, calls, may, wanted
         self._lock = threading.Lock()
         self._ending = False
@@ -98,7 +108,7 @@ class SurgeLoop:
         with self._lock:
             after, refusal = self._advanced(begun)
         if after.state in FAILED:
-            refusal = refusal or Refusal.of(Reason.SERVER_ERROR, after.reason)
+            refusal = refusal or Refusal.of(Reason.SURGE_UNDONE, after.reason)
             return Answer(outcome=Outcome.REFUSED, refusal=refusal)
         return Answer(outcome=Outcome.EVICTED, in_background=True)
 
@@ -113,11 +123,14 @@ class SurgeLoop:
     def undo(self, *, seconds: float) -> None:
         """See `Surges`. Raises ConfigError, ConnectError where the rows can't be read."""
         end = time.monotonic() + seconds
-        with self._lock:
-            self._ending = True
-            for each in self._records.open() if self._may() else ():
-                if time.monotonic() < end:
-                    self._advanced(each)
+        self._ending = True
+        if self._lock.acquire(timeout=seconds):
+            try:
+                for each in self._records.open() if self._may() else ():
+                    if time.monotonic() < end:
+                        self._advanced(each)
+            finally:
+                self._lock.release()
 
     def _advanced(self, surge: Surge) -> tuple[Surge, Refusal | None]:
         """How far it has come, and the last refusal of a call. An error ends its turn, and is logged once."""
@@ -141,8 +154,7 @@ class SurgeLoop:
         if surge.over or not self._may():
             return None, None
         view, now = self._calls.look(surge), self._records.now()
-        wanted = self._wanted() and not self._ending
-        step = next_step(surge, view, now=now, wanted=wanted, manager=self._calls.manager)
+        step = next_step(surge, view, now=now, barred=self._barred(surge), manager=self._calls.manager)
         if step == WAIT:
             return None, None
         if step.call is None:
@@ -151,11 +163,18 @@ class SurgeLoop:
             if after.state is SurgeState.UNDOING:
                 LOG.info("replacement first is undone: %s/%s: %s", surge.namespace, surge.pod, after.reason)
             return self._changed(surge, after), None
+        began = time.monotonic()
         sending = replace(surge, quiet_at=max(surge.quiet_at, now + CALL_SECONDS))
         if not self._records.change(surge, sending) or not self._may():
             return None, None
-        refused = self._calls.send(step.call, surge, view)
+
+        def may_send() -> bool:
+            return self._may() and time.monotonic() - began <= SEND_SECONDS
+
+        refused = self._calls.send(step.call, surge, view, may=may_send)
         after = surge
+        if refused is None and surge.state is SurgeState.SHRINKING:
+            after = sending  # its ReplicaSet has time from now on
         if refused is None and step.call is SurgeCall.GROW:
             after = replace(surge, state=SurgeState.GROWN)
         elif refused is not None and refused.code is not Reason.SERVER_UID_CHANGED:
@@ -165,15 +184,45 @@ class SurgeLoop:
             after = replace(surge, state=SurgeState.UNDOING, reason=refused.message)
         return self._changed(sending, after), refused
 
+    def _barred(self, surge: Surge) -> str:
+        """Why a surge that goes forward must not."""
+        if surge.state not in FORWARD:
+            return ""
+        if self._ending:
+            return STOPPED
+        if not self._wanted(surge):
+            return SWITCHED_OFF
+        return PAUSED if self._records.paused(surge) else ""
+
     def _changed(self, before: Surge, after: Surge) -> Surge:
         """The row after the change; as it is where another process has changed it."""
         return after if self._records.change(before, after) else self._records.get(before.id)
 
 
-def finish(surges: Surges | None, clock: Clock) -> None:
-    """Advance until none is open: each has a deadline. Raises ConfigError, ConnectError."""
+def finish(surges: Surges | None, evictions: Sequence[Eviction], clock: Clock) -> int:
+    """Advance until none is open, and for those of these evictions until each had the time to be undone: how many are
+    still open. Raises ConfigError, ConnectError."""
+    deadlines = [each.reserved.deadline_at for each in evictions if each.in_plan.replacement_first]
+    until = max(deadlines, default=clock.now()) + REMOVAL_SECONDS + CALL_SECONDS
     while surges is not None and (left := surges.turn()):
+        if clock.now() >= until:
+            return left
         clock.sleep(poll_seconds(left))
+    return 0
+
+
+@contextmanager
+def finished(surges: Surges | None, report: CycleReport, clock: Clock) -> Iterator[None]:
+    """A block whose surges are over before the process ends; after an error they are undone. Raises as `finish`."""
+    try:
+        yield
+        if left := finish(surges, report.evictions, clock):
+            report.notes.append(f"{counted(left, 'move')} by replacement first left to the next run, or to a daemon")
+    except BaseException:
+        if surges is not None:
+            with suppress(RebalancerError):
+                surges.undo(seconds=UNDO_SECONDS)
+        raise
 
 
 def poll_seconds(left: int) -> float:

@@ -156,7 +156,7 @@ def _record(
         elif each.late and not eviction.replaced.late:
             ledger.late(record)
         came_back = each.landed and each.came_back
-        if came_back or (each.closed and eviction.answered.in_background):
+        if came_back or (each.closed and eviction.answered.in_background and not each.no_fault):
             ledger.back_off(
                 service_identity=eviction.service_identity,
                 node=eviction.node,

@@ -169,14 +169,23 @@ class KubeSurges:
             and of.uid == owner.uid
         )
 
-    def send(self, call: SurgeCall, surge: Surge, view: SurgeView, *, dry_run: bool = False) -> Refusal | None:
+    def send(
+        self,
+        call: SurgeCall,
+        surge: Surge,
+        view: SurgeView,
+        *,
+        may: Callable[[], bool] = lambda: True,
+        dry_run: bool = False,
+    ) -> Refusal | None:
         """See `SurgeCalls`."""
+        send = partial(self._send, may=may, dry_run=dry_run)
         match call:
             case SurgeCall.MARK | SurgeCall.UNMARK:
                 assert view.pod is not None
                 cost = LOWEST_COST if call is SurgeCall.MARK else None
                 meta = {"uid": surge.pod_uid, "resourceVersion": view.pod.version, "annotations": {DELETION_COST: cost}}
-                return self._send("PATCH", _pod_path(surge), {"metadata": meta}, MERGE_PATCH, dry_run=dry_run)
+                return send("PATCH", _pod_path(surge), {"metadata": meta}, MERGE_PATCH)
         assert view.deployment is not None
         replicas = surge.replicas + (call is SurgeCall.GROW)
         body = {
@@ -190,10 +199,25 @@ class KubeSurges:
             },
             "spec": {"replicas": replicas},
         }
-        return self._send("PUT", f"{_deployment_path(surge)}/scale", body, "application/json", dry_run=dry_run)
+        return send("PUT", f"{_deployment_path(surge)}/scale", body, "application/json")
 
-    def _send(self, method: str, path: str, body: Mapping[str, Any], kind: str, *, dry_run: bool) -> Refusal | None:
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any],
+        kind: str,
+        *,
+        may: Callable[[], bool],
+        dry_run: bool,
+    ) -> Refusal | None:
         term, agent = self._term(), self._client.user_agent
+
+        def limits() -> Timeouts:
+            if not may():
+                raise NotSentError("not sent: the lease was lost, or the credentials took too long to read")
+            return TIMEOUTS
+
         try:
             response = self._client.send(
                 method,
@@ -202,7 +226,7 @@ class KubeSurges:
                 query={"dryRun": "All"} if dry_run else None,
                 content_type=kind,
                 user_agent=agent if term is None else f"{agent} term/{term}",
-                timeouts=TIMEOUTS,
+                timeouts=limits,
             )
         except NotSentError as error:
             return Refusal.of(Reason.SERVER_ERROR, str(error))

@@ -3,7 +3,7 @@
 A surge is written before the first call, and every step is decided from what is there: another process goes on with it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -37,6 +37,12 @@ OVER = (SurgeState.MOVED, SurgeState.UNDONE, SurgeState.LEFT)
 FAILED = (SurgeState.UNDONE, SurgeState.LEFT)
 """Over, and the pod was not moved."""
 FORWARD = (SurgeState.STARTED, SurgeState.GROWN, SurgeState.SHRINKING)
+
+SWITCHED_OFF = "replacement first was switched off"
+STOPPED = "rebalancer was stopped"
+PAUSED = "evictions are paused"
+NO_FAULT = frozenset({SWITCHED_OFF, STOPPED, PAUSED})
+"""Reasons of an undone surge that say nothing about its service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +142,17 @@ class SurgeCalls(Protocol):
         """Raises ConnectError, UnsafeDataError."""
         ...
 
-    def send(self, call: SurgeCall, surge: Surge, view: SurgeView, *, dry_run: bool = False) -> Refusal | None:
-        """One call, on the condition that nothing has changed since the view. None: it was carried out; a refusal: it
-        was not. Raises ConnectError where that isn't known."""
+    def send(
+        self,
+        call: SurgeCall,
+        surge: Surge,
+        view: SurgeView,
+        *,
+        may: Callable[[], bool] = lambda: True,
+        dry_run: bool = False,
+    ) -> Refusal | None:
+        """One call, on the condition that nothing has changed since the view; `may` is asked right before it leaves.
+        None: it was carried out; a refusal: it was not. Raises ConnectError where that isn't known."""
         ...
 
 
@@ -158,7 +172,11 @@ class SurgeRecords(Protocol):
     def get(self, id_: int) -> Surge: ...
 
     def change(self, surge: Surge, to: Surge) -> bool:
-        """Write state, reason and `quiet_at`; False where the row's state is not that of `surge` any more."""
+        """Write state, reason and `quiet_at`; False where the row is not as `surge` any more."""
+        ...
+
+    def paused(self, surge: Surge) -> bool:
+        """Whether an operator has paused a scope of its eviction."""
         ...
 
 

@@ -92,6 +92,7 @@ class Reason(RowCode):
     SURGE_AUTOSCALER = surges.AUTOSCALER
     SURGE_DELETION_COST = surges.DELETION_COST
     SURGE_FORBIDDEN = surges.FORBIDDEN
+    SURGE_UNDONE = surges.UNDONE
     ROLLOUT_IN_PROGRESS = _guard("RolloutInProgress", "its owner is rolling out", "the end of the rollout")
     OWNER_NOT_HEALTHY = _guard(
         "OwnerNotHealthy",

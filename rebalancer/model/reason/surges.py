@@ -39,3 +39,9 @@ FORBIDDEN = Row(
     "replacement first: refused by the API server",
     "the right to get deployments, update deployments/scale and patch pods there",
 )
+UNDONE = Row(
+    BlockedReason.SERVER,
+    "SurgeUndone",
+    "replacement first was undone",
+    "the next cycle: see the reason",
+)
