@@ -58,6 +58,8 @@ class LedgerState:
     """In flight by `entries`, landed or closed by the snapshot."""
     closed: tuple[Eviction, ...] = ()
     """Those of `landed` whose replacement was not seen Ready, with the reason."""
+    surging: frozenset[str] = frozenset()
+    """UIDs of Deployments of which the snapshot may show one pod more than stays, by replacement first."""
     pauses: tuple[Pause, ...] = ()
     backoffs: tuple[EvictionBackoff, ...] = ()
     lineages: Mapping[str, ReplacementLineage] = field(default_factory=dict)
@@ -295,6 +297,7 @@ class EvictionAdmission:
         refusal = (
             self._quotas.refuses(move.in_plan.pod_index)
             or self._cooldown_checks.refuses(move)
+            or self._surge_refusal(move)
             or self._late.refuses(pool=move.pool, service=move.service_identity)
             or self.projection.disturbed(move.in_plan.node_index)
             or self._breaker_refusal(move)
@@ -315,6 +318,8 @@ class EvictionAdmission:
             return False
         # a pod whose eviction is in progress isn't asked for again, and what this plan has taken of a quota stays taken
         if move.uid in self._in_progress or self._quotas.refuses(move.in_plan.pod_index) is not None:
+            return False
+        if self._surge_refusal(move) is not None:
             return False
         for refusal in (self._cooldown_checks.refuses(move), self._cross_cluster_refusal(move)):
             if refusal is None or refusal.code is Reason.READY_SHARE_TOO_LOW:
@@ -387,6 +392,13 @@ class EvictionAdmission:
             self.view.count(move, at=at)
         else:
             self.view.uncount(move, at=at)
+
+    def _surge_refusal(self, move: Eviction) -> Refusal | None:
+        """Why a pod stays for the whole cycle, also when its service's surge is over meanwhile."""
+        if move.owner_uid not in self._ledger_state.surging:
+            return None
+        # the newcomer looks like one of two replicas, and is the only one once the old pod has gone
+        return Refusal.of(Reason.EVICTION_IN_PROGRESS, f"a pod of {move.service} is moved by replacement first")
 
     def _breaker_refusal(self, move: Eviction) -> Refusal | None:
         return self._ledger_state.useless.get(move.pool)

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from rebalancer.constraints.admission import LedgerState
 from rebalancer.constraints.moves.budgets import BudgetRoom
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Reason
-from tests.builders import a_budget, a_door, a_node, a_pod, a_policy, cluster
+from rebalancer.planner.plan.moves import new_eviction
+from tests.builders import NO_LIMITS, a_budget, a_door, a_node, a_pod, a_policy, an_eviction, cluster
 
 EVERYWHERE: list[dict[str, Any]] = [{"namespaces": ["*"]}]
 
@@ -95,3 +97,25 @@ def test_the_other_guards_hold_as_ever() -> None:
         asked(a_shop(kind="StatefulSet", template={"annotations": {"rebalancer.dev/evict": "false"}}))
         is Reason.OPTED_OUT
     )
+
+
+def test_a_service_with_a_surge_keeps_its_other_pods_for_the_whole_cycle() -> None:
+    made = a_shop(2)
+
+    def refusals(standing: LedgerState) -> list[Reason | None]:
+        door = a_door(made, a_policy(limits=NO_LIMITS), standing)
+        moves = [
+            new_eviction(made.pod(index), made, door, node=0, pool="general", cpu_millicores=100.0, cools=True)
+            for index in range(2)
+        ]
+        found = [door.refuses(each) for each in moves]
+        # whatever lands meanwhile
+        assert [door.passes(each, within=3600.0) for each in moves] == [each is None for each in found]
+        return [each and each.code for each in found]
+
+    in_progress = Reason.EVICTION_IN_PROGRESS
+    assert refusals(LedgerState(surging=frozenset({"uid-web"}))) == [in_progress, in_progress]
+    assert refusals(LedgerState(surging=frozenset({"uid-other"}))) == [None, None]
+    # one that another component carries out leaves no pod more behind
+    migrated = an_eviction(pod="web-0", uid=made.pod(0).uid, owner_uid="uid-web", in_background=True)
+    assert refusals(LedgerState(open_evictions=(migrated,))) == [in_progress, None]

@@ -65,6 +65,19 @@ def test_the_ledger_knows_which_evictions_in_flight_have_one_and_why_it_ended_in
 
 
 @pytest.mark.parametrize("over", [False, True])
+@pytest.mark.parametrize("closed", [False, True])
+def test_the_ledger_knows_which_deployments_may_show_one_pod_more(blue, green, over, closed):
+    eviction = blue.reserve()
+    surge = begun(blue, eviction)
+    if over:
+        blue.records.surges().change(surge, replace(surge, state=SurgeState.MOVED))
+    if closed:
+        blue.ledger.close(eviction.reserved.record, by="ann", reason="")
+    assert blue.ledger.surging() == (set() if over and closed else {surge.deployment_uid})
+    assert green.ledger.surging() == set()
+
+
+@pytest.mark.parametrize("over", [False, True])
 def test_an_eviction_without_an_answer_whose_surge_is_open_goes_on_in_the_background(blue, clock, over):
     eviction = blue.reserve()
     surge = begun(blue, eviction)

@@ -110,6 +110,41 @@ def test_the_move_is_in_flight_in_the_background_and_lands_with_its_replacement(
         assert landed.replaced.replacement_node in ("cool", "free")
 
 
+@pytest.mark.parametrize("in_flight", [1, None])
+def test_the_new_pod_stays_while_the_old_one_is_about_to_go(in_flight: int | None, tmp_path: Path) -> None:
+    """Its node is to be drained too, and the snapshot shows two Ready pods of two."""
+    old = a_machine("old", annotations={KEY: VALUE})
+    policy: dict[str, Any] = {
+        "strategies": [{"name": "NodeMaintenance", "args": {"annotation": f"{KEY}={VALUE}", "maxConcurrentNodes": 5}}],
+        "guards": {**FIRST, "minAge": "0s"},
+        "limits": {**GENEROUS, "service": {"inFlight": in_flight}},
+    }
+    scenario = a_scenario([old, "new-0", "new-1"], service("single", {"old": 1}, cpu=0.5))
+    with a_stage(scenario, tmp_path, **policy) as stage:
+        lab, store = stage.lab, stage.lab.cluster.store
+        watch = Readiness(lab).begin("single")
+        (move,) = stage.turn().evictions
+        lab.clock.sleep(75.0)
+        (new,) = [each for each in living(lab, "single") if each["metadata"]["uid"] != move.uid]
+        node = store.get("nodes", "", new["spec"]["nodeName"])
+        store.change("nodes", node, lambda each: each["metadata"].setdefault("annotations", {}).update({KEY: VALUE}))
+        # the surge can't go on when the cycle observes, and can from its first change on
+        store.subscribe(lambda _: lab.faults.set(denied=()))
+        lab.faults.set(denied=(("get", "deployments"),))
+        report = stage.cycle()
+        assert report.evictions == []
+        assert any("shop/single is moved by replacement first" in each for each in messages(report, "single"))
+        assert lab.faults.state.denied == ()
+        assert passes(stage, 60.0, until=over(stage))
+        # then it is moved as the old one was, by a cycle that began without a surge
+        assert stage.turn().evictions == []
+        (again,) = stage.turn().evictions
+        assert (again.uid, again.answered.in_background) == (new["metadata"]["uid"], True)
+        assert passes(stage, 120.0, until=over(stage))
+        assert watch.least == {"single": 1}
+        assert lab.log.evictions() == ()
+
+
 def test_a_replacement_that_is_not_ready_in_time_is_taken_back_and_backed_off(tmp_path: Path) -> None:
     with a_stage(one_hot_node(start_seconds=3600.0), tmp_path, guards=FIRST) as stage:
         watch = Readiness(stage.lab).begin("single")

@@ -38,6 +38,7 @@ def load_ledger_state(
     now = ledger.now()
     cross = policy.safety.cross_cluster
     entries = tuple(ledger.entries(longest_window(policy)))
+    surging = ledger.surging()  # before what has landed is recorded: the snapshot may be older than its end
     progress = _follow(
         ledger, ledger.open_evictions(), snapshot, now, max_late_seconds=policy.safety.in_flight.max_late
     )
@@ -61,6 +62,7 @@ def load_ledger_state(
             for each in progress
             if each.closed
         ),
+        surging=surging,
         pauses=tuple(ledger.pauses()),
         backoffs=tuple(ledger.backoffs()),
         lineages=ledger.lineages(now - policy.safety.cooldowns.backoff.max),

@@ -126,8 +126,8 @@ class Reason(RowCode):
     )
     EVICTION_IN_PROGRESS = _cooldown(
         "EvictionInProgress",
-        "its eviction is in progress in the background",
-        "its end: the pod has left, or after 10 minutes",
+        "its eviction, or one of its service by replacement first, is in progress in the background",
+        "its end: the pod has left, or after 10 minutes; by replacement first, the deadline",
     )
     ANNOTATION_VETO = _guard("AnnotationVeto", "an annotation forbids it", "the annotation's removal")
     OPTED_OUT = _guard("OptedOut", "opted out of evictions", "the label's or annotation's removal")

@@ -34,10 +34,7 @@ class LedgerReading(LedgerPart):
 
     def open_evictions(self) -> list[Eviction]:
         """Evictions of this cluster that happened, or may have, and are in flight; oldest first."""
-        rows, entries = EVICTIONS.c, ENTRIES.c
-        in_flight = select(entries.eviction).where(
-            entries.kind == "cluster", entries.key == self._cluster, entries.in_flight == true()
-        )
+        rows, entries, in_flight = EVICTIONS.c, ENTRIES.c, self._in_flight()
         query = select(EVICTIONS).where(rows.id.in_(in_flight)).order_by(rows.planned_at, rows.id)
         scopes = select(entries.eviction, entries.kind, entries.key).where(entries.eviction.in_(in_flight))
 
@@ -55,13 +52,22 @@ class LedgerReading(LedgerPart):
 
     def surges(self) -> dict[int, str]:
         """Row of each eviction in flight that has a surge -> why that did not move the pod; empty while it may."""
-        entries = ENTRIES.c
-        in_flight = select(entries.eviction).where(
-            entries.kind == "cluster", entries.key == self._cluster, entries.in_flight == true()
-        )
-        query = select(SURGES.c.eviction, SURGES.c.state, SURGES.c.reason).where(SURGES.c.eviction.in_(in_flight))
+        mine = SURGES.c.eviction.in_(self._in_flight())
+        query = select(SURGES.c.eviction, SURGES.c.state, SURGES.c.reason).where(mine)
         found = read(self._engine, lambda connection: connection.execute(query).all())
         return {row.eviction: row.reason if row.state in FAILED else "" for row in found}
+
+    def surging(self) -> frozenset[str]:
+        """UIDs of the Deployments with a surge that is not over, or whose eviction is in flight still."""
+        rows = SURGES.c
+        going_on = or_(rows.ended_at.is_(None), rows.eviction.in_(self._in_flight()))
+        query = select(rows.deployment_uid).where(rows.cluster == self._cluster, going_on)
+        return frozenset(read(self._engine, lambda connection: connection.execute(query).scalars().all()))
+
+    def _in_flight(self) -> Select[tuple[int]]:
+        """Rows of this cluster's evictions in flight."""
+        rows = ENTRIES.c
+        return select(rows.eviction).where(rows.kind == "cluster", rows.key == self._cluster, rows.in_flight == true())
 
     def replacements(self, since: float) -> dict[str, str]:
         """UID of each replacement that was Ready at or after `since` -> the node that the evicted pod left."""
