@@ -36,6 +36,7 @@ def an_eviction(number: int) -> PlannedEviction:
         detail="",
         cpu_millicores=750.5,
         target_nodes=landings[: number % 3],
+        replacement_first=number == 1,
     )
 
 
@@ -76,6 +77,14 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     # as another program may write it
     assert read(tmp_path, json.dumps(json.loads(TEXT), sort_keys=True)) == PLAN
     jsonschema.validate(json.loads(TEXT), plan_file_schema())
+
+
+def test_a_file_without_the_way_of_its_moves_has_ordinary_evictions(tmp_path: Path) -> None:
+    document = json.loads(TEXT)
+    del document["digest"]
+    assert [each.pop("replacementFirst") for each in document["evictions"]] == [False, True, False, False]
+    found = read(tmp_path, json.dumps({**document, "digest": digest_of(document)}))
+    assert not any(each.replacement_first for each in found.evictions)
 
 
 def test_a_pod_whose_cpu_is_not_known_is_read_again(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_proposal_comes_back_as_it_was(proposals: SqlProposals, propose: Propo
     )
     plan = a_plan(
         1,
-        evictions=(a_move(1, cpu_millicores=1.5, targets=()), a_move(2)),
+        evictions=(a_move(1, cpu_millicores=1.5, targets=()), a_move(2, replacement_first=True)),
         thresholds=(mark,),
         due={("n1", "cpu at its peak"): 1234.5},
     )
@@ -273,3 +273,13 @@ def proposed_or_refused(proposals: SqlProposals) -> None:
     """Of two at once one fails in the database: its cycle notes it, and the next one finds the open proposal."""
     with suppress(RebalancerError, IntegrityError):
         proposals.propose("c1", [(a_plan(1), True)], pods=THERE, valid_seconds=60.0)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_pod_that_would_be_moved_in_another_way_needs_a_new_proposal(propose: Propose, before: bool) -> None:
+    def plan(first: bool) -> ProposedPlan:
+        return a_plan(evictions=(a_move(1, replacement_first=first),))
+
+    shown = propose(plan(before))
+    assert propose(plan(before)).id == shown.id
+    assert propose(plan(not before)).id != shown.id

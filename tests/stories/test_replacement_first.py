@@ -25,6 +25,7 @@ from tests.stories.scenarios.stage import (
     service,
 )
 from tests.stories.scenarios.surges import Readiness, as_before, living, marked, replicas
+from tests.stories.test_approvals import end_of, kept, run_approved
 
 KEY, VALUE = "example.com/upgrade", "kernel"
 FIRST: dict[str, Any] = {"minAge": "1m", "replacementFirst": [{"namespaces": ["shop"]}]}
@@ -331,3 +332,40 @@ def test_a_permission_that_is_missing_refuses_it_and_leaves_nothing(denied: tupl
         assert report.interrupted is None
         assert as_before(stage.lab, "single")
         assert stage.ledger.open_evictions() == []
+
+
+def scaled_up(stage: Stage) -> None:
+    by_hand(stage.lab, "deployments", "single", lambda deployment: deployment["spec"].update(replicas=2))
+
+
+def budgeted(stage: Stage) -> None:
+    (pod, _) = living(stage.lab, "single")
+    spec = {"minAvailable": 2, "selector": {"matchLabels": dict(pod["metadata"]["labels"])}}
+    stage.lab.cluster.store.create(
+        "poddisruptionbudgets", {"metadata": {"namespace": "shop", "name": "all"}, "spec": spec}
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "change", "named"),
+    [
+        ({"hot": 1}, scaled_up, "would be evicted, and the plan shows replacement first"),
+        ({"hot": 1, "cool": 1}, budgeted, "would be moved by replacement first, which the plan does not show"),
+    ],
+)
+def test_an_approved_move_is_made_in_the_way_that_was_approved_or_not_at_all(
+    nodes: dict[str, int], change: Callable[[Stage], None], named: str, tmp_path: Path
+) -> None:
+    scenario = a_scenario(("hot", "cool", "free"), burner("burner", "hot", 9.0), service("single", nodes, cpu=4.0))
+    with a_stage(scenario, tmp_path, guards=FIRST, mode="Approve") as stage:
+        (proposal,) = stage.turn().proposals
+        (planned,) = proposal.plan.evictions
+        assert planned.replacement_first == planned.reason.endswith("; replacement first") == (len(nodes) == 1)
+        kept(stage).approve(proposal.id, by="ann")
+        change(stage)
+        stage.lab.clock.sleep(120.0)
+        before = replicas(stage.lab, "single")
+        run_approved(stage)
+        assert end_of(stage, proposal).reason == f"{planned.full_name} {named}"
+        assert stage.lab.log.evictions() == ()
+        assert as_before(stage.lab, "single", before)

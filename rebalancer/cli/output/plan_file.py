@@ -93,8 +93,8 @@ def _record(kind: type[R], document: Mapping[str, Any], **read: Any) -> R:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    if hint is str:
-        return isinstance(value, str)
+    if hint in (str, bool):
+        return isinstance(value, hint)
     return isinstance(value, tuple) or (isinstance(value, int | float) and not isinstance(value, bool)) or value is None
 
 

@@ -215,7 +215,8 @@ def reading_only(context: CycleContext) -> CycleContext:
 
 
 def check_moves(approved: ApprovedPlan, planner: Planner, moves: Sequence[Eviction]) -> None:
-    """Whether the plan of now has the same evictions, with landings that the plan shows. Raises UnsafeDataError."""
+    """Whether the plan of now has the same evictions, in the same way and with landings that the plan shows. Raises
+    UnsafeDataError."""
     made = {each.uid: each for each in moves}
     refused = planner.outcome.refused
     names = planner.state.snapshot.pods.uids
@@ -225,6 +226,12 @@ def check_moves(approved: ApprovedPlan, planner: Planner, moves: Sequence[Evicti
             raise PlanChangedError(
                 f"{move.full_name} on {move.node}: {why.get(move.uid, 'it can no longer be planned')}"
             )
+        if now.in_plan.replacement_first and not move.replacement_first:
+            raise PlanChangedError(
+                f"{move.full_name} would be moved by replacement first, which the plan does not show"
+            )
+        if move.replacement_first and not now.in_plan.replacement_first:
+            raise PlanChangedError(f"{move.full_name} would be evicted, and the plan shows replacement first")
         shown = {each.node for each in move.target_nodes}
         if now.target_node and now.target_node not in shown:
             raise PlanChangedError(f"{move.full_name} would land on {now.target_node}, which the plan does not show")

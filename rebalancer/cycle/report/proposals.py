@@ -38,6 +38,7 @@ def planned_eviction(eviction: Eviction, lines: Mapping[str, NodeLine]) -> Plann
             )
             for each in eviction.target_nodes
         ),
+        replacement_first=eviction.in_plan.replacement_first,
     )
 
 

@@ -35,6 +35,8 @@ class PlannedEviction:
     cpu_millicores: Amount
     target_nodes: tuple[PlannedTarget, ...]
     """The likeliest first; empty for a finished pod, which has no replacement."""
+    replacement_first: bool = False
+    """The replacement is Ready before the pod goes."""
 
     @property
     def full_name(self) -> str:

@@ -59,17 +59,17 @@ class ProposedPlan:
 
         Loads of alike pods differ a little from cycle to cycle, and then the other one is planned. So it stays while
         the later plan evicts as many pods from each node, and all pods of this one are still there. A pod of both must
-        have a landing that this one shows.
+        have a landing that this one shows, and be moved in the same way.
         """
         mine, theirs = (Counter(each.node for each in plan.evictions) for plan in (self, later))
         if self.policy_hash != later.policy_hash or (mine != theirs if whole else not theirs <= mine):
             return False
-        shown = {each.uid: {target.node for target in each.target_nodes} for each in self.evictions}
+        shown = {each.uid: each for each in self.evictions}
+        both = [(shown[move.uid], move) for move in later.evictions if move.uid in shown]
         return shown.keys() <= set(pods) and all(
-            target.node in shown[move.uid]
-            for move in later.evictions
-            if move.uid in shown
-            for target in move.target_nodes[:1]
+            move.replacement_first == before.replacement_first
+            and {target.node for target in move.target_nodes[:1]} <= {target.node for target in before.target_nodes}
+            for before, move in both
         )
 
 
