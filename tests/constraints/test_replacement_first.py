@@ -6,6 +6,7 @@ import pytest
 
 from rebalancer.constraints.admission import LedgerState
 from rebalancer.constraints.moves.budgets import BudgetRoom
+from rebalancer.model.cluster.annotations import DELETION_COST
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Reason
@@ -119,3 +120,19 @@ def test_a_service_with_a_surge_keeps_its_other_pods_for_the_whole_cycle() -> No
     # one that another component carries out leaves no pod more behind
     migrated = an_eviction(pod="web-0", uid=made.pod(0).uid, owner_uid="uid-web", in_background=True)
     assert refusals(LedgerState(open_evictions=(migrated,))) == [in_progress, None]
+
+
+@pytest.mark.parametrize("terminating", [False, True])
+def test_the_deletion_cost_of_a_terminating_pod_does_not_count(terminating: bool) -> None:
+    noted = {"template": {"annotations": {DELETION_COST: "7"}}}
+    pods = [
+        a_pod("web-0", "n1", owner="web-1", owner_kind="ReplicaSet"),
+        a_pod("web-1", "n1", owner="web-1", owner_kind="ReplicaSet", terminating=terminating, **noted),
+    ]
+    owners = [
+        Owner(kind="Deployment", namespace="shop", name="web", uid="d", desired=1, ready=1),
+        Owner(kind="ReplicaSet", namespace="shop", name="web-1", uid="r", parent=0, desired=1, ready=1),
+    ]
+    made = cluster([a_node("n1")], pods, owners=owners)
+    refusal = a_door(made, a_policy(guards={"replacementFirst": EVERYWHERE})).first.refuses(made.pod(0))
+    assert (refusal and refusal.code) == (None if terminating else Reason.SURGE_DELETION_COST)

@@ -74,6 +74,8 @@ class ReplacementFirst:
         if (scaler := snapshot.autoscaler_of(service)) is not None:
             return Refusal.of(Reason.SURGE_AUTOSCALER, scaler.name)
         for index in snapshot.pods_of(int(snapshot.pods.owner[pod.index])).tolist():
+            if snapshot.pods.terminating[index]:
+                continue  # no ReplicaSet chooses it again
             other = snapshot.pod(index)
             # the lowest is that of a surge in progress, and asked about again before one begins
             if (cost := other.template.annotations.get(DELETION_COST, LOWEST_COST)) != LOWEST_COST:
