@@ -98,6 +98,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         text = (ROOT / "policies" / "demo.yaml").read_text()
         policy.write_text(re.sub(r"url: .*", f"url: {lab.prometheus_url}", text))
         pods = ["{namespace}/{name}".format(**each["metadata"]) for each in lab.cluster.pods()]
+        upgrade(f"sqlite:///{folder / 'rebalancer.db'}")
         yield {
             "policy": str(policy),
             "kubeconfig": str(lab.write_kubeconfig(folder / "kubeconfig")),
