@@ -50,8 +50,14 @@ def _table(section: dict[str, Any]) -> str:
     required = section.get("required", [])
     for field, spec in section["properties"].items():
         default = "required" if field in required else _default(spec)
-        out += f"| `{field}` | {_type(spec)} | {default} | {_line(spec.get('description', ''))} |\n"
+        out += f"| `{field}` | {_type(spec)} | {default} | {_line(_description(spec))} |\n"
     return out
+
+
+def _description(spec: dict[str, Any]) -> str:
+    """Of a field; pydantic leaves out one that is that of its section."""
+    section = policy_schema()["$defs"].get(_name_of(spec), {})
+    return str(spec.get("description", section.get("description", "")))
 
 
 def _strategies(strategies: dict[str, dict[str, Any]], sections: dict[str, Any]) -> str:

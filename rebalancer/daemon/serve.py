@@ -22,6 +22,7 @@ from rebalancer.bootstrap.process.approval_key import approval_links
 from rebalancer.bootstrap.process.clock import SystemClock
 from rebalancer.bootstrap.process.settings import Settings
 from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.evict.surges import undo
 from rebalancer.cycle.report.events import publish_events
 from rebalancer.daemon import telemetry
 from rebalancer.daemon.memory import release_free_memory
@@ -350,11 +351,7 @@ def _part_failed(metrics: Metrics, part: FailedPart, error: Exception | None) ->
 
 def _leave_nothing(context: CycleContext) -> None:
     """Undo surges and remove taints: after an uninstallation no other process does it."""
-    if context.surges is not None:
-        try:
-            context.surges.undo(seconds=UNDO_SECONDS)
-        except RebalancerError as error:
-            LOG.warning("surges are left to the next leader", error=str(error))
+    undo(context.surges, seconds=UNDO_SECONDS)
     context.soft_taint_controller.clear(seconds=CLEAR_SECONDS)
 
 

@@ -11,7 +11,6 @@ from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.policy.schema.descriptions import described
 from rebalancer.policy.schema.types import CorrectableError, FieldError
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -304,8 +303,8 @@ def _expected(error: ErrorDetails, where: _Where) -> str:
 
 def _purpose(field: str, section: type[BaseModel]) -> str | None:
     """The first sentence of a field's documentation, in one line."""
-    known = next(((name, f) for name, f in section.model_fields.items() if (f.alias or name) == field), None)
-    text = " ".join(((known and (known[1].description or described(section).get(known[0]))) or "").split())
+    known = next((f for name, f in section.model_fields.items() if (f.alias or name) == field), None)
+    text = " ".join(((known and known.description) or "").split())
     sentence = re.split(r"[.:](?: |$)", text, maxsplit=1)[0]
     return sentence[:1].lower() + sentence[1:] or None
 

@@ -1,4 +1,4 @@
-"""`rebalancer cleanup`: no taint or cordon of ours stays on a node that nobody maintains."""
+"""`rebalancer cleanup`: taints and cordons of ours leave the nodes, but for those in maintenance."""
 
 import json
 import time

@@ -349,8 +349,8 @@ def budgeted(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("nodes", "change", "named"),
     [
-        ({"hot": 1}, scaled_up, "would be evicted, and the plan shows replacement first"),
-        ({"hot": 1, "cool": 1}, budgeted, "would be moved by replacement first, which the plan does not show"),
+        ({"hot": 1}, scaled_up, "would be moved by an eviction, and the plan shows replacement first"),
+        ({"hot": 1, "cool": 1}, budgeted, "would be moved by replacement first, and the plan shows an eviction"),
     ],
 )
 def test_an_approved_move_is_made_in_the_way_that_was_approved_or_not_at_all(

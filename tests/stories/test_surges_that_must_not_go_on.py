@@ -13,6 +13,7 @@ from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.decisions.limits import Scope
 from rebalancer.model.decisions.surges import SurgeCall
 from rebalancer.model.reason import Reason
+from rebalancer.store.surges import SqlSurges
 from tests.kube.fakes.api import client_of_lab
 from tests.stories.scenarios.stage import Stage, a_run, a_stage, codes
 from tests.stories.scenarios.surges import as_before, living, replicas
@@ -121,3 +122,18 @@ def test_after_an_error_nothing_is_left(tmp_path: Path) -> None:
             raise ZeroDivisionError
         stage.lab.clock.sleep(2.0)
         assert as_before(stage.lab, "single")
+
+
+def test_while_none_is_open_no_row_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    real = SqlSurges.open
+    monkeypatch.setattr(SqlSurges, "open", lambda self: read.append(1) or real(self))
+    with a_stage(one_hot_node(start_seconds=30.0), tmp_path, guards=FIRST) as stage:
+        assert stage.world.surges is not None
+        for _ in range(5):
+            stage.world.surges.turn()
+        assert len(read) == 1
+        stage.turn()  # begins one
+        assert passes(stage, 120.0, until=over(stage))
+        assert as_before(stage.lab, "single")
+        assert len(read) > 2

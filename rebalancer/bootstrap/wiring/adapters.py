@@ -135,7 +135,7 @@ def surge_loop(
         calls=KubeSurges(client=client, term=lambda: lease.term),
         may=lambda: lease.holds(TAINT_MARGIN_SECONDS),
         wanted=lambda surge: any(
-            names_match(each, namespace=surge.namespace, service=surge.deployment, cluster=policy.cluster)
+            names_match(each, cluster=policy.cluster, namespace=surge.namespace, service=surge.service)
             for each in rules
         ),
     )

@@ -37,18 +37,16 @@ def glob_matches(globs: tuple[str, ...], name: str) -> bool:
 def matches(rule: ListRule, pod: Pod, *, cluster: str, pool: str | None) -> bool:
     """Whether every field of the rule matches the pod."""
     return (
-        glob_matches(rule.clusters, cluster)
+        names_match(rule, cluster=cluster, namespace=pod.namespace, service=service_name(pod))
         and glob_matches(rule.pools, pool or "")
         and glob_matches(rule.nodes, pod.node_name)
-        and glob_matches(rule.namespaces, pod.namespace)
-        and glob_matches(rule.services, service_name(pod))
         and (rule.selector is None or selector_matches(rule.selector.compiled(), pod.template.labels))
     )
 
 
-def names_match(rule: ListRule, *, namespace: str, service: str, cluster: str) -> bool:
-    """Whether the rule may match a pod of this service: by its names alone."""
-    names = ((rule.clusters, cluster), (rule.namespaces, namespace), (rule.services, f"{namespace}/{service}"))
+def names_match(rule: ListRule, *, cluster: str, namespace: str, service: str) -> bool:
+    """Whether the fields match that a service has without its pods. `service` as in `service_name`."""
+    names = ((rule.clusters, cluster), (rule.namespaces, namespace), (rule.services, service))
     return all(glob_matches(globs, name) for globs, name in names)
 
 

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 
 from rebalancer.cycle.evict.surge_steps import REMOVAL_SECONDS, WAIT, next_step, refuses
@@ -44,6 +44,8 @@ UNDO_SECONDS = 10.0
 """Time for undoing surges after an error."""
 STEPS_AT_ONCE = 12
 """More than a surge has; each conflict costs one."""
+IDLE_SECONDS = 60.0
+"""After a look that found none open; one that this process begins ends it."""
 POLL_SECONDS, POLL_SECONDS_OF_ONE = 2.0, 0.2
 """Between two looks at the surges that are not over; longer for many, since each look reads a Deployment and its
 pods."""
@@ -65,6 +67,8 @@ class SurgeLoop:
         self._records, self._calls, self._may, self._wanted = records, calls, may, wanted
         self._lock = threading.Lock()
         self._ending = False
+        self._idle_until = 0.0
+        """Monotonic time until which no row need be read."""
         self._problems: dict[int, str] = {}
         """Surge -> why it can't go on now."""
 
@@ -101,6 +105,7 @@ class SurgeLoop:
             return Answer(outcome=Outcome.FAILED, refusal=Refusal.of(Reason.SERVER_ERROR, str(error)))
         if not self._may():
             return Answer(outcome=Outcome.FAILED, refusal=Refusal.of(Reason.LEASE_LOST))
+        self._idle_until = 0.0
         with vital("recording a surge"):
             begun = self._records.begin(replace(surge, quiet_at=self._records.now()))
         if begun is None:
@@ -115,10 +120,14 @@ class SurgeLoop:
     def turn(self) -> int:
         """See `Surges`. Raises ConfigError, ConnectError where the rows can't be read."""
         with self._lock:
-            surges = self._records.open() if self._may() else ()
+            if not self._may() or time.monotonic() < self._idle_until:
+                return 0
+            surges = self._records.open()
             after = [self._advanced(each)[0] for each in surges]
             self._problems = {id_: why for id_, why in self._problems.items() if id_ in {each.id for each in surges}}
-        return sum(not each.over for each in after)
+            left = sum(not each.over for each in after)
+            self._idle_until = 0.0 if left else time.monotonic() + IDLE_SECONDS
+        return left
 
     def undo(self, *, seconds: float) -> None:
         """See `Surges`. Raises ConfigError, ConnectError where the rows can't be read."""
@@ -173,10 +182,10 @@ class SurgeLoop:
 
         refused = self._calls.send(step.call, surge, view, may=may_send)
         after = surge
-        if refused is None and surge.state is SurgeState.SHRINKING:
-            after = sending  # its ReplicaSet has time from now on
         if refused is None and step.call is SurgeCall.GROW:
             after = replace(surge, state=SurgeState.GROWN)
+        elif refused is None and surge.state is SurgeState.SHRINKING:
+            after = sending  # its ReplicaSet has time from now on
         elif refused is not None and refused.code is not Reason.SERVER_UID_CHANGED:
             if surge.state not in FORWARD or step.call is SurgeCall.SHRINK:
                 self._changed(sending, after)
@@ -218,11 +227,18 @@ def finished(surges: Surges | None, report: CycleReport, clock: Clock) -> Iterat
         yield
         if left := finish(surges, report.evictions, clock):
             report.notes.append(f"{counted(left, 'move')} by replacement first left to the next run, or to a daemon")
-    except BaseException:
-        if surges is not None:
-            with suppress(RebalancerError):
-                surges.undo(seconds=UNDO_SECONDS)
+    except BaseException:  # an interrupt too: nothing of this process may stay behind
+        undo(surges, seconds=UNDO_SECONDS)
         raise
+
+
+def undo(surges: Surges | None, *, seconds: float) -> None:
+    """Undo what is open before the process ends. Where that fails the next leader goes on with it."""
+    try:
+        if surges is not None:
+            surges.undo(seconds=seconds)
+    except RebalancerError as error:
+        LOG.warning("replacement first: left to the next leader: %s", error)
 
 
 def poll_seconds(left: int) -> float:

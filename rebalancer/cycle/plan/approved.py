@@ -226,12 +226,10 @@ def check_moves(approved: ApprovedPlan, planner: Planner, moves: Sequence[Evicti
             raise PlanChangedError(
                 f"{move.full_name} on {move.node}: {why.get(move.uid, 'it can no longer be planned')}"
             )
-        if now.in_plan.replacement_first and not move.replacement_first:
-            raise PlanChangedError(
-                f"{move.full_name} would be moved by replacement first, which the plan does not show"
-            )
-        if move.replacement_first and not now.in_plan.replacement_first:
-            raise PlanChangedError(f"{move.full_name} would be evicted, and the plan shows replacement first")
+        if now.in_plan.replacement_first != move.replacement_first:
+            ways = {False: "an eviction", True: "replacement first"}
+            would, shows = ways[now.in_plan.replacement_first], ways[move.replacement_first]
+            raise PlanChangedError(f"{move.full_name} would be moved by {would}, and the plan shows {shows}")
         shown = {each.node for each in move.target_nodes}
         if now.target_node and now.target_node not in shown:
             raise PlanChangedError(f"{move.full_name} would land on {now.target_node}, which the plan does not show")

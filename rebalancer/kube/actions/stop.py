@@ -3,9 +3,10 @@
 import msgspec
 
 from rebalancer.kube.actions.taints import MERGE_PATCH
-from rebalancer.kube.client.client import ApiClient, Resource
+from rebalancer.kube.client.client import ApiClient
+from rebalancer.kube.snapshot.snapshot import WORKLOADS
 
-DEPLOYMENTS = Resource(group="apps", version="v1", plural="deployments")
+DEPLOYMENTS = WORKLOADS["Deployment"]
 
 
 def scale_to_zero(client: ApiClient, namespace: str, name: str) -> bool:

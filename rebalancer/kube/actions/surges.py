@@ -15,6 +15,7 @@ import msgspec
 from rebalancer.kube.client.client import AnswerLostError, ApiClient, NotSentError, Retries, Timeouts, status_of
 from rebalancer.kube.client.permissions import Permission
 from rebalancer.kube.snapshot.columns import controller_of
+from rebalancer.kube.snapshot.owners import DeploymentStrategy
 from rebalancer.kube.snapshot.records import Condition, Empty, OwnerReference, Page, PodSpec, Wire
 from rebalancer.kube.snapshot.snapshot import PODS, WORKLOADS
 from rebalancer.model.cluster.annotations import DELETION_COST, EVICTION_IN_PROGRESS, LOWEST_COST
@@ -60,10 +61,6 @@ class DeploymentMeta(Wire, frozen=True):
     resource_version: str = ""
     generation: Int64 = 0
     managed_fields: list[ManagedFields] | None = None
-
-
-class DeploymentStrategy(Wire, frozen=True):
-    type: str = ""
 
 
 class DeploymentSpec(Wire, frozen=True):

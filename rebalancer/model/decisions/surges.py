@@ -72,6 +72,11 @@ class Surge:
     def over(self) -> bool:
         return self.state in OVER
 
+    @property
+    def service(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.deployment}"
+
 
 class DeploymentSeen(NamedTuple):
     """A Deployment as it is now."""

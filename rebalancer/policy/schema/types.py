@@ -22,7 +22,6 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from rebalancer.model.cluster.objects import LabelSelector, Requirement
-from rebalancer.policy.schema.descriptions import described
 
 
 class CorrectableError(ValueError):
@@ -80,17 +79,9 @@ class Section(BaseModel):
         strict=True,
         frozen=True,
         populate_by_name=False,
+        use_attribute_docstrings=True,
         defer_build=True,  # one validator of the whole file instead of one for each section
     )
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        shown = handler(schema)
-        fields = handler.resolve_ref_schema(shown).get("properties", {})
-        for name, text in described(cls).items():
-            if (key := cls.model_fields[name].alias or name) in fields:
-                fields[key]["description"] = text
-        return shown
 
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")

@@ -39,7 +39,7 @@ PROCESS = (
         "tests/e2e/test_daemon_replicas.py::test_a_replica_that_has_lost_the_lease_stands_by",
         "tests/faults/test_soak.py::test_failovers_never_two_evictors_but_for_the_call_under_way",
         "tests/faults/test_soak.py::test_an_answer_after_the_refund_is_counted_although_the_database_is_away",
-        "tests/kube/test_lease.py::test_it_holds_until_ten_seconds_after_the_last_renewal",
+        "tests/kube/test_lease_renewals.py::test_it_holds_until_ten_seconds_after_the_last_renewal",
         "tests/store/test_ledger_outcomes.py::test_a_stale_term_cannot_reserve",
         "tests/store/test_ledger_outcomes.py::test_a_new_leader_fences_before_its_first_reservation",
         "tests/store/test_ledger_outcomes.py::test_an_answer_that_comes_after_the_refund_counts_again",
