@@ -10,6 +10,7 @@ ROOT = Path(__file__).parent.parent
 PRODUCT = ROOT / "rebalancer"
 ROOMS = sorted(path.parent for path in PRODUCT.glob("*/__init__.py"))
 MODULES = sorted(PRODUCT.rglob("*.py"))
+OTHERS = sorted(path for folder in ("bench", "tests") for path in (ROOT / folder).rglob("*.py"))
 
 SMALL_CLASSES = ("daemon", "planner", "replay")
 """Rooms whose classes are held to the limits below."""
@@ -29,6 +30,11 @@ def name_of(path: Path) -> str:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_module_is_longer_than_a_reader_holds(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= MOST_LINES
+
+
+def test_no_module_of_tests_or_benchmarks_is_longer() -> None:
+    found = [path for path in OTHERS if len(path.read_text().splitlines()) > MOST_LINES]
+    assert found == []
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda path: path.name)

@@ -6,18 +6,26 @@ Pods are placed by a small scheduler of this module; no eviction by rebalancer i
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 import msgspec
 import numpy as np
 
-from rebalancer.model.cluster.nodes import Nodes
+from bench.replays.machines import (
+    ALLOCATABLE_MILLICORES,
+    CORES,
+    GIB,
+    HOSTNAME,
+    POOL,
+    POOLS,
+    START,
+    machines_of,
+    today_of,
+)
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, SpreadConstraint, Toleration
 from rebalancer.model.cluster.owners import Owner
 from rebalancer.model.cluster.pod_templates import PodTemplateTable
-from rebalancer.model.cluster.pods import Pods
-from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS, SLOTS, STEP_SECONDS
 from rebalancer.model.notation.arrays import Floats, Ints
 from rebalancer.model.notation.decoding import json_decoder
@@ -26,15 +34,8 @@ from rebalancer.model.recordings.recording import RecordedBudget, RecordedPods, 
 
 Random = np.random.Generator
 
-START = 1_789_948_800.0
-"""A Monday, 00:00 UTC."""
-GIB = 2.0**30
-HOSTNAME, ZONE, POOL = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "pool"
-POOLS = ("general", "compute")
 COMPUTE_SHARE = 0.2
 """Of the nodes and of the services, unless another is given."""
-CORES = 32
-ALLOCATABLE_MILLICORES, ALLOCATABLE_BYTES = CORES * 1000.0 - 500.0, 124 * GIB
 REQUESTED_SHARE = 0.65
 """Of the allocatable CPU, by the pods of services at night."""
 NAMESPACES = 20
@@ -240,7 +241,7 @@ def make(
         else:
             life.cron_job(number, service)
     _place(random, life.pods, services, node_pool)
-    machines = _nodes(nodes, node_pool)
+    machines = machines_of(nodes, node_pool)
     namespaces = tuple(f"n{index}" for index in range(NAMESPACES))
     templates = PodTemplateTable(
         [msgspec.json.encode(each) for each in life.templates], json_decoder(PodTemplate).decode
@@ -262,7 +263,7 @@ def make(
         pods=recorded,
         usage={CPU: _usage(random, life.pods, services, recorded, nodes=nodes, steps=steps, hot_share=hot_share)},
         budgets=tuple(_budget(each, steps) for each in services if each.has_budget),
-        today=_today(machines, templates, namespaces, at=life.end),
+        today=today_of(machines, templates, namespaces, at=life.end),
     )
 
 
@@ -433,37 +434,4 @@ def _budget(service: _Service, steps: int) -> RecordedBudget:
         name=service.name,
         selector=LabelSelector(match_labels={"app": service.name}),
         desired_healthy=np.full(steps, service.replicas - 1, dtype=np.int32),
-    )
-
-
-def _nodes(count: int, pool: Ints) -> Nodes:
-    names = tuple(f"node-{index:05d}" for index in range(count))
-    return replace(
-        Nodes.blank(count),
-        names=names,
-        cpu_capacity_millicores=np.full(count, CORES * 1000.0),
-        cpu_allocatable_millicores=np.full(count, ALLOCATABLE_MILLICORES),
-        memory_capacity_bytes=np.full(count, 128 * GIB),
-        memory_allocatable_bytes=np.full(count, ALLOCATABLE_BYTES),
-        pods_allocatable=np.full(count, 250.0),
-        ready=np.ones(count, dtype=np.bool_),
-        created=np.full(count, START - 60 * DAY_SECONDS),
-        labels=tuple(
-            {HOSTNAME: name, POOL: POOLS[pool[index]], ZONE: f"z{index % 3}"} for index, name in enumerate(names)
-        ),
-    )
-
-
-def _today(nodes: Nodes, templates: PodTemplateTable, namespaces: tuple[str, ...], *, at: float) -> ClusterSnapshot:
-    """Without pods, owners and budgets: those are the recording's."""
-    return ClusterSnapshot(
-        taken=at,
-        nodes=nodes,
-        pods=Pods.blank(0),
-        pod_templates=templates,
-        namespaces=namespaces,
-        namespace_labels={name: {"kubernetes.io/metadata.name": name} for name in namespaces},
-        owners=(),
-        budgets=(),
-        listed_kinds=frozenset({"Deployment", "ReplicaSet", "DaemonSet", "Job", "CronJob"}),
     )

@@ -31,7 +31,7 @@ from rebalancer.planner.advice.advice import (
 from rebalancer.planner.advice.profiles import CROWD_PROFILE, PACKING_PROFILE
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config, profile_fields
 from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, a_policy, cluster, replicas
-from tests.planner.test_explain import skewed_world
+from tests.planner.test_explain_skews import skewed_world
 from tests.real.builders.profiles import PROFILES
 
 DEFAULT = "default-scheduler"

@@ -2,7 +2,7 @@
 
 import pickle
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,20 +23,30 @@ from rebalancer.model.recordings.recording import Recording
 from tests.builders import GIB, a_budget, a_node, a_pod, a_policy, cluster
 from tests.prometheus.builders import Asked, Reply, fake_prometheus
 from tests.prometheus.fakes import Clock, too_long
-from tests.real.builders.ksm_history import INF, KsmBudget, KsmNode, KsmPod, firing, ksm_history, rising
-from tests.real.builders.prometheus_days import SPACING_SECONDS, LongSeries, fill_days, hourly_rate
+from tests.real.builders.ksm_history import (
+    INF,
+    KsmBudget,
+    KsmNode,
+    KsmPod,
+    firing,
+    gauge,
+    ksm_history,
+    rising,
+    series,
+    there,
+)
+from tests.real.builders.prometheus_days import SPACING_SECONDS, LongSeries, fill_days
 from tests.real.servers.prometheus import PrometheusServer, prometheus_server
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 NOW = time.time()
-UNTIL = NOW + 3600.0
+HOUR, WEEK = 3600.0, 7 * DAY_SECONDS
+UNTIL = NOW + HOUR
 """The last sample: other tests may run for long between this line and the tests below."""
 END = (NOW - 60.0) // STEP_SECONDS * STEP_SECONDS
-WEEK = 7 * DAY_SECONDS
 START = END - WEEK
 FIRST_DAY = int(NOW // DAY_SECONDS) - 9
-HOUR = 3600.0
 SLACK = SPACING_SECONDS + 61.0
 """The last sample is up to a spacing old; the end is read to the minute."""
 
@@ -141,37 +151,14 @@ def stack() -> list[LongSeries]:
             return 0.2 + np.sum(on, axis=0) if on else np.full(len(hour), 0.2)
 
         out.append(series("node_cpu_seconds_total", {**instance, "cpu": "0", "mode": "user"}, busy, node, since))
-        out.append(gauge("node_memory_MemTotal_bytes", instance, node.memory_bytes, (node.created, node.gone)))
-        out.append(
-            gauge("node_memory_MemAvailable_bytes", instance, 0.75 * node.memory_bytes, (node.created, node.gone))
-        )
+        out.append(gauge("node_memory_MemTotal_bytes", instance, node.memory_bytes, there(node)))
+        out.append(gauge("node_memory_MemAvailable_bytes", instance, 0.75 * node.memory_bytes, there(node)))
     for pod in PODS:
         labels = {"namespace": pod.namespace, "pod": pod.name, "node": pod.node, "container": "app"}
         used = lambda hour, pod=pod: hourly(pod, hour)  # noqa: E731
         out.append(series("container_cpu_usage_seconds_total", labels, used, pod, since))
         out.append(gauge("container_memory_working_set_bytes", labels, 0.5 * GIB, there(pod)))
     return out
-
-
-def there(one: KsmPod | KsmNode) -> tuple[float, float]:
-    return one.created, min(one.gone, one.finished) if isinstance(one, KsmPod) else one.gone
-
-
-def series(metric: str, labels: Mapping[str, str], used: object, one: KsmPod | KsmNode, since: float) -> LongSeries:
-    count, (begin, end) = hourly_rate(used, since), there(one)  # type: ignore[arg-type]
-    return LongSeries(
-        metric=metric,
-        labels=labels,
-        values=lambda times: np.where((begin <= times) & (times < end), count(times), np.nan),
-    )
-
-
-def gauge(metric: str, labels: Mapping[str, str], value: float, span: tuple[float, float]) -> LongSeries:
-    return LongSeries(
-        metric=metric,
-        labels=labels,
-        values=lambda times: np.where((span[0] <= times) & (times < span[1]), value, np.nan),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -447,16 +434,14 @@ def test_days_that_were_read_when_a_node_was_gone_are_named(
     server: PrometheusServer, today: ClusterSnapshot, tmp_path: Path
 ) -> None:
     policy, settings = a_policy(usage={"prometheus": {"url": server.url}}), Settings(history_dir=str(tmp_path))
-    with history_keepers(
-        policy, settings, progress=NullProgress(), clock=Clock(time.time()), unlimited=True
-    ) as keepers:
+    clock = Clock(time.time())
+    with history_keepers(policy, settings, progress=NullProgress(), clock=clock, unlimited=True) as keepers:
         keepers[CPU].update(today)
     found = read_recording(
-        policy, settings, since_seconds=WEEK, until=END, progress=NullProgress(), clock=Clock(time.time()), today=today
+        policy, settings, since_seconds=WEEK, until=END, progress=NullProgress(), clock=clock, today=today
     )
-    assert [gap.text.partition(" on ")[0] for gap in found.gaps if "no figures" in gap.text] == [
-        "cpu: no figures of 1 node gone today"
-    ]
+    gaps = [gap.text.partition(" on ")[0] for gap in found.gaps if "no figures" in gap.text]
+    assert gaps == ["cpu: no figures of 1 node gone today"]
 
 
 def test_a_recording_can_be_sent_to_another_process(recording: Recording) -> None:

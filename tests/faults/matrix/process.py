@@ -74,7 +74,7 @@ PROCESS = (
         "tests/daemon/test_worker.py::test_alerts_that_can_not_be_read_by_a_defect_stop_no_other_cycle",
         "tests/daemon/test_supervisor.py::test_a_thread_that_raises_is_run_again_after_a_wait",
         "tests/daemon/test_journaling.py::test_a_defect_is_a_failed_part_until_the_journal_goes_on",
-        "tests/web/test_dashboard.py::test_a_page_that_fails_is_a_failed_part_until_it_is_shown",
+        "tests/web/test_dashboard_mistakes.py::test_a_page_that_fails_is_a_failed_part_until_it_is_shown",
         ends="60 s",
         seen="log `part failed`, `rebalancer_part_failures_total`, `parts` in `/readyz?verbose`, note of the cycle, "
         "`status`, `doctor`",
@@ -94,7 +94,7 @@ PROCESS = (
         "It is stopped after 10 s and skipped; the others find.",
         "tests/cycle/test_plugin_limit.py::test_a_plugin_that_hangs_is_stopped",
         "tests/cycle/test_plugin_limit.py::test_a_plugin_has_ten_seconds",
-        "tests/strategies/test_plugins.py::test_a_plugin_that_hangs_is_skipped_and_the_others_find",
+        "tests/strategies/test_plugin_answers.py::test_a_plugin_that_hangs_is_skipped_and_the_others_find",
         ends="when its call has ended",
         seen="note of the cycle",
         action="fix the plugin",

@@ -7,7 +7,7 @@ import numpy as np
 
 from rebalancer.model.cluster.steering import SOFT_TAINT
 from rebalancer.model.notation.arrays import Floats
-from tests.real.builders.prometheus_days import LongSeries
+from tests.real.builders.prometheus_days import LongSeries, hourly_rate
 
 JOB = {"job": "kube-state-metrics", "instance": "10.42.0.9:8080"}
 INF = float("inf")
@@ -210,3 +210,24 @@ def _flag(
         return np.where(hit, inside, outside)
 
     return _during(metric, labels, there, values)
+
+
+def there(one: KsmPod | KsmNode) -> tuple[float, float]:
+    return one.created, min(one.gone, one.finished) if isinstance(one, KsmPod) else one.gone
+
+
+def series(metric: str, labels: Mapping[str, str], used: object, one: KsmPod | KsmNode, since: float) -> LongSeries:
+    count, (begin, end) = hourly_rate(used, since), there(one)  # type: ignore[arg-type]
+    return LongSeries(
+        metric=metric,
+        labels=labels,
+        values=lambda times: np.where((begin <= times) & (times < end), count(times), np.nan),
+    )
+
+
+def gauge(metric: str, labels: Mapping[str, str], value: float, span: tuple[float, float]) -> LongSeries:
+    return LongSeries(
+        metric=metric,
+        labels=labels,
+        values=lambda times: np.where((span[0] <= times) & (times < span[1]), value, np.nan),
+    )
