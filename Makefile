@@ -25,14 +25,14 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY) ## the main job on a practice cluster; ARGS="-o json" for JSON
 	@$(BIN)/rebalancer demo $(ARGS)
 
-# Most tests wait for servers, so a few run at a time. Those that a busy machine disturbs are marked `alone` and run
-# first, one by one; meanwhile the bytecode of all test modules is written, which each worker would otherwise make for
+# Most tests wait for servers, so a few run at a time. Those that a busy machine disturbs are marked `quiet` and run
+# first, two at a time; meanwhile the bytecode of all test modules is written, which each worker would otherwise make for
 # itself. Nothing is run twice: a failure fails. pytest's 5 is "no such test": with ARGS one of the two may have none
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(READY) ## all tests; installs the real servers they need when root and apt are there; ARGS="-k name"
 	@sh tests/install_real_parts.sh >&2
-	@$(BIN)/python -m pytest -m alone $(ARGS); few=$$?; \
-	  $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS); many=$$?; \
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m quiet $(ARGS); few=$$?; \
+	  $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not quiet" $(ARGS); many=$$?; \
 	  [ $$many -eq 0 ] || [ $$many -eq 5 ] || exit $$many; \
 	  [ $$few -eq 0 ] || [ $$few$$many = 50 ] || exit $$few
 

@@ -17,7 +17,7 @@ from tests.e2e.servers import DaemonProcess, alert_policy, daemon, until, warm_l
 from tests.programs.cli import rebalancer
 from tests.real.servers.postgres import PostgresServer
 
-pytestmark = [pytest.mark.alone]
+pytestmark = [pytest.mark.quiet]
 
 KEY = "0123456789abcdef0123456789abcdef"
 HOSTNAME = "kubernetes.io/hostname"

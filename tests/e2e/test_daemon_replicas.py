@@ -33,7 +33,7 @@ from tests.e2e.servers import (
 )
 from tests.real.servers.postgres import PostgresServer
 
-pytestmark = [pytest.mark.real, pytest.mark.alone]
+pytestmark = [pytest.mark.real, pytest.mark.quiet]
 
 BEFORE, OVER, MEANWHILE = "warm-1", "warm-2", "warm-3"
 STANDS_BY = "lease lost, standing by"

@@ -19,7 +19,7 @@ from tests.faults.scenarios.live import KINDS, Lane, a_lane
 from tests.faults.servers.proxy import ProxyFault
 from tests.real.servers.api_server import api_server
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.quiet
 
 LIST = re.compile(r"^GET /apis?/(?!.*watch=1)[^?]*/(pods|nodes|replicasets|poddisruptionbudgets)(\?|$)")
 STANDBY_SECONDS = 40.0

@@ -23,7 +23,7 @@ def test_every_shipped_scenario_loads_and_all_its_pods_run(start: Start) -> None
         assert {pod["status"]["phase"] for pod in lab.cluster.pods()} == {"Running"}
 
 
-@pytest.mark.alone
+@pytest.mark.quiet
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_the_demo_has_three_hot_nodes_that_few_evictions_cool(start: Start, seed: int) -> None:
     lab = start("demo", stepped=True, seed=seed)

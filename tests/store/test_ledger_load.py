@@ -19,7 +19,7 @@ WINDOW_SECONDS = 2.0
 USED_AT_LEAST = 0.95 if "REBALANCER_LEDGER_SECONDS" in os.environ else 0.3
 """Share of what the limit allows. A short run on a busy machine only shows that the limit is used and never passed."""
 
-pytestmark = [pytest.mark.timeout(SECONDS + 120), pytest.mark.alone]
+pytestmark = [pytest.mark.timeout(SECONDS + 120), pytest.mark.quiet]
 
 
 def check_load(url: str, load: Load, clusters: list[str]) -> None:
