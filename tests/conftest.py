@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
 
 import pytest
 import structlog
@@ -15,8 +17,10 @@ settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
 MAY_BE_SKIPPED = ("KUBEBUILDER_ASSETS", "the right to mount")
-SLOW_FIRST = ("deploy", "e2e", "store", "stories", "prometheus", "lab")
-"""Folders whose files take longest: begun last, one of them would be what all wait for in the end."""
+WAITING = ("e2e", "deploy", "prometheus", "faults")
+"""Folders whose tests mostly wait for processes, longest files first."""
+COMPUTING = ("stories", "store", "lab")
+"""Folders whose files compute longest: begun last, one of them would be what all wait for in the end."""
 
 LOG_CLASS = structlog.get_config()["wrapper_class"]
 """It holds the lowest level that is logged."""
@@ -43,9 +47,18 @@ def _logging_as_it_was() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The order in which files are handed out."""
-    place = {folder: number for number, folder in enumerate(SLOW_FIRST)}
-    items.sort(key=lambda item: place.get(item.path.parent.name, len(SLOW_FIRST)))
+    """The order in which files are handed out: by turns one that waits and one that computes, so that both the cores
+    and the time of waiting are used."""
+    waiting, computing = dict[Path, list[pytest.Item]](), dict[Path, list[pytest.Item]]()
+    for item in sorted(items, key=lambda item: _place(item.path.parent.name)):
+        (waiting if item.path.parent.name in WAITING else computing).setdefault(item.path, []).append(item)
+    by_turns = zip_longest(waiting.values(), computing.values(), fillvalue=())
+    items[:] = [item for pair in by_turns for file in pair for item in file]
+
+
+def _place(folder: str) -> int:
+    order = (*WAITING, *COMPUTING)
+    return order.index(folder) if folder in order else len(order)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
