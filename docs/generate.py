@@ -27,17 +27,17 @@ from rebalancer.policy.schema.types import DURATION_PATTERN
 from rebalancer.web.metrics import described
 
 REFERENCE = Path(__file__).parent / "reference"
+SCHEMA = policy_schema()
 NOTE = "<!-- Made by `make docs`. Don't edit. -->\n\n"
 
 
 def policy_page() -> str:
     """Every section and field of the policy file, strategies first."""
-    schema = policy_schema()
-    sections = schema["$defs"]
-    strategies = [_name_of(each) for each in schema["properties"]["strategies"]["items"]["oneOf"]]
+    sections = SCHEMA["$defs"]
+    strategies = [_name_of(each) for each in SCHEMA["properties"]["strategies"]["items"]["oneOf"]]
     told = {*strategies, *(_args_of(sections[name]) for name in strategies)}
     out = "# Policy file\n\nEditors can use the JSON Schema that `rebalancer policy schema` prints.\n"
-    out += _section("RebalancerPolicy", schema) + _strategies({name: sections[name] for name in strategies}, sections)
+    out += _section("RebalancerPolicy", SCHEMA) + _strategies({name: sections[name] for name in strategies}, sections)
     return out + "".join(_section(name, section) for name, section in sections.items() if name not in told)
 
 
@@ -56,7 +56,7 @@ def _table(section: dict[str, Any]) -> str:
 
 def _description(spec: dict[str, Any]) -> str:
     """Of a field; pydantic leaves out one that is that of its section."""
-    section = policy_schema()["$defs"].get(_name_of(spec), {})
+    section = SCHEMA["$defs"].get(_name_of(spec), {})
     return str(spec.get("description", section.get("description", "")))
 
 
@@ -266,7 +266,7 @@ def chart_policy_schema() -> str:
     Patterns that have words carry them as `expected`; texts that only editors show are left out. Raises ValueError for
     a pattern that no field has.
     """
-    text = json.dumps(_bare(policy_schema()), indent=1, sort_keys=True) + "\n"
+    text = json.dumps(_bare(SCHEMA), indent=1, sort_keys=True) + "\n"
     if stale := [pattern for pattern, words in EXPECTED.items() if json.dumps(words) not in text]:
         raise ValueError(f"EXPECTED: no field of the policy has the pattern {' '.join(stale)}")
     return text
