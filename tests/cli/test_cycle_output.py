@@ -77,6 +77,11 @@ def test_the_99th_percentile_is_shown_where_it_differs_from_the_mean() -> None:
     assert rows == ["n1 general 91% -> 62% (p99 66%)", "n2 general 91% -> 62%", "n3 general 91% -> 62%"]
 
 
+def test_a_node_is_shown_when_the_evictions_change_it() -> None:
+    lines = [replace(a_line(name), hot=False, changed=name == "target") for name in ("target", "measured late")]
+    assert section(tables(a_report(nodes=lines)), "Node CPU") == ["target general 91% -> 62%"]
+
+
 def test_json_has_the_mean_and_the_99th_percentile_of_every_node() -> None:
     nodes = cycle_document(a_report(nodes=[a_line("n1", p99=0.66), a_line("n2")]))["nodes"]
     assert [(each["cpuSharePlanned"], each["cpuSharePlannedP99"]) for each in nodes] == [(0.62, 0.66), (0.62, 0.62)]
@@ -178,6 +183,19 @@ def test_a_node_that_does_not_reach_its_target_is_not_counted_as_cooled() -> Non
         "price of 3.46 ordinary ones."
     )
     assert worth in " ".join(tables(scored))
+
+
+def test_evictions_that_make_room_are_counted_apart_from_those_that_cool() -> None:
+    moves = [an_eviction(node="one"), *(an_eviction(node="two", room_for="shop/large") for _ in range(2))]
+    score = PlanScore(hot_node_minutes=61.2, price=3.456)
+    rooms, price = "2 evictions make room for 1 pending pod", "a price of 3.46 ordinary ones."
+    report = a_report(nodes=[a_line("one")], findings=[(build_finding(), "one")], evictions=moves, score=score)
+    heat = "Hot node-hours of the next hour, if loads stay, 1 -> 0 (-100%): 1 eviction, 1 for each hour relieved."
+    lines = tables(report)
+    assert lines[:2] == ["1 eviction cools 1 of 1 hot node.", f"{rooms}."]
+    assert f"{heat} All evictions have {price}" in lines
+    alone = tables(a_report(evictions=moves[1:], score=score))
+    assert alone[0] == f"{rooms}, at {price}"
 
 
 def test_reasons_are_announced_only_where_they_follow() -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from rebalancer.model.decisions.eviction import Outcome
-from rebalancer.model.decisions.next_hour import heat_of_next_hour
+from rebalancer.model.decisions.next_hour import heat_of_next_hour, rooms_sentence
 from rebalancer.model.decisions.plan import CycleReport, NodeLine, RemainingHotNode, Trigger
 from rebalancer.model.notation.heat import Heat
 from rebalancer.model.reason import Reason
@@ -53,3 +53,26 @@ def test_of_another_resource_it_counts_what_the_plan_leaves_over() -> None:
         message="",
     )
     assert heat_of_next_hour(a_report(*lines, remaining=[left])) == Heat(before=2.0, after=1.0, evictions=0)
+
+
+def test_evictions_that_make_room_relieve_nothing() -> None:
+    moves = [an_eviction(node="a"), an_eviction(node="b", room_for="shop/large")]
+    report = a_report(a_line("a", 0.6), evictions=moves)
+    assert heat_of_next_hour(report) == Heat(before=1.0, after=0.0, evictions=1)
+
+
+def test_the_pods_that_room_is_made_for_are_counted() -> None:
+    first = an_eviction(room_for="shop/large")
+    assert rooms_sentence(a_report(evictions=[first, an_eviction()])) == "1 eviction makes room for 1 pending pod"
+    others = [an_eviction(room_for="shop/large"), an_eviction(room_for="shop/db-1")]
+    report = a_report(evictions=[first, *others])
+    assert rooms_sentence(report) == "3 evictions make room for 2 pending pods"
+    failed = an_eviction(room_for="shop/db-1", outcome=Outcome.REFUSED)
+    report = a_report(evictions=[first, *others, failed])
+    assert rooms_sentence(report) == "2 evictions make room for 1 pending pod"
+    assert rooms_sentence(a_report(evictions=[failed, an_eviction()])) == ""
+
+
+def test_room_that_only_parts_in_dry_run_would_make_is_not_made() -> None:
+    moves = [an_eviction(uid="1", room_for="shop/large")]
+    assert rooms_sentence(a_report(evictions=moves, not_made=frozenset({"1"}))) == ""

@@ -171,4 +171,5 @@ def build_refusal(
 
 
 def build_line(*, name: str = "n1", before: float | None = 0.91, planned: float | None = 0.68, **changes) -> NodeLine:
-    return NodeLine(name=name, pool="general", cpu_before=before, cpu_planned=planned, **changes)
+    changed = {"changed": before != planned} | changes
+    return NodeLine(name=name, pool="general", cpu_before=before, cpu_planned=planned, **changed)

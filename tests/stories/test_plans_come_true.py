@@ -14,7 +14,7 @@ from rebalancer.model.decisions.plan import NodeLine
 from rebalancer.planner.landings.landings import NO_TAINTS_NOW
 from rebalancer.projection.projection import HORIZON_SECONDS
 from tests.stories.readers import unready_seconds
-from tests.stories.scenarios.stage import Stage, a_scenario, a_stage, burner, service
+from tests.stories.scenarios.stage import GENEROUS, HIGH, Stage, a_scenario, a_stage, burner, service
 
 LEAVES = "ToBeDeletedByClusterAutoscaler"
 SEEDS = (1, 4, 5, 7, 9, 11, 62, 69)
@@ -132,3 +132,20 @@ def test_soft_taints_that_wait_for_displaced_pods_are_stated_until_these_have_la
     (first, *_) = stage.reports
     assert any(NO_TAINTS_NOW in each.message for each in first.refusals)
     assert not any(NO_TAINTS_NOW in each.message for each in later.refusals)
+
+
+def test_the_planned_share_is_counted_from_the_load_that_decides(
+    tmp_path: Path,
+) -> None:
+    """Right after its evictions a node's measurement still shows the pods that have left."""
+    cluster = a_scenario(["hot", "cool"], *(service(f"web-{at}", {"hot": 1}, cpu=2.0) for at in range(7)))
+    with a_stage(cluster, tmp_path, guards={"minReplicas": 1}, limits=GENEROUS) as stage:
+        first = stage.turn()
+        assert first.evictions
+        (planned,) = [line.cpu_planned for line in first.nodes if line.name == "hot"]
+        (line,) = [line for line in stage.turn(15.0).nodes if line.name == "hot"]
+        assert line.cpu_before is not None
+        assert line.cpu_planned is not None
+        assert line.cpu_before > HIGH / 100
+        assert line.cpu_planned == pytest.approx(planned, abs=0.02)
+        assert not line.changed

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph, refusal_text
 from rebalancer.model.decisions.eviction import COLUMNS, DID_NOT_HAPPEN, Eviction, Outcome
-from rebalancer.model.decisions.next_hour import NEXT_HOUR, heat_of_next_hour
+from rebalancer.model.decisions.next_hour import NEXT_HOUR, heat_of_next_hour, rooms_sentence
 from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, NodeLine
 from rebalancer.model.notation.figures import age, counted, millicores, percent
 from rebalancer.model.notation.heat import heat_sentence
@@ -113,9 +113,13 @@ def _print_summary(console: Console, report: CycleReport) -> None:
     """`6 evictions cool 2 of 3 hot nodes; gen-5 stays at 84.0%: ...`"""
     findings = {node: finding for finding, node in report.findings if finding.goal is Goal.COOL}
     targets = {node: finding.target for node, finding in findings.items()}
+    rooms, price = rooms_sentence(report), "" if report.score is None else f"{report.score.price:.3g} ordinary ones"
     if not targets:
+        if rooms:
+            print_paragraph(console, "", f"{rooms}{f', at a price of {price}' if price else ''}.")
         return
-    moves = [each for each in report.evictions if each.answered.outcome not in DID_NOT_HAPPEN]
+    happened = [each for each in report.evictions if each.answered.outcome not in DID_NOT_HAPPEN]
+    moves = [each for each in happened if not each.in_plan.room_for]
     in_dry_run = Counter(each.node for each in moves if each.uid in report.not_made)
     made = len(moves) - in_dry_run.total()
     after = {line.name: line.cpu_after for line in report.nodes if line.cpu_after is not None}
@@ -139,9 +143,12 @@ def _print_summary(console: Console, report: CycleReport) -> None:
     shown = [f"{node} {why}" for node, why in list(stay.items())[:MOST_STAYING]]
     more = [f"{len(stay) - len(shown)} more stay hot"] if len(stay) > len(shown) else []
     print_paragraph(console, begins + (";" if stay else ""), "; ".join([*shown, *more]))
-    heat = heat_of_next_hour(report)
-    price = "" if report.score is None else f", at a price of {report.score.price:.3g} ordinary ones"
-    print_paragraph(console, "", f"{heat_sentence(heat, of=NEXT_HOUR)}{price}.")
+    if rooms:
+        print_paragraph(console, "", f"{rooms}.")
+    heat = heat_sentence(heat_of_next_hour(report), of=NEXT_HOUR)
+    if price:
+        heat += f". All evictions have a price of {price}" if rooms else f", at a price of {price}"
+    print_paragraph(console, "", f"{heat}.")
 
 
 def _by_real_cpu(finding: Finding, line: NodeLine) -> bool:
@@ -310,7 +317,7 @@ def _reason_of_all(code: str, members: Sequence[tuple[str, str]]) -> str:
 
 def print_nodes(console: Console, lines: Iterable[NodeLine], *, all_nodes: bool) -> None:
     """CPU shares of all nodes, or of those that change or are hot."""
-    shown = [line for line in lines if all_nodes or line.hot or _changes(line)]
+    shown = [line for line in lines if all_nodes or line.hot or line.changed]
     if not shown:
         return
     measured = any(line.cpu_after is not None for line in shown)
@@ -334,8 +341,3 @@ def _planned(line: NodeLine) -> str:
     """The mean, with the 99th percentile where it differs."""
     mean, p99 = percent(line.cpu_planned), percent(line.cpu_planned_p99)
     return mean if p99 in (mean, UNKNOWN) else f"{mean} (p99 {p99})"
-
-
-def _changes(line: NodeLine) -> bool:
-    shares = [(line.cpu_before, line.cpu_planned), *((each.before, each.planned) for each in line.resources)]
-    return any(before is not None and planned is not None and before != planned for before, planned in shares)

@@ -19,6 +19,7 @@ from rebalancer.model.decisions.plan import (
     PodRefusal,
     ResourceShare,
 )
+from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.planner import Planner
 from rebalancer.planner.explain.remaining import remaining_of
@@ -49,7 +50,7 @@ def describe(
     snapshot, names = seen.snapshot, seen.snapshot.nodes.names
     room = snapshot.nodes.cpu_capacity_millicores
     happened = [each for each in report.evictions if each.answered.outcome in MAY_HAVE_HAPPENED]
-    planned, high_planned = planner.outcome.planned_cpu(seen.usage.node_cpu_millicores, happened)
+    planned, high_planned = planner.outcome.planned_cpu(seen.cpu.node, happened)
     hot = np.zeros(len(names), dtype=bool)
     hot_by: dict[int, dict[str, None]] = {}
     for findings in found:
@@ -94,6 +95,9 @@ def describe(
             left = max(check.at_most - admission.view.used(check), 0)
             report.limits_left[check.scope.kind] = min(left, report.limits_left.get(check.scope.kind, left))
     uncertain = high_planned != planned
+    changed = _differs(planned, seen.cpu.node) | _differs(high_planned, seen.cpu.node)
+    for before, after in resources.values():
+        changed |= _differs(before, after)
     for index in sorted(range(len(names)), key=lambda node: names[node]):
         report.nodes.append(
             NodeLine(
@@ -105,6 +109,7 @@ def describe(
                 hot=bool(hot[index]),
                 hot_by=tuple(hot_by.get(index, ())),
                 high=float(high[index]) if np.isfinite(high[index]) else None,
+                changed=bool(changed[index]),
                 resources=tuple(
                     ResourceShare(
                         resource=name,
@@ -151,6 +156,12 @@ def _score(plans: Sequence[Plan]) -> PlanScore | None:
     ]
     minutes = sum(each.hot_node_minutes for each in scores)
     return PlanScore(hot_node_minutes=minutes, price=sum(each.price for each in scores)) if scores else None
+
+
+def _differs(one: Floats, other: Floats) -> Bools:
+    """(nodes,) whether both are known and not equal."""
+    out: Bools = np.isfinite(one) & np.isfinite(other) & (one != other)
+    return out
 
 
 def _share(millicores: float, room: float) -> float | None:

@@ -70,6 +70,8 @@ class InPlan:
     """The same of the node."""
     cools: bool = False
     """The goal is to cool its node."""
+    room_for: str = ""
+    """The pending pod that room is made for, as `namespace/name`; empty = another goal."""
     once: bool = False
     """An eviction of a predecessor by the same strategy counts against it."""
     despite_progress: bool = False

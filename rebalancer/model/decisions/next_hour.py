@@ -1,7 +1,11 @@
-"""The heat of the hour after a plan, as if loads stayed: a node that is hot now is hot for all of it."""
+"""What a cycle does, for its summary: the heat of the next hour, as if loads stayed (a node that is hot now is hot for
+all of it), and the pending pods that get room."""
 
-from rebalancer.model.decisions.eviction import DID_NOT_HAPPEN
+from collections.abc import Iterable
+
+from rebalancer.model.decisions.eviction import DID_NOT_HAPPEN, Eviction
 from rebalancer.model.decisions.plan import CycleReport, NodeLine
+from rebalancer.model.notation.figures import counted
 from rebalancer.model.notation.heat import Heat
 from rebalancer.model.notation.resource_names import CPU
 
@@ -10,14 +14,31 @@ NEXT_HOUR = "of the next hour, if loads stay,"
 
 def heat_of_next_hour(report: CycleReport) -> Heat:
     """Of the nodes that the cycle evaluated: without its evictions, and with those of the parts of the policy that act.
-    A node that was measured afterwards is as hot as it was then."""
-    moves = [each for each in report.evictions if each.answered.outcome not in DID_NOT_HAPPEN]
+    A node that was measured afterwards is as hot as it was then. Evictions that make room relieve no node of heat."""
+    moves = [each for each in _happened(report.evictions) if not each.in_plan.room_for]
     not_made = {each.node for each in moves if each.uid in report.not_made}
     over = {(each.name, each.resource) for each in report.remaining}
     hot = [line for line in report.nodes if line.hot]
     stay = [line for line in hot if line.name in not_made or _stays(line, over)]
     made = sum(each.uid not in report.not_made for each in moves)
     return Heat(before=float(len(hot)), after=float(len(stay)), evictions=made)
+
+
+def rooms_sentence(report: CycleReport) -> str:
+    """`2 evictions make room for 1 pending pod`, of the parts of the policy that act; empty where no room is made."""
+    moves = [each for each in report.evictions if each.in_plan.room_for and each.uid not in report.not_made]
+    made = _happened(moves)
+    # room is what all of its moves leave
+    short = {each.in_plan.room_for for each in moves if each.answered.outcome in DID_NOT_HAPPEN}
+    pods = {each.in_plan.room_for for each in made} - short
+    if not pods:
+        return ""
+    count = sum(each.in_plan.room_for in pods for each in made)
+    return f"{counted(count, 'eviction')} make{'s' if count == 1 else ''} room for {counted(len(pods), 'pending pod')}"
+
+
+def _happened(moves: Iterable[Eviction]) -> list[Eviction]:
+    return [each for each in moves if each.answered.outcome not in DID_NOT_HAPPEN]
 
 
 def _stays(line: NodeLine, over: set[tuple[str, str]]) -> bool:

@@ -243,13 +243,14 @@ class ResourceShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLine:
-    """A node's CPU share before, as planned, and as measured afterwards."""
+    """A node's CPU share before as measured, as planned, and as measured afterwards."""
 
     name: str
     pool: TextOrNull
     cpu_before: Annotated[float | None, Shown(name="cpu_share_before")]
     cpu_planned: Annotated[float | None, Shown(name="cpu_share_planned")]
-    """Mean over the draws of the plan's landings."""
+    """Mean over the draws of the plan's landings, of the load that decisions are made by: the measurement still shows
+    pods that have left, and little of those that have arrived."""
     cpu_planned_p99: Annotated[float | None, Shown(name="cpu_share_planned_p99")] = None
     """99th percentile over the same draws; None = the mean is certain."""
     cpu_after: Annotated[float | None, Shown(name="cpu_share_after")] = None
@@ -258,6 +259,8 @@ class NodeLine:
     """In any resource."""
     hot_by: tuple[str, ...] = ()
     """The resources that it is hot by."""
+    changed: Annotated[bool, LEFT_OUT] = False
+    """Whether the cycle's evictions change its load."""
     high: Annotated[float | None, LEFT_OUT] = None
     """Share of real CPU over which it is hot; None = it was not evaluated."""
     resources: tuple[ResourceShare, ...] = ()

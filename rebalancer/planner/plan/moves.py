@@ -100,6 +100,7 @@ class MoveMaker:
             strategy=finding.strategy,
             resource=job.resource,
             once=finding.goal is Goal.REMOVE and not finding.recurs,
+            room_for="" if finding.room_for is None else _full_name(state.snapshot.pod(finding.room_for)),
         )
         refusal = state.admission.refuses(move)
         return move if refusal is None else Refused(refusal, move)
@@ -134,6 +135,7 @@ def new_eviction(
     strategy: str = "",
     resource: str = "",
     once: bool = False,
+    room_for: str = "",
 ) -> Eviction:
     """The eviction of a pod without its reason and its target nodes, with the scopes that count it whatever these are.
     The keywords are its fields; `node` is the index of the node that it leaves."""
@@ -157,12 +159,17 @@ def new_eviction(
             pod_index=pod.index,
             node_index=node,
             cools=cools,
+            room_for=room_for,
             once=once,
             despite_progress=admission.lifts(pod, "InProgress", strategy=strategy),
             replacement_first=admission.first.applies(pod),
         ),
     )
     return admission.scope(move)
+
+
+def _full_name(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.name}"
 
 
 def _reason(job: Job, pod: Pod, price: float) -> str:

@@ -60,7 +60,8 @@ class PlanOutcome:
         return headroom.expected(self._draws)
 
     def planned_cpu(self, node: Floats, moves: Sequence[Eviction]) -> tuple[Floats, Floats]:
-        """(nodes,) mean and 99th percentile, over the draws, of `node` (real CPU) with these moves."""
+        """(nodes,) mean and 99th percentile, over the draws, of `node` (effective CPU) with these moves, each with what
+        the planner counts it for."""
         draws = self._draws.count
         sure, drawn = node.copy(), np.zeros((draws, len(node)))
         speed = np.ones(len(node))
@@ -68,10 +69,13 @@ class PlanOutcome:
             capacity = self._input.snapshot.nodes.cpu_capacity_millicores
             speed = base.room[:, 0] / np.where(capacity > 0, capacity, np.nan)
         for move in moves:
-            cpu = float(np.nan_to_num(move.cpu_millicores))
-            sure[move.in_plan.node_index] -= cpu
-            placed = self._state.placed.get(move.in_plan.pod_index)
-            coming = cpu if base is None else float(np.nan_to_num(base.pod[move.in_plan.pod_index, 0]))
+            pod, source = move.in_plan.pod_index, move.in_plan.node_index
+            leaving = coming = float(np.nan_to_num(move.cpu_millicores))
+            if base is not None:
+                leaving = float(np.nan_to_num(base.relieved[pod, 0])) / speed[source]
+                coming = float(np.nan_to_num(base.pod[pod, 0]))
+            sure[source] -= leaving
+            placed = self._state.placed.get(pod)
             if placed is not None and placed.node >= 0:
                 sure[placed.node] += coming / speed[placed.node]
             elif placed is not None:

@@ -176,7 +176,7 @@ class SqlRecords:
             }
             for line in report.nodes
             # the others were neither hot nor changed: their measured share is in `node_measurements`
-            if line.hot or line.cpu_planned != line.cpu_before
+            if line.hot or line.changed
         ]
         findings = [
             {
