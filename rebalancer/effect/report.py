@@ -15,6 +15,7 @@ from rebalancer.effect.comparison import Comparison
 from rebalancer.effect.messages import sentence
 from rebalancer.effect.rates import RateLine, TrendPoint, day_of, rates, trend
 from rebalancer.model.decisions.eviction import Eviction, EvictionCounts
+from rebalancer.model.decisions.plan import PlanScore
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.notation.document import INLINE, Amount, Count, Dimension, Instant, Share, Shown
 from rebalancer.model.notation.figures import counted, percent
@@ -131,6 +132,8 @@ class Report:
     """Of all services and nodes; the rates and their counts have those that are assessed."""
     hot_node_hours: Heat
     """Over the threshold of the hot-node SLO; `before`: in the same hours of the weeks before."""
+    plans: PlanScore | None
+    """What the plans of its evictions were worth, for the hour after each; null: nothing was evicted."""
     total: RateLine | None
     """null: nothing is recorded of these days."""
     lines: tuple[RateLine, ...]
@@ -167,6 +170,7 @@ def make_report(
     evicted: Mapping[str, int] | None = None,
     moved: Sequence[Eviction] = (),
     hours: Sequence[PoolHour] = (),
+    plans: PlanScore | None = None,
     accuracy: Sequence[AccuracyLine] = (),
     comparison: Comparison | None = None,
     details_since: float | None = None,
@@ -195,6 +199,7 @@ def make_report(
         by=tuple(by),
         evictions=evictions,
         hot_node_hours=heat_of_hours(hours, since=since, until=until, evictions=evictions),
+        plans=plans,
         total=total,
         lines=tuple(rates(counted_days, by)),
         reasons=() if total is None else tuple(_reasons(total, episodes, in_time)),

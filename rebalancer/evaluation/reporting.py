@@ -16,6 +16,7 @@ from rebalancer.effect.rates import day_of
 from rebalancer.effect.report import SHOWN, AccuracyLine, Report, make_report
 from rebalancer.forecast.evaluation.accuracy import BEFORE_SECONDS, RECENT_SECONDS, figures
 from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.plan import PlanScore, total_score
 from rebalancer.model.measured.history import DAY_SECONDS, HOUR_SECONDS
 from rebalancer.model.notation.document import Dimension
 from rebalancer.model.notation.figures import counted
@@ -113,6 +114,7 @@ def gather(sources: Sequence[Source], *, since: float, until: float, by: Sequenc
         evicted=_of(evicted, 1),
         moved=_moved(read, _of(evicted, 0), since=since, until=until),
         hours=hours,
+        plans=total_score(one.worth_of_plans(since, until) for one in read),
         accuracy=_accuracy(read, since=since, until=until),
         comparison=comparison,
         details_since=max(kept, default=None),
@@ -158,6 +160,9 @@ class _Reader:
     def eviction_counts(self, since: float, until: float) -> dict[tuple[str, str], int]:
         found = self._effect.eviction_counts(since, until).items()
         return {(service, self._named(node)): count for (service, node), count in found}
+
+    def worth_of_plans(self, since: float, until: float) -> PlanScore | None:
+        return self._effect.worth_of_plans(since, until)
 
     def moved(self, since: float, until: float, services: Collection[str]) -> Iterable[Eviction]:
         found = self._effect.moved(since, until, services=services)

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, bindparam,
 from rebalancer.model.decisions.drains import DrainedNode
 from rebalancer.model.decisions.eviction import COUNTED, Eviction
 from rebalancer.model.decisions.eviction import Outcome as EvictionOutcome
+from rebalancer.model.decisions.plan import PlanScore
 from rebalancer.model.measured.history import HOUR_SECONDS
 from rebalancer.model.notation.resource_names import CPU
 from rebalancer.model.reason import BlockedReason, MissReason
@@ -151,6 +152,20 @@ class SqlEffect:
         node = EVICTIONS.c.node
         query = select(_IDENTITY, node, func.count()).where(*self._happened(since, until)).group_by(_IDENTITY, node)
         return {(row[0], row[1]): row[2] for row in read(self._engine, lambda c: c.execute(query).all())}
+
+    def worth_of_plans(self, since: float, until: float) -> PlanScore | None:
+        """The sum of the scores of the cycles that began in the span and evicted, dry runs apart; None where no cycle
+        has one."""
+        rows = CYCLES.c
+        query = select(func.sum(rows.hot_node_minutes), func.sum(rows.price)).where(
+            rows.cluster == self._cluster,
+            rows.dry_run == false(),
+            rows.started_at >= since,
+            rows.started_at < until,
+            rows.price.is_not(None),
+        )
+        minutes, price = read(self._engine, lambda c: c.execute(query).one())
+        return None if price is None else PlanScore(hot_node_minutes=minutes or 0.0, price=price)
 
     def moved(self, since: float, until: float, *, services: Collection[str] | None = None) -> list[Eviction]:
         """Evictions that happened or may have, planned from `since` up to, not including, `until`, oldest first; of

@@ -8,10 +8,11 @@ import pytest
 
 from rebalancer.cli.output.report_document import json_text
 from rebalancer.effect.comparison import compare
-from rebalancer.effect.messages import sentence, shown
+from rebalancer.effect.messages import sentence, shown, worth_of_plans
 from rebalancer.effect.rates import day_rows
 from rebalancer.effect.report import AccuracyLine, Report, make_report
 from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.plan import PlanScore
 from rebalancer.model.notation.document import DIMENSIONS
 from rebalancer.model.notation.figures import cores, percent
 from rebalancer.model.reason import BlockedReason, MissReason
@@ -62,6 +63,16 @@ def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Eviction]]:
         )
     ]
     return episodes, assessments, moved
+
+
+def test_the_worth_of_plans_reads_as_a_sentence() -> None:
+    said = worth_of_plans(PlanScore(hot_node_minutes=342.4, price=1_234.5))
+    relieved = "342 hot node-minutes relieved in the hours after them, if loads stayed"
+    assert said == f"Plans of the evictions: {relieved}, at a price of 1234 ordinary ones"
+    known = make_report(since=SINCE, until=UNTIL, by=(), days=[], plans=PlanScore(hot_node_minutes=1.5, price=2.0))
+    assert json.loads(json_text(known, ["test"]))["plans"] == {"hotNodeMinutes": 1.5, "price": 2.0}
+    nothing = make_report(since=SINCE, until=UNTIL, by=(), days=[])
+    assert json.loads(json_text(nothing, ["test"]))["plans"] is None
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from rebalancer.effect.report import Report, make_report
 from rebalancer.evaluation.reporting import gather, sources_of
 from rebalancer.model.decisions.eviction import Outcome as EvictionOutcome
+from rebalancer.model.decisions.plan import PlanScore
 from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.records.effect import Rate, Step
 from rebalancer.store import SqlEffect, open_engine, open_records, upgrade
@@ -90,6 +91,21 @@ def test_nodes_services_and_the_account_come_from_the_details(url: str, report: 
     assert service.effective == Rate(part=2, whole=3)
     assert found.breakdown is not None
     assert (found.breakdown.evicted, found.breakdown.arrived) == (2 * ACCOUNT.evicted, 2 * ACCOUNT.arrived)
+
+
+def test_the_worth_of_the_plans_is_that_of_all_clusters_that_are_reported(url: str, report: Gather) -> None:
+    fill(url)
+    fill(url, "other")
+    assert report().plans is None
+    for cluster, price in (("test", 2.0), ("other", 3.0)):
+        with open_records(url=url, cluster=cluster, clock=SteppingClock(UNTIL)) as records:
+            score = PlanScore(hot_node_minutes=10 * price, price=price)
+            cycle = replace(build_report(cycle=f"of-{cluster}", started_at=SINCE + HOUR, score=score), cluster=cluster)
+            records.begin(cycle)
+            records.finish(cycle)
+    assert report().plans == PlanScore(hot_node_minutes=20.0, price=2.0)
+    assert report(all_clusters=True).plans == PlanScore(hot_node_minutes=50.0, price=5.0)
+    assert report(since=SINCE + 2 * HOUR).plans is None
 
 
 def test_what_is_outside_of_the_time_is_left_out(url: str, report: Gather) -> None:

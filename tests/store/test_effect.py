@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Engine, inspect, text
 
 from rebalancer.model.decisions.eviction import Outcome as EvictionOutcome
+from rebalancer.model.decisions.plan import PlanScore
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.model.records.effect import (
@@ -231,6 +232,23 @@ def test_what_was_moved_is_what_happened_or_may_have(
     evicted = {("shop/web", "n1"): 1, ("shop/web", "n4"): 1, ("shop/db", "n1"): 1}
     assert records.effect().eviction_counts(0.0, NOW + HOUR) == evicted
     assert records.effect().moved(0.0, NOW + HOUR, services=["shop/db"]) == moved[2:]
+
+
+def test_the_worth_of_plans_is_the_sum_over_the_cycles_that_evicted(records: SqlRecords, effect: EffectRecords) -> None:
+    def cycle(name: str, *, at: float, price: float | None, dry_run: bool = False) -> None:
+        score = None if price is None else PlanScore(hot_node_minutes=10 * price, price=price)
+        report = build_report(cycle=name, dry_run=dry_run, started_at=at, score=score)
+        records.begin(report)
+        records.finish(report)
+
+    cycle("before", at=NOW - 1, price=1.0)
+    cycle("first", at=NOW, price=2.0)
+    cycle("nothing", at=NOW + 1, price=None)
+    cycle("dry", at=NOW + 2, price=4.0, dry_run=True)
+    cycle("second", at=NOW + 3, price=8.0)
+    cycle("after", at=NOW + 4, price=16.0)
+    assert effect.worth_of_plans(NOW, NOW + 4) == PlanScore(hot_node_minutes=100.0, price=10.0)
+    assert effect.worth_of_plans(NOW + 1, NOW + 3) is None
 
 
 def test_an_episode_is_written_once_and_grows(effect: EffectRecords) -> None:

@@ -16,6 +16,7 @@ from rebalancer.model.decisions.plan import (
     RemainingHotNode,
     ResourceExcess,
     Trigger,
+    total_score,
 )
 from rebalancer.model.notation.document import TextOrNull
 from rebalancer.model.notation.resource_names import CPU
@@ -234,13 +235,6 @@ def merged_nodes(reports: Sequence[CycleReport]) -> list[NodeLine]:
     return [replace(line, cpu_after=after.get(line.name)) for line in reports[0].nodes]
 
 
-def _sum(scores: Sequence[PlanScore]) -> PlanScore | None:
-    if not scores:
-        return None
-    minutes, price = ([getattr(each, name) for each in scores] for name in ("hot_node_minutes", "price"))
-    return PlanScore(hot_node_minutes=sum(minutes), price=sum(price))
-
-
 def merged_document(reports: Sequence[CycleReport]) -> dict[str, Any]:
     """The document of several cycles in a row, with the findings and evictions of all of them.
 
@@ -253,7 +247,7 @@ def merged_document(reports: Sequence[CycleReport]) -> dict[str, Any]:
         "cycle": {**first["cycle"], "finishedAt": last["cycle"]["finishedAt"]},
         "nodes": encode([_with_p99(line) for line in merged_nodes(reports)]),
         "findings": [each for part in documents for each in part["findings"]],
-        "score": encode(_sum([report.score for report in reports if report.score is not None])),
+        "score": encode(total_score(report.score for report in reports)),
         "evictions": [each for part in documents for each in part["evictions"]],
         "proposals": [each for part in documents for each in part["proposals"]],
         **{field: last[field] for field in ("remainingHotNodes", "refusals")},

@@ -9,7 +9,7 @@ from rebalancer.cli.output.json import date
 from rebalancer.cli.output.tables import plain_table, print_notes
 from rebalancer.cli.output.times import dated
 from rebalancer.effect.cluster import PoolSummary
-from rebalancer.effect.messages import OF_REPORT, shown
+from rebalancer.effect.messages import OF_REPORT, shown, worth_of_plans
 from rebalancer.effect.rates import RateLine
 from rebalancer.effect.report import NodeRow, Report
 from rebalancer.model.decisions.eviction import COUNTED
@@ -43,6 +43,8 @@ def print_report(console: Console, report: Report, *, clusters: list[str]) -> No
     console.print(Text.assemble(("Effect of evictions:", "bold"), f" {of}, {time}{evictions}"))
     if report.pools:
         console.print(f"{heat_sentence(report.hot_node_hours, of=OF_REPORT)}.", highlight=False)
+    if report.plans is not None:
+        console.print(f"{worth_of_plans(report.plans)}.", highlight=False)
     _print_rates(console, report)
     _print_reasons(console, report)
     _print_resources(console, report)

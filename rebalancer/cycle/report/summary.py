@@ -18,6 +18,7 @@ from rebalancer.model.decisions.plan import (
     PlanScore,
     PodRefusal,
     ResourceShare,
+    total_score,
 )
 from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.model.notation.resource_names import CPU
@@ -149,13 +150,11 @@ def _refusals(plans: Sequence[Plan]) -> list[PodRefusal]:
 
 def _score(plans: Sequence[Plan]) -> PlanScore | None:
     """The sum of the plans' scores; None without a move."""
-    scores = [
+    return total_score(
         plan.planner.outcome.score(happened)
         for plan in plans
         if (happened := [each for each in plan.moves if each.answered.outcome in MAY_HAVE_HAPPENED])
-    ]
-    minutes = sum(each.hot_node_minutes for each in scores)
-    return PlanScore(hot_node_minutes=minutes, price=sum(each.price for each in scores)) if scores else None
+    )
 
 
 def _differs(one: Floats, other: Floats) -> Bools:

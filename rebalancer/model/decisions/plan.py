@@ -1,6 +1,7 @@
 """Findings of strategies, loads that the planner balances, and the report of a cycle."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Annotated
@@ -286,6 +287,16 @@ class PlanScore:
     capacity."""
     price: float
     """Of its evictions, in ordinary ones."""
+
+
+def total_score(scores: Iterable[PlanScore | None]) -> PlanScore | None:
+    """The sum; None where there is none."""
+    known = [each for each in scores if each is not None]
+    if not known:
+        return None
+    return PlanScore(
+        hot_node_minutes=sum(each.hot_node_minutes for each in known), price=sum(each.price for each in known)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

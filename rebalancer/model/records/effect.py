@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     # its snapshot needs numpy, which commands load late
     from rebalancer.model.decisions.drains import DrainedNode
     from rebalancer.model.decisions.eviction import Eviction
+    from rebalancer.model.decisions.plan import PlanScore
 
 
 class Outcome(Code):
@@ -322,6 +323,11 @@ class EffectRecords(Protocol):
 
     def eviction_counts(self, since: float, until: float) -> Mapping[tuple[str, str], int]:
         """(identity of a service, node that was left) -> evictions that were planned in the span."""
+        ...
+
+    def worth_of_plans(self, since: float, until: float) -> "PlanScore | None":
+        """The sum of the scores of the cycles that began in the span and evicted, dry runs apart; None where no cycle
+        has one."""
         ...
 
     def moved(self, since: float, until: float, *, services: Collection[str] | None = None) -> "Sequence[Eviction]":

@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rebalancer.effect.messages import OF_REPORT
+from rebalancer.effect.messages import OF_REPORT, worth_of_plans
 from rebalancer.effect.rates import TrendPoint
 from rebalancer.effect.report import Report
 from rebalancer.model.measured.history import DAY_SECONDS
@@ -42,6 +42,7 @@ def body(report: Report, *, links: bool) -> dict[str, Any]:
     """The variables of `_report.html`. With `links` names link to pages of the dashboard."""
     return {
         "report": report,
+        "worth": "" if report.plans is None else worth_of_plans(report.plans),
         "heat": heat_sentence(report.hot_node_hours, of=OF_REPORT) if report.pools else "",
         "links": links,
         "rates": [(name, title, text, getattr(report.total, name, None)) for name, title, text in RATES],
