@@ -4,6 +4,7 @@ Only assessments made in time after the settling time count; later ones say less
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -120,10 +121,16 @@ def open_breakers(known: Sequence[Assessment], breaker: EffectivenessBreaker, *,
         if len(last) == breaker.sample_size and cooled * 100 < breaker.min_effectiveness * len(last) and now < until:
             reason = (
                 f"{cooled} of the last {len(last)} relieved nodes of pool {pool} have cooled, "
-                f"at least {percent(breaker.min_effectiveness / 100)} must"
+                f"at least {percent(breaker.min_effectiveness / 100)} must; not cooled: {_causes(last)}"
             )
             found[pool] = OpenBreaker(pool=pool, until=until, reason=reason)
     return found
+
+
+def _causes(made: Sequence[Assessment]) -> str:
+    """`other pods arrived and took the headroom (3), replacements returned to the node (1)`"""
+    causes = Counter(each.outcome for each in made if each.outcome is not None and each.outcome is not Outcome.COOLED)
+    return ", ".join(f"{outcome.sentence} ({count})" for outcome, count in causes.most_common())
 
 
 def relief_factors(known: Sequence[Assessment]) -> dict[str, float]:

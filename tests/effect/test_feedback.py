@@ -163,7 +163,16 @@ def test_a_pool_rests_when_too_few_of_its_last_nodes_have_cooled(outcomes: tuple
     assert ("p" in found) is braked
     if braked:
         assert found["p"].until == last + BREAKER_OPEN_SECONDS
-        assert found["p"].reason == "1 of the last 4 relieved nodes of pool p have cooled, at least 50% must"
+        said = "1 of the last 4 relieved nodes of pool p have cooled, at least 50% must; not cooled: "
+        assert found["p"].reason.startswith(said)
+
+
+def test_a_pool_that_rests_says_by_which_causes() -> None:
+    known = the_last(G, A, Outcome.REPLACEMENTS_RETURNED, A, C, C)
+    brake = EffectivenessBreaker.model_validate({"sampleSize": 5, "minEffectiveness": 50})
+    found = learned([], known, brake=brake, now=(known[-1].assessed_at or 0.0) + 1.0).open_breakers["p"]
+    causes = "other pods arrived and took the headroom (2), replacements returned to the node (1)"
+    assert found.reason.endswith(f"not cooled: {causes}")
 
 
 @pytest.mark.parametrize(("after", "braked"), [(BREAKER_OPEN_SECONDS - 1.0, True), (BREAKER_OPEN_SECONDS, False)])
