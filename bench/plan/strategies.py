@@ -17,6 +17,7 @@ import numpy as np
 
 from bench.plan.find_and_plan import synthetic_usage
 from bench.plan.landing import PODS_PER_NODE, ZONE, a_cluster
+from rebalancer.cycle.observe.past import requested_now
 from rebalancer.model.cluster.objects import (
     Affinity,
     NodeAffinity,
@@ -31,6 +32,7 @@ from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.pods import FAILED, RUNNING, PodStatus
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.cluster.template_index import PodTemplateOutline
+from rebalancer.model.decisions.past import Past, RequestedSample
 from rebalancer.model.measured.peaks import ServiceDayProfiles
 from rebalancer.model.measured.usage import Contention, Usage
 from rebalancer.model.notation.decoding import json_decoder
@@ -62,6 +64,7 @@ ARGS: Mapping[str, Mapping[str, Any]] = {
     "PodLifeTime": {"maxPodLifeTime": "7d"},
     "RemoveFailedPods": {},
     "MakeRoom": {},
+    "PoolPreference": {"order": ["better", "all"]},
     "NodeMaintenance": {"nodeSelector": {"matchLabels": {"reboot": "yes"}}},
     "Interference": {},
     "ServiceSpread": {},
@@ -167,17 +170,31 @@ def contended(usage: Usage, snapshot: ClusterSnapshot, *, seed: int = 3) -> Usag
 
 
 def policy_with(name: str, args: Mapping[str, Any]) -> RebalancerPolicy:
-    """All nodes in one pool."""
+    """All nodes in one pool; for PoolPreference those of a zone are in a better one."""
+    pools: list[dict[str, Any]] = [{"name": "all", "selector": {}}]
+    if name == "PoolPreference":
+        zone = {"key": "topology.kubernetes.io/zone", "values": ["z0"]}
+        pools = [
+            {"name": pool, "selector": {"matchExpressions": [{**zone, "operator": operator}]}}
+            for pool, operator in (("better", "In"), ("all", "NotIn"))
+        ]
     return RebalancerPolicy.model_validate(
         {
             "apiVersion": "rebalancer.dev/v1alpha1",
             "kind": "RebalancerPolicy",
             "cluster": "bench",
-            "pools": [{"name": "all", "selector": {}, "thresholds": {"high": 75, "target": 65, "low": 50}}],
+            "pools": [{**each, "thresholds": {"high": 75, "target": 65, "low": 50}} for each in pools],
             "usage": {"prometheus": {"url": "http://127.0.0.1:9090"}},
             "strategies": [{"name": name, "args": dict(args)}],
         }
     )
+
+
+def looks_at(snapshot: ClusterSnapshot) -> list[RequestedSample]:
+    """Cycles of the last quarter of an hour: pods requested on each node what they do now."""
+    every = np.ones(len(snapshot.nodes), dtype=np.bool_)
+    sample = requested_now(snapshot, every, NOW)
+    return [replace(sample, at=NOW - 120.0 * at) for at in range(8, 0, -1)]
 
 
 def finding(snapshot: ClusterSnapshot, name: str, args: Mapping[str, Any]) -> tuple[float, int]:
@@ -197,6 +214,7 @@ def finding(snapshot: ClusterSnapshot, name: str, args: Mapping[str, Any]) -> tu
         recent=(),
         now=NOW,
         days=days_of(snapshot),
+        past=Past(requested=looks_at(snapshot)),
     )
     gc.collect()  # what the cluster's making left behind is no part of the find
     started = time.process_time()

@@ -11,6 +11,7 @@ from rebalancer.model.cluster.scheduler import SchedulerConfig
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.drains import DrainedNode
 from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.past import RequestedSample
 from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.decisions.ports import (
     Clock,
@@ -71,6 +72,12 @@ class NullRecords:
         return self._ledger.drains(since) if self._ledger is not None else ()
 
     def put_drains(self, drains: Sequence[DrainedNode]) -> None:
+        """Nothing is written."""
+
+    def requested(self, since: float) -> Sequence[RequestedSample]:
+        return self._ledger.requested(since) if self._ledger is not None else ()
+
+    def put_requested(self, sample: RequestedSample, *, keep_seconds: float) -> None:
         """Nothing is written."""
 
 

@@ -370,3 +370,17 @@ def test_the_landing_of_a_pod_that_the_plan_refused_says_what_the_plans_other_ev
         f"would come back: 100%; without the plan's {len(evicted)} eviction: "
         "kube-scheduler puts the replacement elsewhere"
     )
+
+
+def test_a_pod_that_waits_for_a_better_pool_is_told_since_when_it_has_room() -> None:
+    """No earlier cycle has seen the room."""
+    marks = {"high": 75, "target": 65, "low": 50}
+    pools = [
+        {"name": name, "selector": {"matchLabels": {"pool": name}}, "thresholds": marks} for name in ("spot", "od")
+    ]
+    policy = {"pools": pools, "strategies": [{"name": "PoolPreference", "args": {"order": ["spot", "od"]}}]}
+    nodes = [a_node("s", labels={"pool": "spot"}), a_node("d", labels={"pool": "od"})]
+    pods = replicas("web", {"d": 2}, used=100.0)
+    check = check_of(of_pod(scene_of(nodes, pods, policy=policy), "web-0"), "finding")
+    assert (check.ok, check.code) == (False, Reason.NO_BETTER_NODE)
+    assert check.detail.endswith("pool spot has had room for it for 0s of 10m")

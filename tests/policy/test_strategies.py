@@ -26,7 +26,10 @@ usage: {prometheus: {url: "http://p:9090"}}
 strategies:
 """
 FIRST = len(HEAD.splitlines()) + 1
-NEEDED: dict[str, dict[str, Any]] = {"NodeMaintenance": {"nodes": ["a"]}}
+NEEDED: dict[str, dict[str, Any]] = {
+    "NodeMaintenance": {"nodes": ["a"]},
+    "PoolPreference": {"order": ["general", "other"]},
+}
 """Arguments without which a strategy is none."""
 
 
@@ -58,7 +61,7 @@ def test_who_waits_for_cpu_is_not_known_from_metrics_server() -> None:
 
 
 def test_every_class_carries_its_own_name() -> None:
-    assert len(set(STRATEGY_NAMES)) == len(BUILT_IN) == 14
+    assert len(set(STRATEGY_NAMES)) == len(BUILT_IN) == 15
     for each in BUILT_IN:
         assert each.model_fields["name"].annotation.__args__ == (each.__name__,)  # type: ignore[union-attr]
 
@@ -96,6 +99,10 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ("- name: NodeMaintenance\n", 0, "strategies[0].args", "required field is missing"),
     ("- name: NodeMaintenance\n  args: {}\n", 1, "strategies[0].args.nodeSelector", "expected nodeSelector, annotation or nodes"),
     ("- name: NodeMaintenance\n  args:\n    nodeSelector: {}\n", 2, "strategies[0].args.nodeSelector", "an empty selector would drain every node"),
+    ("- name: PoolPreference\n", 0, "strategies[0].args", "required field is missing"),
+    ("- name: PoolPreference\n  args:\n    order: [general]\n", 2, "strategies[0].args.order", "expected two pools or more, each once, got general"),
+    ("- name: PoolPreference\n  args:\n    order: [general, general]\n", 2, "strategies[0].args.order", "expected two pools or more, each once, got general, general"),
+    ("- name: PoolPreference\n  args:\n    order: [spot, general]\n", 2, "strategies[0].args.order", "expected pools of this policy (general, other), got 'spot'"),
     ("- name: HighNodeUtilization\n  args: {releaseTarget: 90}\n", 1, "strategies[0].args.releaseTarget", "expected releaseTarget < full, got releaseTarget 90 and full 85"),
     ("- name: HighNodeUtilization\n  args: {headroom: 51}\n", 1, "strategies[0].args.headroom", "expected at most 50, got 51"),
     ("- name: HighNodeUtilization\n  args: {mode: Foo}\n", 1, "strategies[0].args.mode", "expected 'Drain' or 'Release', got 'Foo'"),

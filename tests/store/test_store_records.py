@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from rebalancer import __version__
 from rebalancer.model.decisions.eviction import Outcome
+from rebalancer.model.decisions.past import RequestedSample
 from rebalancer.model.decisions.plan import Goal, PlanScore
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.reason import Reason, Refusal
@@ -344,3 +345,20 @@ def test_records_serve_as_the_port(records):
 
     port: Records = records
     assert isinstance(port, SqlRecords)
+
+
+def test_samples_of_requests_come_back_oldest_first_and_old_ones_are_dropped(url, records, clock):
+    def sample(at: float) -> RequestedSample:
+        return RequestedSample(at=at, nodes={"n1": {"cpu": at - NOW, "nvidia.com/gpu": 1.0}, "n2": {}})
+
+    for at in (20.0, 0.0, 50.0):
+        records.put_requested(sample(NOW + at), keep_seconds=60.0)
+    assert records.requested(NOW) == [sample(NOW), sample(NOW + 20.0), sample(NOW + 50.0)]
+    assert records.requested(NOW + 10.0) == [sample(NOW + 20.0), sample(NOW + 50.0)]
+    # another cluster's are its own, and so is what is dropped
+    with open_records(url=url, cluster="other", clock=clock) as other:
+        assert other.requested(NOW) == []
+        other.put_requested(sample(NOW + 500.0), keep_seconds=60.0)
+    records.put_requested(RequestedSample(at=NOW + 50.0, nodes={}), keep_seconds=60.0)
+    records.put_requested(sample(NOW + 90.0), keep_seconds=60.0)
+    assert records.requested(NOW) == [RequestedSample(at=NOW + 50.0, nodes={}), sample(NOW + 90.0)]

@@ -13,11 +13,13 @@ from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.isolation import failed_parts, read_part
 from rebalancer.cycle.observe.isolated_strategies import findings_of
 from rebalancer.cycle.observe.ledger_state import load_ledger_state
+from rebalancer.cycle.observe.past import read_past, record_past
 from rebalancer.cycle.soft_taints import our_cordons
 from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.drains import DrainedNode
 from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.past import Past
 from rebalancer.model.decisions.plan import PREDICTED, Loads
 from rebalancer.model.measured.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.measured.usage import Usage
@@ -59,6 +61,8 @@ class Observation:
     peaks: Peaks | None = None
     days: ServiceDayProfiles | None = None
     """Services' usual days; None where no strategy needs them or they aren't known."""
+    past: Past | None = None
+    """None where no strategy reads it."""
     cpu: CpuLoads
     """Effective CPU of nodes and pods."""
     loads: Loads
@@ -120,6 +124,8 @@ def observe(
         pools=node_pools.names,
         urgent=np.nan_to_num(share) * 100 >= policy.planner.urgent,
     )
+    past = read_past(context, policy, now)
+    record_past(context, policy, past, projection, now=now)
     evacuated = {each.uid for each in ledger_state.open_evictions if each.answered.in_background}
     in_flight = (*ledger_state.open_evictions, *ledger_state.landed)
     cpu = effective_cpu(
@@ -157,6 +163,7 @@ def observe(
         projection=projection,
         peaks=peaks,
         days=context.forecasts.service_day_profiles(snapshot, now) if Need.DAYS in needs(policy.strategies) else None,
+        past=past,
         relief_factor=feedback.relief_factor if feedback is not None else {},
         drains=tuple(context.records.drains(now - REMEMBERED_SECONDS)),
         now=now,
@@ -220,6 +227,8 @@ def find(
             cordons=cordons,
             in_vain=in_vain,
             days=seen.days if Need.DAYS in needs([strategy]) else None,
+            past=seen.past if strategy.past_seconds else None,
+            backoff=policy.safety.cooldowns.backoff,
         )
         findings = findings_of(view, parts, drained_seconds=policy.soft_taint.max_age)
         if strategy.by_cpu and findings.loads is not None:

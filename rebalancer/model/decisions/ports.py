@@ -17,6 +17,7 @@ from rebalancer.model.decisions.limits import (
     RemoteReadiness,
     ReplacementLineage,
 )
+from rebalancer.model.decisions.past import RequestedSample
 from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.decisions.proposals import Proposal, ProposalState, ProposedPlan
 from rebalancer.model.measured.usage import Usage
@@ -185,6 +186,14 @@ class Records(Protocol):
 
     def put_drains(self, drains: Sequence[DrainedNode]) -> None:
         """New, or the same (node, emptied_at) updated."""
+        ...
+
+    def requested(self, since: float) -> Sequence[RequestedSample]:
+        """What pods requested on nodes of this cluster at or after `since`, oldest first."""
+        ...
+
+    def put_requested(self, sample: RequestedSample, *, keep_seconds: float) -> None:
+        """A sample; those older than it by more than `keep_seconds` may be dropped."""
         ...
 
 

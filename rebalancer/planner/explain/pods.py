@@ -218,7 +218,7 @@ def _checks(
 ) -> tuple[Check, ...]:
     pool = scene.pools[pod.node]
     finding = _wanted(scene, pod)
-    checks = [hot_enough(scene, pod.node) if finding is None else _found(finding)]
+    checks = [_not_found(scene, pod) if finding is None else _found(finding)]
     stays = scene.admission.stays(
         pod,
         pool=pool,
@@ -326,6 +326,13 @@ def _wanted(scene: ExplainContext, pod: Pod) -> Finding | None:
             if finding.node == pod.node and pod.index in finding.candidates:
                 return finding
     return None
+
+
+def _not_found(scene: ExplainContext, pod: Pod) -> Check:
+    """Whether its node is to be cooled; if not, why a strategy that selects single pods doesn't find it now."""
+    node = hot_enough(scene, pod.node)
+    stays = next((each.stays[pod.index] for each in scene.found if pod.index in each.stays), None)
+    return node if node.ok or stays is None else Check.of(node.name, stays, fine="")
 
 
 def _found(finding: Finding) -> Check:

@@ -301,12 +301,11 @@ class RebalancerPolicy(Section):
     def _strategies_have_thresholds(self) -> "RebalancerPolicy":
         by_name = {pool.name: pool for pool in self.pools}
         for index, strategy in enumerate(self.strategies):
+            for field, named in ((("pools",), strategy.pools or ()), (("args", "order"), strategy.ordered_pools)):
+                if unknown := [name for name in named if name not in by_name]:
+                    expected = f"expected pools of this policy ({', '.join(by_name)}), got {unknown[0]!r}"
+                    raise FieldError(("strategies", index, *field), expected)
             for name in strategy.pools or tuple(by_name):
-                if name not in by_name:
-                    raise FieldError(
-                        ("strategies", index, "pools"),
-                        f"expected pools of this policy ({', '.join(by_name)}), got {name!r}",
-                    )
                 if Need.CONTENTION in strategy.NEEDS and self.usage.source == "MetricsServer":
                     raise FieldError(
                         ("strategies", index, "name"), f"expected usage.source Prometheus with {strategy.name}"

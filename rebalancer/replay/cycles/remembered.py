@@ -25,7 +25,8 @@ AGAIN = frozenset({"publish_readiness", "publish_global_limits"})
 """Writes that are repeated with the same arguments."""
 NEVER = frozenset({"prune_at_times"})
 """What a database that is deleted after the run doesn't need."""
-PLAIN = frozenset({"now", "fence"})
+PLAIN = frozenset({"now", "fence", "requested", "put_requested"})
+"""Calls that no remembered answer depends on."""
 
 
 class Remembered:

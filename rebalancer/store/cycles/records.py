@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from rebalancer import __version__
 from rebalancer.model.decisions.drains import DrainedNode
 from rebalancer.model.decisions.eviction import MAY_HAVE_HAPPENED, Eviction
+from rebalancer.model.decisions.past import RequestedSample
 from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, PodRefusal
 from rebalancer.model.decisions.ports import Clock
 from rebalancer.model.errors import UnsafeDataError
@@ -33,6 +34,7 @@ from rebalancer.store.ledger.ledger import SqlLedger
 from rebalancer.store.ledger.rows import add_eviction, answered, change_eviction, read_evictions
 from rebalancer.store.outcomes import SqlOutcomes
 from rebalancer.store.proposals import SqlProposals
+from rebalancer.store.requested import put_requested, requested_since
 from rebalancer.store.surges import SqlSurges
 
 EXAMPLES_KEPT = 3
@@ -250,6 +252,14 @@ class SqlRecords:
     def put_drains(self, drains: Sequence[DrainedNode]) -> None:
         """New, or the same (node, emptied_at) updated."""
         put_drains(self._engine, self._cluster, drains)
+
+    def requested(self, since: float) -> list[RequestedSample]:
+        """What pods requested on nodes at or after `since`, oldest first."""
+        return requested_since(self._engine, self._cluster, since)
+
+    def put_requested(self, sample: RequestedSample, *, keep_seconds: float) -> None:
+        """A sample; those older than it by more than `keep_seconds` are dropped."""
+        put_requested(self._engine, self._cluster, sample, keep_seconds=keep_seconds)
 
     @property
     def write_problem(self) -> str:

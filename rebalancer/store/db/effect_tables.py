@@ -173,6 +173,15 @@ DRAINED_NODES = Table(
     Column("given_back_at", Instant),
 )
 
+# What pods requested on nodes at the cycles of the last minutes: only those that a strategy still reads are kept.
+REQUESTED = Table(
+    "requested",
+    METADATA,
+    Column("cluster", Text, primary_key=True),
+    Column("at", Instant, primary_key=True),
+    Column("nodes", Packed, nullable=False),  # {node: {resource: amount}}
+)
+
 # How far the hot-node SLO was evaluated, and the detail retention of the cluster's policy.
 EFFECT_STATE = Table(
     "effect_state",

@@ -45,7 +45,7 @@ def check_findings(found: Any, view: StrategyView) -> Findings:
     _expect(most is None or (_whole(most) and most >= 1), "empty_at_most", "None or a number of 1 or more", most)
     notes = tuple(str(each)[:LONGEST_REASON] for each in found.notes)
     return replace(
-        found, findings=findings, notes=notes, rooms={}, progress={}, maintenance_nodes=frozenset(), failed=""
+        found, findings=findings, notes=notes, stays={}, rooms={}, progress={}, maintenance_nodes=frozenset(), failed=""
     )
 
 

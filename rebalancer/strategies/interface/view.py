@@ -10,12 +10,14 @@ from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.decisions.alerts import ThresholdOverride
 from rebalancer.model.decisions.drains import InVain
 from rebalancer.model.decisions.eviction import Eviction
+from rebalancer.model.decisions.past import Past
 from rebalancer.model.decisions.plan import Finding, Loads
 from rebalancer.model.measured.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.measured.usage import Usage
 from rebalancer.model.reason import Refusal
 from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.policy import Pool
+from rebalancer.policy.schema.safety import BackoffPolicy
 from rebalancer.policy.schema.strategies import Strategy
 from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.projection.projection import Projection
@@ -53,6 +55,10 @@ class StrategyView:
     """Nodes that were drained and then not removed."""
     days: ServiceDayProfiles | None = None
     """Services' usual days; None where the strategy doesn't declare the need, or they aren't known."""
+    past: Past | None = None
+    """None for a strategy that reads no past."""
+    backoff: BackoffPolicy = BackoffPolicy()  # noqa: RUF009 - frozen
+    """Of evictions that were in vain."""
 
     @property
     def chosen_pools(self) -> list[tuple[int, Pool]]:
@@ -87,6 +93,8 @@ class Findings:
     """Nodes chosen for maintenance, now or later: soft taints on them don't count in `softTaint.maxNodes`."""
     empty_at_most: int | None = None
     """Findings with the goal EMPTY that are worked on at a time; None = all."""
+    stays: Mapping[int, Refusal] = field(default_factory=dict)
+    """Pod -> why the strategy doesn't find it now, although it is one for it; `explain` shows it."""
     rooms: Mapping[int, int] = field(default_factory=dict)
     """Pending pod -> the node on which its room is held: the soft taint stays, and no other pod is planned there."""
     progress: Mapping[str, int] = field(default_factory=dict)

@@ -17,8 +17,8 @@ from rebalancer.model.decisions.plan import Finding, Goal
 from rebalancer.model.notation import figures
 from rebalancer.model.notation.arrays import Bools, Floats, Ints
 from rebalancer.model.notation.figures import counted
-from rebalancer.placement.cluster.kinds import POD_COUNT
 from rebalancer.policy.schema.strategies.lifecycle import MakeRoomArgs
+from rebalancer.strategies.interface.requests import Requests
 from rebalancer.strategies.interface.selection import Places, cheapest_first, chosen_pods, fills, nodes_in_scope
 from rebalancer.strategies.interface.view import Findings, StrategyView
 
@@ -88,7 +88,7 @@ class _Supply:
         self._cool: Bools = nodes_in_scope(view) & ~view.base.hot
         """(nodes,) a hot node isn't filled."""
         self._may_leave = fills(snapshot) & ~snapshot.pods.terminating & (snapshot.pods.owner >= 0)
-        self._amounts: dict[str, Floats] = {}
+        self._requests = Requests(snapshot)
         self._found: dict[tuple[int, int, int], list[_Node]] = {}
 
     def candidates(self, pod: int, node: int) -> Ints:
@@ -99,10 +99,7 @@ class _Supply:
 
     def requests(self, pod: int) -> dict[str, float]:
         """Resource -> what a pod requests; those that it requests nothing of are left out."""
-        pods, template = self._snapshot.pods, self._snapshot.pod_templates[int(self._snapshot.pods.template[pod])]
-        plain = {"cpu": pods.cpu_request_millicores[pod], "memory": pods.memory_request_bytes[pod], POD_COUNT: 1.0}
-        asked = {**plain, **template.extended_requests}
-        return {name: float(amount) for name, amount in asked.items() if amount > 0}
+        return self._requests.of(pod)
 
     def takes(self, pod: int) -> Bools:
         """(nodes,) that would take the pod if they had room."""
@@ -110,9 +107,7 @@ class _Supply:
 
     def free(self, resource: str, *, later: bool = False) -> Floats:
         """(nodes,) what isn't requested; `later`: with what terminating pods leave."""
-        snapshot, amounts = self._snapshot, self._amount(resource)
-        held = snapshot.per_node(np.where(snapshot.pods.terminating, 0.0, amounts) if later else amounts)
-        out: Floats = self._allocatable(resource) - held
+        out: Floats = self._requests.allocatable(resource) - self._requests.on_nodes(resource, staying=later)
         return out
 
     def nodes_for(self, pod: int, *, most: int) -> list[_Node]:
@@ -125,7 +120,7 @@ class _Supply:
             fewest = np.zeros(len(snapshot.nodes), dtype=np.int64)
             lacking = {name: amount - self.free(name) for name, amount in self.requests(pod).items()}
             for name, lacks in lacking.items():
-                fewest = np.maximum(fewest, _fewest(lacks, pods.node[leaving], self._amount(name)[leaving]))
+                fewest = np.maximum(fewest, _fewest(lacks, pods.node[leaving], self._requests.amount(name)[leaving]))
             found = np.flatnonzero(open_ & (fewest > 0) & (fewest <= most))
             ranked = sorted(found.tolist(), key=lambda node: (fewest[node], snapshot.nodes.names[node]))
             self._found[key] = [
@@ -133,32 +128,6 @@ class _Supply:
                 for node in ranked[:MOST_NODES]
             ]
         return self._found[key]
-
-    def _allocatable(self, resource: str) -> Floats:
-        nodes = self._snapshot.nodes
-        plain = {
-            "cpu": nodes.cpu_allocatable_millicores,
-            "memory": nodes.memory_allocatable_bytes,
-            POD_COUNT: nodes.pods_allocatable,
-        }
-        if resource in plain:
-            return plain[resource]
-        return np.fromiter((each.get(resource, 0.0) for each in nodes.extended), np.float64, len(nodes))
-
-    def _amount(self, resource: str) -> Floats:
-        """(pods,) what each requests. Of an extended resource only pods on nodes that have it."""
-        snapshot, pods = self._snapshot, self._snapshot.pods
-        plain = {"cpu": pods.cpu_request_millicores, "memory": pods.memory_request_bytes, POD_COUNT: np.ones(len(pods))}
-        if resource in plain:
-            return plain[resource]
-        if resource not in self._amounts:
-            out = self._amounts[resource] = np.zeros(len(pods))
-            has = np.append(self._allocatable(resource) > 0, False)  # -1, on no node, selects the last
-            there = np.flatnonzero(snapshot.active & has[pods.node])
-            for template in np.unique(pods.template[there]).tolist():
-                asked = snapshot.pod_templates[template].extended_requests.get(resource, 0.0)
-                out[there[pods.template[there] == template]] = asked
-        return self._amounts[resource]
 
 
 def _fewest(lacks: Floats, node: Ints, amounts: Floats) -> Ints:

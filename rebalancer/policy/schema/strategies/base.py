@@ -92,6 +92,16 @@ class StrategyBase(Section):
         """How far back it needs recent evictions."""
         return 0.0
 
+    @property
+    def ordered_pools(self) -> tuple[str, ...]:
+        """The pools that its arguments name, the best first."""
+        return ()
+
+    @property
+    def past_seconds(self) -> float:
+        """How far back it reads what pods requested on nodes, as earlier cycles saw it; 0 = it reads no past."""
+        return 0.0
+
     def repeats(self, other: "StrategyBase") -> bool:
         """Whether both do the same in a common pool. Pods can be selected in several ways, nodes cooled or drained
         in one only."""

@@ -5,7 +5,17 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rebalancer.policy.schema.strategies.base import ARGS, NAME, PodArgs, StrategyBase
-from rebalancer.policy.schema.types import AsTuple, Duration, FieldError, Names, NonEmpty, Section, Selector, at_least
+from rebalancer.policy.schema.types import (
+    AsTuple,
+    Duration,
+    FieldError,
+    Names,
+    NonEmpty,
+    Section,
+    Selector,
+    at_least,
+    at_most,
+)
 
 
 class RestartsArgs(PodArgs):
@@ -87,6 +97,21 @@ class MakeRoomArgs(PodArgs):
     """Time that the room is held with a soft taint while the pod is pending, up to `softTaint.maxAge`."""
 
 
+class PoolPreferenceArgs(PodArgs):
+    """Arguments of PoolPreference."""
+
+    order: Names
+    """Names of pools, the best first."""
+    after_room_for: Annotated[Duration, at_least(60), at_most(21_600)] = 600.0
+    """How long a node of a better pool has had room for a pod, before the pod goes there."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "PoolPreferenceArgs":
+        if len(set(self.order)) < max(len(self.order), 2):
+            raise FieldError("order", f"expected two pools or more, each once, got {', '.join(self.order) or 'none'}")
+        return self
+
+
 class RemovePodsHavingTooManyRestarts(StrategyBase):
     """Evicts pods whose containers restart too often."""
 
@@ -133,4 +158,34 @@ class MakeRoom(StrategyBase):
     args: Annotated[MakeRoomArgs, ARGS] = MakeRoomArgs()
 
 
-LIFECYCLE = (RemovePodsHavingTooManyRestarts, PodLifeTime, RemoveFailedPods, NodeMaintenance, MakeRoom)
+class PoolPreference(StrategyBase):
+    """Moves pods back to a better pool that has had room for them for long enough."""
+
+    MODULE = "lifecycle.pool_preference"
+
+    name: Annotated[Literal["PoolPreference"], NAME]
+    args: Annotated[PoolPreferenceArgs, ARGS]
+
+    @property
+    def ordered_pools(self) -> tuple[str, ...]:
+        return self.args.order
+
+    @property
+    def past_seconds(self) -> float:
+        """So far back that a look at most `look_gap` before `afterRoomFor` is among the samples."""
+        return self.args.after_room_for + self.look_gap
+
+    @property
+    def look_gap(self) -> float:
+        """Longest time between two cycles for which a room that both see has been there between them."""
+        return max(self.args.after_room_for, 2 * self.interval)
+
+
+LIFECYCLE = (
+    RemovePodsHavingTooManyRestarts,
+    PodLifeTime,
+    RemoveFailedPods,
+    NodeMaintenance,
+    MakeRoom,
+    PoolPreference,
+)
