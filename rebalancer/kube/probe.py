@@ -18,7 +18,6 @@ from rebalancer.kube.snapshot.records import Meta, Node, Wire
 from rebalancer.kube.snapshot.snapshot import NODES, READ_RESOURCES
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.model.cluster.nodes import Nodes
-from rebalancer.model.errors import ConnectError
 from rebalancer.policy.metrics_servers import ClusterService
 
 DAEMON_PERMISSIONS = (
@@ -53,10 +52,6 @@ class _ServiceSpec(msgspec.Struct):
 class _Service(msgspec.Struct):
     metadata: Meta = Meta()
     spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)
-
-
-class _Version(msgspec.Struct, rename="camel"):
-    git_version: str = ""
 
 
 def needed_permissions(
@@ -127,14 +122,6 @@ def list_services(client: ApiClient) -> list[ClusterService]:
         )
         for each in found
     ]
-
-
-def server_version(client: ApiClient) -> str:
-    """The API server's version, as `v1.36.2`. Raises ConnectError or UnsafeDataError."""
-    version = client.read("/version", _Version, verb="get", resource="/version")
-    if version is None:
-        raise ConnectError(f"{client.server}: no Kubernetes API server: /version answers 404")
-    return version.git_version
 
 
 def lease_held(client: ApiClient, namespace: str, name: str, *, wall_time: Callable[[], float] = time.time) -> bool:

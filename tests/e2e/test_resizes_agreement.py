@@ -10,7 +10,7 @@ import pytest
 
 from tests.kube.builders import Cluster, read
 from tests.real.servers.api_server import ApiServer, api_server
-from tests.real.servers.scheduler import Scheduler, assets_with_scheduler, kube_scheduler
+from tests.real.servers.scheduler import Scheduler, assets_with_scheduler, kube_scheduler, scheduler_version
 
 pytestmark = pytest.mark.real
 
@@ -80,12 +80,13 @@ def binds(server: ApiServer, scheduler: Scheduler, case: str, millicores: int, n
 
 
 def test_the_room_beside_a_resized_pod_is_what_kube_scheduler_counts() -> None:
-    assets_with_scheduler()
+    assets = assets_with_scheduler()
     with api_server() as server:
         for case in CASES:
             prepare(server, case)
         listed = {name: server.call("GET", f"/api/v1/{path}")["items"] for name, path in LISTS.items()}
-        snapshot = read(Cluster(pods=listed["pods"], nodes=listed["nodes"]))
+        version = scheduler_version(assets)
+        snapshot = read(Cluster(version=version, pods=listed["pods"], nodes=listed["nodes"]))
         requests = snapshot.pods.cpu_request_millicores.tolist()
         counted = {name: int(cpu) for name, cpu in zip(snapshot.pods.names, requests, strict=True)}
         with kube_scheduler(server) as scheduler:
@@ -98,6 +99,8 @@ def test_the_room_beside_a_resized_pod_is_what_kube_scheduler_counts() -> None:
                     wrong.append(f"{case}: {counted[case]}m are counted, and there is less room")
     assert not wrong
     assert counted["larger-infeasible"] == 500
+    assert counted["both-ways"] == (4_000 if snapshot.minor == 36 else 2_500)
+    assert counted["without-status"] == (3_000 if snapshot.minor == 36 else 0)
 
 
 LISTS = {"pods": "namespaces/default/pods", "nodes": "nodes"}

@@ -73,11 +73,12 @@ def a_workload(
 class Cluster:
     """Lists by plural; everything that isn't there is an empty list. Pages of `page_size`."""
 
-    def __init__(self, *, page_size: int = 2, **lists: list[Json]) -> None:
+    def __init__(self, *, page_size: int = 2, version: str = "v1.36.2", **lists: list[Json]) -> None:
         self.lists: dict[str, list[Json]] = defaultdict(list, lists)
         self.lists.setdefault("namespaces", [{"metadata": meta("shop", labels={"team": "a"})}])
         self.lists.setdefault("nodes", [a_node("n1"), a_node("n2")])
         self.page_size = page_size
+        self.version = version
         self.refused: dict[str, int] = {}
 
     def __call__(self, asked: Asked) -> Reply:
@@ -92,6 +93,8 @@ class Cluster:
         plural = parts[-1]
         if plural in self.refused:
             return status(self.refused[plural], "no")
+        if plural == "version":
+            return Reply(body={"gitVersion": self.version})
         items = self.lists[plural]
         if "PartialObjectMetadataList" in asked.headers.get("Accept", ""):
             items = [{key: each[key] for key in each if key == "metadata"} for each in items]

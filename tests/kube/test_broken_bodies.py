@@ -11,8 +11,9 @@ from rebalancer.kube.client.client import ApiClient, Retries, StatusError
 from rebalancer.kube.client.permissions import Permission, can_i
 from rebalancer.kube.leader.lease import LeaseLock
 from rebalancer.kube.metrics_server import probe_metrics_server
-from rebalancer.kube.probe import list_nodes, server_version
+from rebalancer.kube.probe import list_nodes
 from rebalancer.kube.snapshot.snapshot import NODES, KubeCluster
+from rebalancer.kube.snapshot.version import server_version
 from rebalancer.model.decisions.eviction import Outcome
 from rebalancer.model.errors import RebalancerError
 from tests.builders import an_eviction

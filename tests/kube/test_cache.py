@@ -122,6 +122,32 @@ def test_a_snapshot_stays_as_it_was_when_the_cluster_changes() -> None:
         assert {owner.name for owner in after.owners} == {"web-1", "web", "web-2", "empty"}
 
 
+def test_pods_are_read_anew_once_the_server_has_been_upgraded() -> None:
+    """A resize counts otherwise in the new version."""
+    resized = a_pod("a", cpu="500m", metadata={"generation": 2})
+    resized["spec"]["containers"].append({"name": "b", "resources": {"requests": {"cpu": "2"}}})
+    resized["status"]["containerStatuses"] = [
+        {"name": "main", "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "2"}},
+        {"name": "b", "resources": {"requests": {"cpu": "500m"}}, "allocatedResources": {"cpu": "500m"}},
+    ]
+    server, upgraded = WatchedServer(pods=[resized]), threading.Event()
+
+    def until_upgraded() -> Iterator[bytes]:
+        upgraded.wait(20.0)
+        yield line("BOOKMARK", {}, 8)
+
+    server.scripts["pods"].append(Reply(stream=until_upgraded()))
+    with watching(server) as watched:
+        before = watched.cluster.snapshot()
+        assert (before.minor, before.pods.cpu_request_millicores.tolist()) == (36, [4_000.0])
+        server.cluster.version = "v1.37.0"
+        upgraded.set()
+        until(lambda: watched.cluster.stats()["pods"].relists == 1)
+        after = watched.cluster.snapshot()
+        assert (after.minor, after.pods.cpu_request_millicores.tolist()) == (37, [2_500.0])
+        assert watched.agrees()
+
+
 def test_a_row_that_was_let_go_serves_another_pod_whole() -> None:
     with watching(WatchedServer(pods=[a_pod("old", metadata=owned_by("Job", "j", api="batch/v1"))])) as watched:
         fresh = a_pod("new", node="", status={"phase": "Pending", "conditions": [], "startTime": None})

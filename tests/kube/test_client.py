@@ -15,7 +15,8 @@ from urllib3.exceptions import InsecureRequestWarning
 from rebalancer.kube.client.auth import Credentials
 from rebalancer.kube.client.client import AnswerLostError, ApiClient, NotSentError, Timeouts, connect
 from rebalancer.kube.client.permissions import Permission, can_i
-from rebalancer.kube.probe import needed_permissions, server_version
+from rebalancer.kube.probe import needed_permissions
+from rebalancer.kube.snapshot.version import server_version
 from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
 from rebalancer.model.secrets import remember
 from tests.kube.fakes.api import Asked, FakeApi, Reply, Script, client_of, serving, status

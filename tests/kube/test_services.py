@@ -87,7 +87,7 @@ def paths_of(behind: ApiClient, clock: Clock, spaces: set[str]) -> list[str]:
 
 
 def test_lists_are_of_these_namespaces_alone(lab: Lab, client: ApiClient) -> None:
-    expected = ["/api/v1/nodes"]
+    expected = ["/version", "/api/v1/nodes"]
     for space in ("blue", "green"):
         expected.append(f"/api/v1/namespaces/{space}/pods")
         expected += [f"/apis/apps/v1/namespaces/{space}/{of}" for of in ("replicasets", "deployments", "statefulsets")]

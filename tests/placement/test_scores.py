@@ -4,6 +4,7 @@ The cases are those of Kubernetes v1.36.3, pkg/scheduler/framework/plugins (node
 tainttoleration, nodeaffinity), told in our words: a node is (cpu, memory) allocatable, `there` is already requested.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -257,10 +258,13 @@ def test_image_locality(wanted: list[str], held: list[dict[str, float]], expecte
     assert weighted(judged(nodes, [waiting(template={"images": wanted})]), "ImageLocality") == expected
 
 
-def test_images_of_volumes_count_without_raising_the_bar() -> None:
+@pytest.mark.parametrize(("minor", "expected"), [(36, 48), (37, 24)])
+def test_images_of_volumes_raise_the_bar_from_1_37_on(minor: int, expected: int) -> None:
+    """(500 - 23) of (1000 - 23), and of (2000 - 23)."""
     nodes = [a_node("a", images={"r/a:latest": 100 * MB, "r/model:1": 400 * MB})]
     template = {"images": ["r/a"], "volumeImages": ["r/model:1"]}
-    assert weighted(judged(nodes, [waiting(template=template)]), "ImageLocality") == [48]  # (500 - 23) / (1000 - 23)
+    board = Board(replace(cluster(nodes, [waiting(template=template)]), minor=minor))
+    assert weighted(Engine(board).verdict(board.kinds.of(0)), "ImageLocality") == [expected]
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from rebalancer.cycle.observe.ledger_state import global_limits_text
 from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.client.permissions import can_i
 from rebalancer.kube.metrics_server import probe_metrics_server
-from rebalancer.kube.probe import lease_holder, list_nodes, needed_permissions, rules, server_version
+from rebalancer.kube.probe import lease_holder, list_nodes, needed_permissions, rules
 from rebalancer.kube.snapshot.snapshot import OPTIONAL_RESOURCES, KubeCluster
+from rebalancer.kube.snapshot.version import server_version
 from rebalancer.model.cluster.obstacles import Obstacle
 from rebalancer.model.errors import RebalancerError
 from rebalancer.policy import RebalancerPolicy

@@ -21,6 +21,7 @@ from rebalancer.kube.snapshot.times import epoch_column, epoch_seconds
 from rebalancer.model.cluster.nodes import NodeImages, Nodes
 from rebalancer.model.cluster.obstacles import Obstacle, one_line
 from rebalancer.model.cluster.pods import FAILED, PHASES, REQUESTED, SUCCEEDED, UNKNOWN, Pods, PodStatus
+from rebalancer.model.cluster.releases import OLDEST_MINOR
 from rebalancer.model.notation.arrays import Floats, Ints
 from rebalancer.model.notation.quantity import LARGEST, parse_quantity
 
@@ -147,7 +148,8 @@ def controller_of(references: Sequence[OwnerReference] | None) -> OwnerReference
 class PodColumns:
     """A collector of pods. Owners are numbered here and looked up in the workload lists afterwards."""
 
-    def __init__(self, *, nodes: Mapping[str, int], namespaces: Sequence[str]) -> None:
+    def __init__(self, *, nodes: Mapping[str, int], namespaces: Sequence[str], minor: int = OLDEST_MINOR) -> None:
+        """`minor`: as of the snapshot."""
         self._node_index = nodes
         self._namespace_index = {name: index for index, name in enumerate(dict.fromkeys(namespaces))}
         self._owner_index: dict[tuple[str, str], int] = {}
@@ -156,7 +158,7 @@ class PodColumns:
         self._pages: list[dict[str, NDArray[Any]]] = []
         self.names: list[str] = []
         self.uids: list[str] = []
-        self.pod_templates = PodTemplates()
+        self.pod_templates = PodTemplates(minor)
         self.owners: list[tuple[str, OwnerReference]] = []
         """(namespace, reference) of each controlling owner, in the order of the `owner` column."""
 

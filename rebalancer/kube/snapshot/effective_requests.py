@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rebalancer.kube.snapshot.records import Container, Resources
+from rebalancer.kube.snapshot.records import Container, Count, Resources
 from rebalancer.model.cluster.pod_templates import SCORED_DEFAULT_CPU_MILLICORES, SCORED_DEFAULT_MEMORY_BYTES
 from rebalancer.model.notation.quantity import readable
 
@@ -47,19 +47,28 @@ def effective_requests(
     init_containers: Iterable[Container] = (),
     pod_level: Resources | None = None,
     overhead: Mapping[str, str] | None = None,
+    counts: Sequence[Count] | None = None,
 ) -> Requests:
-    """The larger of the running containers' sum and each init container's, sidecars counted, plus overhead.
+    """The larger of the running containers' sum and each init container's, sidecars counted, plus overhead. `counts`:
+    as a `Template`'s.
 
     Raises ValueError for something that is no quantity, or out of range.
     """
-    mains, inits = list(containers), list(init_containers)
+    if counts is None:
+        counts = [
+            Count(
+                mains=[_requested(each) for each in containers],
+                inits=[(_requested(each), each.restart_policy == "Always") for each in init_containers],
+            )
+        ]
+    parsed = [_Parsed.of(each) for each in counts]
     whole = _parsed(pod_level.requests if pod_level else None)
     above = _parsed(overhead)
-    totals = _total([_requests(c) for c in mains], [(_requests(c), _is_sidecar(c)) for c in inits], whole, above)
-    scored = _total([_scored(c) for c in mains], [(_scored(c), _is_sidecar(c)) for c in inits], whole, above)
+    totals = _total(parsed, {}, whole, above)
+    scored = _total(parsed, _SCORED_DEFAULTS, whole, above)
     arriving = None
     if whole:
-        sums = _total([_scored(c) for c in mains], [(_scored(c), _is_sidecar(c)) for c in inits], {}, above)
+        sums = _total(parsed, _SCORED_DEFAULTS, {}, above)
         arriving = whole_up(sums.get("cpu", 0.0) * 1000.0), whole_up(sums.get("memory", 0.0))
     return Requests(
         cpu_millicores=whole_up(totals.pop("cpu", 0.0) * 1000.0),
@@ -94,7 +103,48 @@ def whole_up(amount: float) -> float:
     return float(math.ceil(round(amount, 3)))
 
 
-def _total(mains: list[Amounts], inits: list[tuple[Amounts, bool]], whole: Amounts, above: Amounts) -> Amounts:
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """A `Count` in numbers."""
+
+    mains: list[Amounts]
+    inits: list[tuple[Amounts, bool]]
+    whole: Amounts | None
+
+    @classmethod
+    def of(cls, count: Count) -> "_Parsed":
+        """Raises ValueError."""
+        return cls(
+            [_parsed(each) for each in count.mains],
+            [(_parsed(each), is_sidecar) for each, is_sidecar in count.inits],
+            None if count.whole is None else _parsed(count.whole),
+        )
+
+    def total(self, defaults: Amounts) -> Amounts:
+        """Of all containers. A container that requests nothing of a resource in `defaults` counts with that much; a
+        request of zero is a request."""
+        if self.whole is not None:
+            return self.whole
+        mains, inits = self.mains, self.inits
+        if defaults:
+            mains = [defaults | each for each in mains]
+            inits = [(defaults | each, is_sidecar) for each, is_sidecar in inits]
+        return _of_containers(mains, inits)
+
+
+def _total(counts: Sequence[_Parsed], defaults: Amounts, whole: Amounts, above: Amounts) -> Amounts:
+    """The largest of the counts; a pod-level request (`whole`) replaces that."""
+    first, *others = (each.total(defaults) for each in counts)
+    total = dict(first)
+    for other in others:
+        for name, amount in other.items():
+            total[name] = max(total.get(name, 0.0), amount)
+    total.update(whole)
+    _add(total, above)
+    return total
+
+
+def _of_containers(mains: list[Amounts], inits: list[tuple[Amounts, bool]]) -> Amounts:
     running: Amounts = {}
     for amounts in mains:
         _add(running, amounts)
@@ -110,9 +160,6 @@ def _total(mains: list[Amounts], inits: list[tuple[Amounts, bool]], whole: Amoun
             starting[name] = max(starting.get(name, 0.0), amount)
     for name, amount in starting.items():
         running[name] = max(running.get(name, 0.0), amount)
-    # A pod-level request replaces the sum of its containers'.
-    running.update(whole)
-    _add(running, above)
     return running
 
 
@@ -121,13 +168,8 @@ def _add(total: Amounts, more: Mapping[str, float]) -> None:
         total[name] = total.get(name, 0.0) + amount
 
 
-def _requests(container: Container) -> Amounts:
-    return _parsed(container.resources.requests if container.resources else None)
-
-
-def _scored(container: Container) -> Amounts:
-    # A request of zero is a request; only a missing one gets the default.
-    return _SCORED_DEFAULTS | _requests(container)
+def _requested(container: Container) -> dict[str, str]:
+    return (container.resources.requests if container.resources else None) or {}
 
 
 def _parsed(amounts: Mapping[str, str] | None) -> Amounts:
@@ -139,7 +181,3 @@ def _amount(what: str, text: str) -> float:
         return readable(text, scale=1000.0 if what.endswith(" cpu") else 1.0)
     except ValueError as error:
         raise ValueError(f"{what}: {error}") from None
-
-
-def _is_sidecar(container: Container) -> bool:
-    return container.restart_policy == "Always"

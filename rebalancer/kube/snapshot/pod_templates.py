@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.kube.snapshot.effective_requests import NO_REQUESTS, Requests, effective_requests, memory_limits
-from rebalancer.kube.snapshot.records import Container, Pod, PodSpec, Template, VolumeSource
+from rebalancer.kube.snapshot.records import Container, Count, Pod, PodSpec, Template, VolumeSource
 from rebalancer.kube.snapshot.resizes import counted_spec
 from rebalancer.model.cluster.annotations import is_kept
 from rebalancer.model.cluster.objects import PodTemplate, Volume
 from rebalancer.model.cluster.obstacles import one_line
 from rebalancer.model.cluster.pod_templates import PodTemplateTable
+from rebalancer.model.cluster.releases import OLDEST_MINOR
 from rebalancer.model.cluster.template_index import PodTemplateOutline
 from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.model.notation.decoding import json_decoder
@@ -51,7 +52,9 @@ class _KeptKeys(dict[str, bool]):
 class PodTemplates:
     """The table under construction."""
 
-    def __init__(self) -> None:
+    def __init__(self, minor: int = OLDEST_MINOR) -> None:
+        """`minor`: as of the snapshot."""
+        self._minor = minor
         self._index: dict[bytes, int] = {}
         self._figures_of: list[Figures] = []
         self._priorities: list[int] = []
@@ -82,7 +85,7 @@ class PodTemplates:
 
     def index_of(self, pod: Pod, *, of_daemonset: bool) -> int:
         """The index of the pod's template."""
-        meta, spec = pod.metadata, counted_spec(pod)
+        meta, (spec, counts) = pod.metadata, counted_spec(pod, self._minor)
         affinity = spec.affinity
         if of_daemonset and affinity is not None:
             # The DaemonSet controller pins each of its pods to its node, which would make every pod a template.
@@ -107,6 +110,7 @@ class PodTemplates:
             spec.resource_claims,
             pod.unread,
             spec.scheduling_group is not None or spec.workload_ref is not None,
+            counts,
         )
         # Pods are listed by name, so siblings are adjacent: comparing two is cheaper than encoding one.
         if template == self._last_template:
@@ -116,7 +120,7 @@ class PodTemplates:
         if index is None:
             self._finished = None
             index = len(self._figures_of)
-            self._add(pod, spec)
+            self._add(pod, spec, counts)
             self._index[blob] = index
         self._last_template, self._last_index = template, index
         return index
@@ -162,12 +166,13 @@ class PodTemplates:
         kept = [key for key in annotations if is_kept[key]]
         return {key: annotations[key] for key in kept} if kept else None
 
-    def _add(self, pod: Pod, spec: PodSpec) -> None:
+    def _add(self, pod: Pod, spec: PodSpec, counts: list[Count] | None) -> None:
         # Templates that differ in labels only (StatefulSets put each pod's name in one) are summed once.
-        requested = self._encode((spec.containers, spec.init_containers, spec.resources, spec.overhead, pod.unread))
+        parts = (spec.containers, spec.init_containers, spec.resources, spec.overhead, counts, pod.unread)
+        requested = self._encode(parts)
         figures = self._figures.get(requested)
         if figures is None:
-            figures = self._figures[requested] = figures_of(spec, pod.unread)
+            figures = self._figures[requested] = figures_of(spec, pod.unread, counts)
         self._figures_of.append(figures)
         self._priorities.append(spec.priority)
         self.with_claims.append(
@@ -188,15 +193,19 @@ class Figures:
     cause: str = ""
 
 
-def figures_of(template: PodSpec | Template, unread: str) -> Figures:
-    """The figures. `unread` is the cause where the pod could not be read in full."""
+def figures_of(template: PodSpec | Template, unread: str, counts: list[Count] | None) -> Figures:
+    """The figures. `unread` is the cause where the pod could not be read in full; `counts` as a `Template`'s."""
     containers, inits = template.containers or [], template.init_containers or []
     try:
         if unread:
             raise ValueError(unread)
         return Figures(
             requests=effective_requests(
-                containers=containers, init_containers=inits, pod_level=template.resources, overhead=template.overhead
+                containers=containers,
+                init_containers=inits,
+                pod_level=template.resources,
+                overhead=template.overhead,
+                counts=counts,
             ),
             memory_limits=memory_limits([*containers, *sidecars_of(inits)], template.resources),
         )
@@ -220,7 +229,7 @@ def decode_template(blob: bytes) -> PodTemplate:
     """An interned template as a `PodTemplate`."""
     template = json_decoder(Template).decode(blob)
     containers, inits = template.containers or [], template.init_containers or []
-    read = figures_of(template, template.unread)
+    read = figures_of(template, template.unread, template.counts)
     figures = read.requests
     grace = template.termination_grace_period_seconds
     return PodTemplate(

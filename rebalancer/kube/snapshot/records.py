@@ -219,12 +219,25 @@ class PodStatus(Wire, frozen=True):
     qos_class: str = ""
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
+    resources: msgspec.Raw = NOTHING
+    """As those of a container's status: of the pod as a whole."""
+    allocated_resources: msgspec.Raw = NOTHING
 
 
 class Pod(Object, frozen=True):
     metadata: PodMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+
+class Count(msgspec.Struct, array_like=True, gc=False):
+    """One way to count what the containers of a resized pod request."""
+
+    mains: list[dict[str, str]] = []
+    inits: list[tuple[dict[str, str], bool]] = []
+    """With whether it is a sidecar."""
+    whole: dict[str, str] | None = None
+    """Their total, where the kubelet reports it; the others are empty then."""
 
 
 class Template(msgspec.Struct, array_like=True, gc=False):
@@ -250,6 +263,8 @@ class Template(msgspec.Struct, array_like=True, gc=False):
     unread: str = ""
     grouped: bool = False
     """Whether it belongs to a PodGroup."""
+    counts: list[Count] | None = None
+    """Of these the largest holds, for each resource; None = that of `containers` and `init_containers`."""
 
 
 # --- nodes

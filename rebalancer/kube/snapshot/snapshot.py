@@ -38,6 +38,7 @@ from rebalancer.kube.snapshot.records import (
     PriorityClass,
 )
 from rebalancer.kube.snapshot.times import epoch_seconds
+from rebalancer.kube.snapshot.version import followed_minor
 from rebalancer.kube.snapshot.volumes import BoundClaims, CsiNode, PersistentVolume, volume_limits
 from rebalancer.model.cluster.annotations import EVICTION_IN_PROGRESS
 from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
@@ -164,8 +165,8 @@ class KubeCluster:
         nodes: Nodes = self._list(NODES, Node, NodeColumns).finish()
         spaces = self._list(NAMESPACES, Namespace, Gathered[Namespace])
         classes = self._list(PRIORITY_CLASSES, PriorityClass, Gathered[PriorityClass])
-        names = [space.metadata.name for space in spaces]
-        pods, owners, numbers, complete = self._pods(nodes, names, EVERYWHERE)
+        names, minor = [space.metadata.name for space in spaces], followed_minor(self._client)
+        pods, owners, numbers, complete = self._pods(nodes, names, EVERYWHERE, minor)
         claims: BoundClaims | None = BoundClaims()
         csi_nodes: Sequence[CsiNode] | None = ()
         if pods.pod_templates.uses_claims:
@@ -177,6 +178,7 @@ class KubeCluster:
         sorted_out = SortedOut()
         return put_together(
             taken=taken,
+            minor=minor,
             nodes=nodes,
             pods=pods.finish(numbers),
             pod_templates=pods.pod_templates.table(),
@@ -201,9 +203,11 @@ class KubeCluster:
         taken = self._clock.now()
         nodes: Nodes = self._list(NODES, Node, NodeColumns).finish()
         wanted = sorted(namespaces) if len(namespaces) <= MANY_NAMESPACES else EVERYWHERE
-        pods, owners, numbers, complete = self._pods(nodes, (), wanted)
+        minor = followed_minor(self._client)
+        pods, owners, numbers, complete = self._pods(nodes, (), wanted, minor)
         return put_together(
             taken=taken,
+            minor=minor,
             nodes=nodes,
             pods=pods.finish(numbers),
             pod_templates=pods.pod_templates.table(),
@@ -223,7 +227,7 @@ class KubeCluster:
         )
 
     def _pods(
-        self, nodes: Nodes, names: Sequence[str], namespaces: Sequence[str | None]
+        self, nodes: Nodes, names: Sequence[str], namespaces: Sequence[str | None], minor: int
     ) -> tuple[PodColumns, Owners, list[int], frozenset[str]]:
         """The pods of `namespaces` with their owners as by `_owners`; `names` are the known namespaces."""
         node_index = {name: index for index, name in enumerate(nodes.names)}
@@ -236,7 +240,7 @@ class KubeCluster:
         pods: PodColumns = self._list(
             PODS,
             Pod,
-            lambda: PodColumns(nodes=node_index, namespaces=names),
+            lambda: PodColumns(nodes=node_index, namespaces=names, minor=minor),
             first_page=read_beside,
             namespaces=namespaces,
         )
@@ -313,6 +317,7 @@ def named_kinds(owners: Iterable[tuple[str, OwnerReference]]) -> set[str]:
 def put_together(
     *,
     taken: float,
+    minor: int,
     nodes: Nodes,
     pods: Pods,
     pod_templates: PodTemplateTable,
@@ -337,6 +342,7 @@ def put_together(
     found.update(larger)
     return ClusterSnapshot(
         taken=taken,
+        minor=minor,
         nodes=nodes,
         pods=pods,
         pod_templates=pod_templates,

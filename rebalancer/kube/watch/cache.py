@@ -43,10 +43,11 @@ from rebalancer.kube.snapshot.snapshot import (
     put_together,
     unread_workloads,
 )
+from rebalancer.kube.snapshot.version import followed_minor
 from rebalancer.kube.snapshot.volumes import BoundClaims, CsiNode, PersistentVolume
 from rebalancer.kube.watch.rows import PodRows, PodsTaken
 from rebalancer.kube.watch.stores import NodeRecords, Records
-from rebalancer.kube.watch.watch import STOP_SECONDS, Reflector, WatchStats
+from rebalancer.kube.watch.watch import STOP_SECONDS, Reflector, WatchStats, never
 from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
 from rebalancer.model.cluster.obstacles import Obstacle
 from rebalancer.model.cluster.quota import ResourceQuota
@@ -109,7 +110,13 @@ class WatchedCluster:
         self._started = self._stopped = False
         self._whole_replicasets = False
         self._nodes = self._reflector(NODES, Node, NodeRecords)
-        self._pods = self._reflector(PODS, Pod, PodRows)
+        self._pods = self._reflector(
+            PODS,
+            Pod,
+            lambda: PodRows(followed_minor(client)),
+            # what a pod requests depends on it
+            is_outdated=lambda pods: pods.minor != followed_minor(client),
+        )
         self._spaces = self._reflector(
             NAMESPACES, Namespace, partial(Records[Namespace, Namespace], itself, "Namespace")
         )
@@ -229,7 +236,13 @@ class WatchedCluster:
     # ---- watched kinds
 
     def _reflector(
-        self, resource: Resource, item: type[Any], make: Callable[[], Any], *, metadata_only: bool = False
+        self,
+        resource: Resource,
+        item: type[Any],
+        make: Callable[[], Any],
+        *,
+        metadata_only: bool = False,
+        is_outdated: Callable[[Any], bool] = never,
     ) -> Reflector[Any, Any]:
         return Reflector(
             client=self._client,
@@ -237,6 +250,7 @@ class WatchedCluster:
             item=item,
             make=make,
             metadata_only=metadata_only,
+            is_outdated=is_outdated,
             parts=self._parts,
             monotonic=self._monotonic,
             pause=self._pause,
@@ -317,6 +331,7 @@ class WatchedCluster:
         names = tuple(dict.fromkeys([*(space.metadata.name for space in spaces), *pods.inhabited()]))
         return put_together(
             taken=taken,
+            minor=self._pods.known.minor,
             nodes=nodes,
             pods=pods.columns(
                 nodes={name: index for index, name in enumerate(nodes.names)},

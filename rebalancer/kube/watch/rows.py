@@ -23,6 +23,7 @@ from rebalancer.kube.watch.pod_order import Key, PodOrder
 from rebalancer.kube.watch.watch import Change
 from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.pods import PHASES, UNKNOWN, Pods, PodStatus
+from rebalancer.model.cluster.releases import OLDEST_MINOR
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -114,7 +115,9 @@ class PodsTaken:
 class PodRows:
     """All pods of a cluster. A `kube.watch.Store`; safe to read while it changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, minor: int = OLDEST_MINOR) -> None:
+        """`minor`: as of the snapshot."""
+        self.minor = minor
         self._lock = threading.Lock()
         self._rows = np.zeros(FIRST_ROWS, dtype=ROW)
         self._row_of: dict[str, int] = {}
@@ -133,7 +136,7 @@ class PodRows:
         self._owners: Interned[tuple[str, str], tuple[str, OwnerReference]] = Interned()
         self._statuses: Interned[PodStatus, PodStatus] = Interned()
         self._statuses.number(NOTHING, NOTHING)
-        self._templates = PodTemplates()
+        self._templates = PodTemplates(minor)
         self._tidy_at = FIRST_TIDYING
 
     def __len__(self) -> int:

@@ -72,6 +72,11 @@ class WatchStats:
     last_error: str = ""
 
 
+def never(_: object) -> bool:
+    """No store is outdated."""
+    return False
+
+
 class Backoff:
     """Exponential backoff from 1 to 20 s, with jitter; reset after a healthy minute. A server that is back is followed
     again within 30 s."""
@@ -117,17 +122,19 @@ class Reflector(Generic[R, S]):
         item: type[R],
         make: Callable[[], S],
         metadata_only: bool = False,
+        is_outdated: Callable[[S], bool] = never,
         parts: FailedParts | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] | None = None,
         chance: random.Random | None = None,
     ) -> None:
-        """`pause` waits between attempts, in place of a wait that `stop` ends. Unexpected errors are noted in
-        `parts`."""
+        """`is_outdated` is asked before a watch is opened again: such a store is listed again. `pause` waits between
+        attempts, in place of a wait that `stop` ends. Unexpected errors are noted in `parts`."""
         self._client = client
         self._resource = resource
         self._item = item
         self._make = make
+        self._is_outdated = is_outdated
         self._list_accept = METADATA_ONLY if metadata_only else JSON
         self._watch_accept = WATCH_METADATA_ONLY if metadata_only else JSON
         self._parts = parts or FailedParts(now=time.time, monotonic=monotonic)
@@ -215,6 +222,9 @@ class Reflector(Generic[R, S]):
             # a watch of a quiet kind would show only after a minute that the store is current
             self._version = ""
         try:
+            # the server of the last watch may have been upgraded since
+            if self._has_watched and self.store is not None and self._is_outdated(self.store):
+                self._version = ""
             if not self._version:
                 self._list()
             self._watch()

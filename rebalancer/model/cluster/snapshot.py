@@ -18,6 +18,7 @@ from rebalancer.model.cluster.owners import OWNER_LEVELS, REVISION_LABEL, ROLLOU
 from rebalancer.model.cluster.pod_templates import PodTemplateTable
 from rebalancer.model.cluster.pods import FAILED, SUCCEEDED, Pods, PodStatus
 from rebalancer.model.cluster.quota import ResourceQuota
+from rebalancer.model.cluster.releases import OLDEST_MINOR
 from rebalancer.model.notation.arrays import Bools, Floats, Ints
 
 
@@ -98,6 +99,8 @@ class ClusterSnapshot:
     """Empty where they can't be read."""
     claims_known: bool = True
     """False where PersistentVolumes can't be read: then every claim counts as local."""
+    minor: int = OLDEST_MINOR
+    """Minor version of Kubernetes 1 whose kube-scheduler is followed."""
     obstacles: tuple[Obstacle, ...] = ()
     """Objects that can't be read, or not in full, in order."""
 

@@ -134,6 +134,9 @@ class PodRulesCache:
             requests = self._requests[asked] = Requests(board, self._supply, profile, demand, template)
         images = (template.images, template.volume_images)
         if images not in self._images:
-            self._images[images] = image_locality(board.snapshot.nodes.images, template, len(board.nodes))
+            snapshot = board.snapshot
+            self._images[images] = image_locality(
+                snapshot.nodes.images, template, len(board.nodes), minor=snapshot.minor
+            )
         attraction, volumes = self.terms.compile(kind, template, profile), compile_volumes(board, kind, template)
         return PodRules(kind, template, nodes, requests, spread, attraction, volumes, self._images[images])

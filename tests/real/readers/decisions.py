@@ -199,6 +199,7 @@ def replay(recording: Recording, *, longest: int = 1) -> Iterator[Stretch]:
     """
     lists = Cluster(
         page_size=100_000,
+        version=recording.kubernetes,
         nodes=recording.nodes,
         namespaces=recording.namespaces,
         replicasets=recording.replica_sets,
