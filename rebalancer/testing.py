@@ -71,6 +71,7 @@ class FakeNode:
     images: Mapping[str, float] = field(default_factory=dict)
     """Image name (with its tag) -> bytes."""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    declared_features: tuple[str, ...] = ()
     age: float = 30 * 86_400.0
     """Seconds."""
 
@@ -179,6 +180,7 @@ def snapshot(
             created=np.array([NOW - node.age for node in nodes]),
             labels=tuple({"kubernetes.io/hostname": node.name, **node.labels} for node in nodes),
             taints=tuple(node.taints for node in nodes),
+            declared_features=tuple(node.declared_features for node in nodes),
             extended=tuple(node.extended for node in nodes),
             images=_images(nodes),
             annotations=tuple(node.annotations for node in nodes),

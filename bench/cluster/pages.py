@@ -49,6 +49,8 @@ def synthetic_cluster(directory: Path, *, pods: int, nodes: int, seed: int) -> N
     ):
         _write(directory, plural, (_workload(chance, each) for each in workloads if each.kind == kind))
     _write(directory, "csinodes", ())
+    _write(directory, "csidrivers", ())
+    _write(directory, "services", ())
     _write(directory, "resourcequotas", ())
     _write(directory, "persistentvolumes", (text for each in workloads for text in _volumes(chance, each)))
     budgeted = [each for each in workloads if each.kind in ("Deployment", "StatefulSet") and each.replicas > 2]

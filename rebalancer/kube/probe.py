@@ -9,13 +9,13 @@ import msgspec
 from rebalancer.kube.actions.eviction_events import EVENTS
 from rebalancer.kube.actions.surges import SURGE_PERMISSIONS
 from rebalancer.kube.actions.taints import TAINT_PERMISSIONS
-from rebalancer.kube.client.client import ApiClient, Resource
+from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.client.permissions import Permission
 from rebalancer.kube.leader.lease import LEASES
 from rebalancer.kube.snapshot.columns import NodeColumns
 from rebalancer.kube.snapshot.lists import Gathered, read_list
 from rebalancer.kube.snapshot.records import Meta, Node, Wire
-from rebalancer.kube.snapshot.snapshot import NODES, READ_RESOURCES
+from rebalancer.kube.snapshot.snapshot import NODES, READ_RESOURCES, SERVICES
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.model.cluster.nodes import Nodes
 from rebalancer.policy.metrics_servers import ClusterService
@@ -26,9 +26,6 @@ DAEMON_PERMISSIONS = (
     Permission(verb="list", group=EVENTS.group, resource=EVENTS.plural),
 )
 """Permissions to watch the cluster, to write Events, and to count evictions again that a restored database lacks."""
-
-
-SERVICES = Resource(group="", version="v1", plural="services")
 
 
 class LeaseSpec(Wire, frozen=True):

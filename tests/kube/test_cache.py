@@ -16,7 +16,7 @@ from tests.kube.fakes.watches import WatchedServer, line, until
 from tests.kube.readers import contents
 
 KINDS = {
-    "nodes", "pods", "namespaces", "priorityclasses", "poddisruptionbudgets",
+    "nodes", "pods", "namespaces", "services", "priorityclasses", "poddisruptionbudgets",
     "replicasets", "deployments", "statefulsets", "daemonsets", "jobs", "resourcequotas", "horizontalpodautoscalers",
 }  # fmt: skip
 
@@ -274,6 +274,29 @@ def test_autoscalers_follow_their_watch_and_stop_nothing_where_they_can_not_be_r
         watched.fails("horizontalpodautoscalers")
         until(watched.cluster.synced)
         assert watched.cluster.snapshot().autoscalers == ()
+
+
+def test_services_and_drivers_follow_their_watches_and_stop_nothing_where_they_can_not_be_read() -> None:
+    service = {"metadata": meta("web", "shop"), "spec": {"selector": {"app": "web"}}}
+    driver = {"metadata": meta("disk"), "spec": {"preventPodSchedulingIfMissing": True}}
+    lists = {"pods": [a_pod("db", spec=CLAIM)], "services": [service], "csidrivers": [driver]}
+    with watching(a_shop(**lists), synced=False) as watched:
+        until(lambda: watched.cluster.synced() and "csidrivers" in watched.cluster.ages())
+        until(watched.cluster.synced)
+        snapshot = watched.cluster.snapshot()
+        assert snapshot.services == {"shop": ({"app": "web"},)}
+        assert list(snapshot.drivers_at or ()) == ["disk"]
+        watched.send("services", line("DELETED", service, 9))
+        assert watched.cluster.snapshot().services == {}
+    server = a_shop(**lists)
+    server.cluster.refused |= {"csidrivers": 403, "services": 403}
+    with watching(server, synced=False) as watched:
+        watched.fails("services")
+        until(lambda: watched.cluster.synced() or "csidrivers" in watched.cluster.stats())
+        watched.fails("csidrivers")
+        until(watched.cluster.synced)
+        snapshot = watched.cluster.snapshot()
+        assert (snapshot.services, snapshot.drivers_at) == (None, None)
 
 
 def test_replicasets_are_read_whole_once_one_stands_alone() -> None:

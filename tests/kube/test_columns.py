@@ -245,3 +245,17 @@ def test_a_daemonset_keeps_its_pod_affinity() -> None:
     kept = read(Cluster(pods=[pod])).pod_templates[0].affinity
     assert kept is not None
     assert kept.pod_affinity is not None
+
+
+def test_features_that_nodes_declare_and_pods_need_are_read() -> None:
+    node = a_node("n1")
+    node["status"]["declaredFeatures"] = ["A", "B"]
+    rules = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]
+    needs = {"containers": [{"name": "main", "image": "app:1", "restartPolicyRules": rules}]}
+    apart = {"hostNetwork": True, "hostUsers": False}
+    pods = [a_pod("a", spec=needs), a_pod("b", spec=apart), a_pod("c", spec={"hostUsers": False}), a_pod("d")]
+    snapshot = read(Cluster(nodes=[node, a_node("n2")], pods=pods))
+    assert snapshot.nodes.declared_features == (("A", "B"), ())
+    assert [snapshot.pod(at).template.required_features for at in range(4)] == [
+        ("RestartAllContainersOnContainerExits",), ("UserNamespacesHostNetworkSupport",), (), (),
+    ]  # fmt: skip

@@ -14,6 +14,7 @@ from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.decisions.eviction import Outcome, TargetNode
 from rebalancer.model.decisions.ports import Clock
 from tests.builders import an_eviction, pods_in
+from tests.kube.builders import Cluster, Json, meta, read
 from tests.kube.fakes.api import Asked, Reply, client_of_lab, serving
 
 KINDS = ("Deployment", "StatefulSet", "Job")
@@ -99,3 +100,20 @@ def test_many_namespaces_are_one_list(lab: Lab, client: ApiClient) -> None:
     asked = paths_of(client, lab.clock, set(SPACES))
     assert asked.count("/api/v1/pods") == 1
     assert not any("namespaces" in each for each in asked)
+
+
+def test_selectors_are_read_by_namespace() -> None:
+    def service(name: str, space: str, selector: dict[str, str] | None) -> Json:
+        return {"metadata": meta(name, space), "spec": {"selector": selector} if selector is not None else {}}
+
+    found = [
+        service("web", "shop", {"app": "web"}),
+        service("web-headless", "shop", {"app": "web"}),
+        service("external", "shop", None),
+        service("all", "shop", {}),
+        service("db", "mail", {"app": "db", "tier": "x"}),
+    ]
+    cluster = Cluster(services=found)
+    assert read(cluster).services == {"mail": ({"app": "db", "tier": "x"},), "shop": ({"app": "web"},)}
+    cluster.refused["services"] = 403
+    assert read(cluster).services is None

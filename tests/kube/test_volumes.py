@@ -199,3 +199,15 @@ def test_what_the_model_of_the_scheduler_leaves_out_of_a_pod_is_named(spec: dict
     snapshot = read(Cluster(pods=[a_pod("a", spec=spec), a_pod("b")]))
     first, second = (snapshot.pod(index).template.not_modelled for index in range(2))
     assert (named in first, bool(first), second) == (True, bool(named), "")
+
+
+def test_drivers_that_keep_pods_off_nodes_without_them_are_read() -> None:
+    required = {"metadata": meta("disk.example"), "spec": {"preventPodSchedulingIfMissing": True}}
+    optional = {"metadata": meta("files.example"), "spec": {"attachRequired": False}}
+    nodes = [{"metadata": meta("n2"), "spec": {"drivers": [{"name": "disk.example"}, {"name": "files.example"}]}}]
+    cluster = Cluster(pods=[WITH_CLAIM], csinodes=nodes, csidrivers=[required, optional])
+    found = read(cluster).drivers_at
+    assert found is not None
+    assert {name: there.tolist() for name, there in found.items()} == {"disk.example": [False, True]}
+    cluster.refused["csidrivers"] = 403
+    assert read(cluster).drivers_at is None

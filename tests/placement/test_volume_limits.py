@@ -1,6 +1,9 @@
 """CSI volume limits: a node with as many volumes as it can have attached takes no pod with another (issue 16, 10)."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.reason import Refusal
@@ -70,3 +73,20 @@ def test_the_explanation_names_the_filter() -> None:
         "NodeVolumeLimits",
         "node(s) exceed max volume count",
     )
+
+
+@pytest.mark.parametrize(("minor", "expected"), [(36, ["n1", "n2", "n3"]), (37, ["n1", "n3"])])
+def test_from_1_37_on_a_driver_can_keep_its_pods_off_nodes_without_it(minor: int, expected: list[str]) -> None:
+    there = {DRIVER: np.array([True, False, True]), "other": np.zeros(3, dtype=bool)}
+    snapshot = replace(shop(with_disk("db", "n1")), minor=minor, drivers_at=there)
+    assert targets(snapshot) == expected
+    files = replace(shop(with_disk("db", "n1", "files")), minor=minor, drivers_at=there)
+    assert targets(files) == ["n1", "n2", "n3"]
+
+
+@pytest.mark.parametrize(("minor", "known"), [(36, True), (37, False)])
+def test_from_1_37_on_landings_need_the_drivers(minor: int, known: bool) -> None:
+    snapshot = replace(shop(with_disk("db", "n1"), with_disk("web", "n1", "files")), minor=minor, drivers_at=None)
+    found = PlacementModel(snapshot).feasible(snapshot.pod(0))
+    assert isinstance(found, Refusal) is not known
+    assert not isinstance(PlacementModel(snapshot).feasible(snapshot.pod(1)), Refusal)

@@ -1,10 +1,12 @@
-"""Record decisions of a real kube-scheduler for `tests/placement/test_recorded_decisions.py`, say of its next version:
+"""Record decisions of a real kube-scheduler for `tests/placement/test_recorded_decisions.py`:
 
     KUBEBUILDER_ASSETS=/path/to/its/bin python -m tests.real.programs
 
-replaces the files in tests/placement/decisions. The folder must hold etcd, kube-apiserver and kube-scheduler.
+replaces the files of its minor version in tests/placement/decisions. The folder must hold etcd, kube-apiserver and
+kube-scheduler.
 """
 
+from rebalancer.model.cluster.releases import modelled_minor
 from tests.real.builders.profiles import PROFILES
 from tests.real.oracles.agreement import compare
 from tests.real.readers.decisions import DECISIONS, Json, record
@@ -22,7 +24,7 @@ def main() -> None:
     DECISIONS.mkdir(exist_ok=True)
     for name, (seed, nodes, pods, profiles) in RECORDED.items():
         recording = record(seed=seed, nodes=nodes, pods=pods, profiles=profiles)
-        path = DECISIONS / f"{name}.json.gz"
+        path = DECISIONS / f"{name}-{modelled_minor(recording.kubernetes)}.json.gz"
         recording.write(path)
         agreement = compare(recording)
         print(f"{path}: kube-scheduler {recording.kubernetes}, {path.stat().st_size} bytes: {agreement}")

@@ -88,6 +88,7 @@ def node_columns(nodes: Sequence[Node], images: NodeImages) -> Nodes:
         unreadable=unreadable,
         labels=tuple(node.metadata.labels or {} for node in nodes),
         taints=tuple(node.spec.taints or () for node in nodes),
+        declared_features=tuple(tuple(status.declared_features or ()) for status in statuses),
         addresses=tuple(
             tuple(address.address for address in status.addresses or () if address.type in ADDRESS_TYPES)
             for status in statuses

@@ -110,6 +110,7 @@ class PodTemplates:
             spec.resource_claims,
             pod.unread,
             spec.scheduling_group is not None or spec.workload_ref is not None,
+            spec.host_network and spec.host_users is False,
             counts,
         )
         # Pods are listed by name, so siblings are adjacent: comparing two is cheaper than encoding one.
@@ -225,6 +226,17 @@ def not_modelled(template: Template) -> str:
     return "kube-scheduler places its PodGroup as one (spec.schedulingGroup)" if template.grouped else ""
 
 
+def _required_features(template: Template) -> tuple[str, ...]:
+    """As `PodTemplate`'s. Source: component-helpers `nodedeclaredfeatures`, `InferForScheduling` of each feature."""
+    containers = chain(template.containers or (), template.init_containers or ())
+    rules = chain.from_iterable(each.restart_policy_rules or () for each in containers)
+    restarts_all = any(each.action == "RestartAllContainers" for each in rules)
+    return (
+        *(("RestartAllContainersOnContainerExits",) if restarts_all else ()),
+        *(("UserNamespacesHostNetworkSupport",) if template.users_on_host_network else ()),
+    )
+
+
 def decode_template(blob: bytes) -> PodTemplate:
     """An interned template as a `PodTemplate`."""
     template = json_decoder(Template).decode(blob)
@@ -254,6 +266,7 @@ def decode_template(blob: bytes) -> PodTemplate:
         priority_class=template.priority_class_name,
         scheduler_name=template.scheduler_name,
         qos=template.qos_class or "BestEffort",
+        required_features=_required_features(template),
         not_modelled=not_modelled(template),
     )
 

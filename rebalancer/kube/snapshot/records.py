@@ -127,12 +127,17 @@ class Port(Wire, frozen=True):
     protocol: str = "TCP"
 
 
+class RestartRule(Wire, frozen=True):
+    action: str = ""
+
+
 class Container(Wire, frozen=True):
     name: str = ""
     image: str = ""
     resources: Resources | None = None
     ports: list[Port] | None = None
     restart_policy: str | None = None
+    restart_policy_rules: list[RestartRule] | None = None
 
 
 class ImageSource(Wire, frozen=True):
@@ -161,6 +166,8 @@ class PodSpec(Wire, frozen=True):
     resources: Resources | None = None
     overhead: dict[str, str] | None = None
     scheduling_gates: list[Empty] | None = None
+    host_network: bool = False
+    host_users: bool | None = None
     termination_grace_period_seconds: Int64 | None = None
     active_deadline_seconds: Int64 | None = None
     priority: Int32 = 0
@@ -263,6 +270,8 @@ class Template(msgspec.Struct, array_like=True, gc=False):
     unread: str = ""
     grouped: bool = False
     """Whether it belongs to a PodGroup."""
+    users_on_host_network: bool = False
+    """Whether it has a user namespace of its own and the host's network."""
     counts: list[Count] | None = None
     """Of these the largest holds, for each resource; None = that of `containers` and `init_containers`."""
 
@@ -296,6 +305,7 @@ class NodeStatus(Wire, frozen=True):
     capacity: dict[str, str] | None = None
     allocatable: dict[str, str] | None = None
     conditions: list[Condition] | None = None
+    declared_features: list[str] | None = None
     addresses: list[NodeAddress] | None = None
     images: list[msgspec.Raw] | None = None
     """A `ContainerImage` each, decoded once for all nodes that have it."""

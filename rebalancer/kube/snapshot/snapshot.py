@@ -37,9 +37,17 @@ from rebalancer.kube.snapshot.records import (
     Pod,
     PriorityClass,
 )
+from rebalancer.kube.snapshot.services import Selector, ServiceObject, by_namespace, selector_of
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.kube.snapshot.version import followed_minor
-from rebalancer.kube.snapshot.volumes import BoundClaims, CsiNode, PersistentVolume, volume_limits
+from rebalancer.kube.snapshot.volumes import (
+    BoundClaims,
+    CsiDriverObject,
+    CsiNode,
+    PersistentVolume,
+    drivers_at,
+    volume_limits,
+)
 from rebalancer.model.cluster.annotations import EVICTION_IN_PROGRESS
 from rebalancer.model.cluster.autoscaling import HorizontalAutoscaler
 from rebalancer.model.cluster.nodes import Nodes
@@ -60,6 +68,8 @@ PODS = Resource(group="", version="v1", plural="pods")
 NAMESPACES = Resource(group="", version="v1", plural="namespaces")
 VOLUMES = Resource(group="", version="v1", plural="persistentvolumes")
 CSI_NODES = Resource(group="storage.k8s.io", version="v1", plural="csinodes")
+CSI_DRIVERS = Resource(group="storage.k8s.io", version="v1", plural="csidrivers")
+SERVICES = Resource(group="", version="v1", plural="services")
 QUOTAS = Resource(group="", version="v1", plural="resourcequotas")
 AUTOSCALERS = Resource(group="autoscaling", version="v2", plural="horizontalpodautoscalers")
 BUDGETS = Resource(group="policy", version="v1", plural="poddisruptionbudgets")
@@ -74,11 +84,11 @@ WORKLOADS: Mapping[str, Resource] = {
 }
 
 READ_RESOURCES: tuple[Resource, ...] = (
-    NODES, PODS, NAMESPACES, VOLUMES, CSI_NODES, QUOTAS, AUTOSCALERS, BUDGETS, PRIORITY_CLASSES,
+    NODES, PODS, NAMESPACES, SERVICES, VOLUMES, CSI_NODES, CSI_DRIVERS, QUOTAS, AUTOSCALERS, BUDGETS, PRIORITY_CLASSES,
     *WORKLOADS.values(),
 )  # fmt: skip
 """Resources that a snapshot lists; `doctor` checks the permissions."""
-OPTIONAL_RESOURCES = frozenset({CSI_NODES, QUOTAS, AUTOSCALERS})
+OPTIONAL_RESOURCES = frozenset({CSI_NODES, CSI_DRIVERS, SERVICES, QUOTAS, AUTOSCALERS})
 """Of these: without them only the pods that they concern are in doubt."""
 
 
@@ -169,9 +179,12 @@ class KubeCluster:
         pods, owners, numbers, complete = self._pods(nodes, names, EVERYWHERE, minor)
         claims: BoundClaims | None = BoundClaims()
         csi_nodes: Sequence[CsiNode] | None = ()
+        csi_drivers: Sequence[CsiDriverObject] | None = ()
         if pods.pod_templates.uses_claims:
             claims = self._if_granted(VOLUMES, PersistentVolume, BoundClaims)
             csi_nodes = self._if_granted(CSI_NODES, CsiNode, Gathered[CsiNode])
+            csi_drivers = self._if_granted(CSI_DRIVERS, CsiDriverObject, Gathered[CsiDriverObject])
+        services = self._if_granted(SERVICES, ServiceObject, Gathered[ServiceObject])
         quotas = self._if_granted(QUOTAS, Quota, Gathered[Quota])
         autoscalers = self._if_granted(AUTOSCALERS, Autoscaler, Gathered[Autoscaler])
         budgets = self._list(BUDGETS, Budget, Gathered[Budget])
@@ -191,6 +204,8 @@ class KubeCluster:
             budgets=sorted_out.kept("PodDisruptionBudget", budgets, budget_of),
             claims=claims,
             csi_nodes=None if csi_nodes is None else sorted_out.kept("CSINode", csi_nodes, itself),
+            csi_drivers=None if csi_drivers is None else sorted_out.kept("CSIDriver", csi_drivers, itself),
+            services=None if services is None else sorted_out.kept("Service", services, selector_of),
             quotas=sorted_out.kept("ResourceQuota", quotas or (), quota_of),
             autoscalers=sorted_out.kept("HorizontalPodAutoscaler", autoscalers or (), autoscaler_of),
             obstacles=[*owners.knots.values(), *unread_workloads(owners.workloads), *sorted_out.obstacles],
@@ -220,6 +235,8 @@ class KubeCluster:
             budgets=(),
             claims=None,
             csi_nodes=None,
+            csi_drivers=None,
+            services=None,
             quotas=(),
             autoscalers=(),
             obstacles=[*owners.knots.values(), *unread_workloads(owners.workloads)],
@@ -329,14 +346,17 @@ def put_together(
     listed_kinds: frozenset[str],
     budgets: Iterable[DisruptionBudget],
     claims: BoundClaims | None,
-    csi_nodes: Iterable[CsiNode] | None,
+    csi_nodes: Sequence[CsiNode] | None,
+    csi_drivers: Iterable[CsiDriverObject] | None,
+    services: Iterable[Selector] | None,
     quotas: Iterable[ResourceQuota],
     autoscalers: Iterable[HorizontalAutoscaler],
     obstacles: Iterable[Obstacle],
     causes: Sequence[str],
 ) -> ClusterSnapshot:
-    """The snapshot; `claims` and `csi_nodes` are None without permission to list them. `obstacles` are those besides
-    nodes, pods and volumes; `causes` (templates,) say why the pods of each can't be read."""
+    """The snapshot; `claims`, `csi_nodes`, `csi_drivers` and `services` are None without permission to list them.
+    `obstacles` are those besides nodes, pods and volumes; `causes` (templates,) say why the pods of each can't be
+    read."""
     found = {*obstacles, *unreadable_nodes(nodes), *unreadable_pods(pods, namespaces, causes)}
     pods, larger = larger_than_nodes(pods, nodes, namespaces)
     found.update(larger)
@@ -360,6 +380,8 @@ def put_together(
         bound_claims=frozenset(claims.bound) if claims else None,
         claim_drivers=claims.drivers if claims else {},
         volume_limits=None if csi_nodes is None else volume_limits(csi_nodes, nodes.names),
+        drivers_at=None if csi_drivers is None else drivers_at(csi_drivers, csi_nodes or (), nodes.names),
+        services=None if services is None else by_namespace(services),
         quotas=tuple(quotas),
         autoscalers=tuple(autoscalers),
         claims_known=claims is not None,

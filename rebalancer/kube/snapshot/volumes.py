@@ -15,7 +15,7 @@ from rebalancer.kube.snapshot.quarantine import obstacle_of
 from rebalancer.kube.snapshot.records import Empty, Meta, Object, Wire
 from rebalancer.model.cluster.objects import Int32, NodeSelector, NodeSelectorTerm, Requirement
 from rebalancer.model.cluster.obstacles import Obstacle
-from rebalancer.model.notation.arrays import Floats
+from rebalancer.model.notation.arrays import Bools, Floats
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 SUCCESSORS: Mapping[str, str] = {
@@ -81,6 +81,17 @@ class CsiNode(Object, frozen=True):
 
     metadata: Meta
     spec: CsiNodeSpec = CsiNodeSpec()
+
+
+class CsiDriverSpec(Wire, frozen=True):
+    prevent_pod_scheduling_if_missing: bool | None = None
+
+
+class CsiDriverObject(Object, frozen=True):
+    """A CSIDriver; its name is the driver's."""
+
+    metadata: Meta
+    spec: CsiDriverSpec = CsiDriverSpec()
 
 
 class BoundClaims:
@@ -152,6 +163,18 @@ def volume_limits(nodes: Iterable[CsiNode], names: Sequence[str]) -> dict[str, F
     for row in [index[node.metadata.name] for node in nodes if node.unread and node.metadata.name in index]:
         for column in out.values():
             column[row] = 0.0
+    return out
+
+
+def drivers_at(drivers: Iterable[CsiDriverObject], nodes: Iterable[CsiNode], names: Sequence[str]) -> dict[str, Bools]:
+    """CSI driver that pods with its volumes can't be scheduled without -> (names,) the nodes that have it."""
+    required = {each.metadata.name for each in drivers if each.unread or each.spec.prevent_pod_scheduling_if_missing}
+    index = {name: number for number, name in enumerate(names)}
+    out = {name: np.zeros(len(names), dtype=np.bool_) for name in sorted(required)}
+    for node in nodes if out else ():
+        for driver in node.spec.drivers or ():
+            if driver.name in out and node.metadata.name in index:
+                out[driver.name][index[node.metadata.name]] = True
     return out
 
 

@@ -23,9 +23,11 @@ from rebalancer.kube.snapshot.owners import (
 from rebalancer.kube.snapshot.quarantine import whole
 from rebalancer.kube.snapshot.quotas import Quota, quota_of
 from rebalancer.kube.snapshot.records import Budget, Namespace, Node, OwnerReference, Pod, PriorityClass
+from rebalancer.kube.snapshot.services import Selector, ServiceObject, selector_of
 from rebalancer.kube.snapshot.snapshot import (
     AUTOSCALERS,
     BUDGETS,
+    CSI_DRIVERS,
     CSI_NODES,
     NAMESPACES,
     NODES,
@@ -33,6 +35,7 @@ from rebalancer.kube.snapshot.snapshot import (
     PRIORITY_CLASSES,
     QUOTAS,
     REPLICASETS,
+    SERVICES,
     VOLUMES,
     WORKLOADS,
     KubeCluster,
@@ -44,7 +47,7 @@ from rebalancer.kube.snapshot.snapshot import (
     unread_workloads,
 )
 from rebalancer.kube.snapshot.version import followed_minor
-from rebalancer.kube.snapshot.volumes import BoundClaims, CsiNode, PersistentVolume
+from rebalancer.kube.snapshot.volumes import BoundClaims, CsiDriverObject, CsiNode, PersistentVolume
 from rebalancer.kube.watch.rows import PodRows, PodsTaken
 from rebalancer.kube.watch.stores import NodeRecords, Records
 from rebalancer.kube.watch.watch import STOP_SECONDS, Reflector, WatchStats, never
@@ -132,12 +135,16 @@ class WatchedCluster:
             Autoscaler,
             partial(Records[Autoscaler, HorizontalAutoscaler], autoscaler_of, "HorizontalPodAutoscaler"),
         )
+        self._services = self._reflector(
+            SERVICES, ServiceObject, partial(Records[ServiceObject, Selector], selector_of, "Service")
+        )
         self._workloads: dict[str, Reflector[Workload, Workloads]] = {
             kind: self._reflector(each, Workload, _keeping(kind), metadata_only=kind == "ReplicaSet")
             for kind, each in WORKLOADS.items()
         }
         self._volumes: Reflector[PersistentVolume, Records[Any, Any]] | None = None
         self._csi_nodes: Reflector[CsiNode, Records[Any, Any]] | None = None
+        self._csi_drivers: Reflector[CsiDriverObject, Records[Any, Any]] | None = None
         self._claims_of: tuple[Any, int, BoundClaims] | None = None
         self._owners_taken: _OwnersTaken | None = None
         self._obstacles: tuple[Obstacle, ...] = ()
@@ -264,8 +271,9 @@ class WatchedCluster:
 
     def _may_miss(self) -> tuple[Reflector[Any, Any] | None, ...]:
         """Those that a snapshot is made without where we may not read them: without volumes every claim counts as
-        local, without quotas none refuses, without autoscalers none is waited for."""
-        return (self._volumes, self._csi_nodes, self._quotas, self._autoscalers)
+        local, without quotas none refuses, without autoscalers none is waited for, and without the others the landings
+        of pods that they concern aren't known."""
+        return (self._volumes, self._csi_nodes, self._csi_drivers, self._services, self._quotas, self._autoscalers)
 
     def _needed(self) -> list[Reflector[Any, Any]]:
         """All but those that may be missing and that we may not read."""
@@ -284,6 +292,10 @@ class WatchedCluster:
                 self._volumes.start()
                 self._csi_nodes = self._reflector(CSI_NODES, CsiNode, partial(Records[Any, Any], itself, "CSINode"))
                 self._csi_nodes.start()
+                self._csi_drivers = self._reflector(
+                    CSI_DRIVERS, CsiDriverObject, partial(Records[Any, Any], itself, "CSIDriver")
+                )
+                self._csi_drivers.start()
             before = self._workloads["ReplicaSet"]
             if not self._whole_replicasets and standalone_replicasets(references, before.known):
                 self._whole_replicasets = True
@@ -316,9 +328,7 @@ class WatchedCluster:
         pods: PodsTaken = self._pods.known.taken()
         owned = self._owners({number: pods.owners[number] for number in pods.owned()})
         claims = self._claims()
-        csi_nodes: Sequence[CsiNode] | None = ()
-        if self._csi_nodes is not None:
-            csi_nodes = None if self._csi_nodes.denied else self._csi_nodes.known.all()
+        csi_nodes, csi_drivers, services = map(_unless_denied, (self._csi_nodes, self._csi_drivers, self._services))
         quotas = [] if self._quotas.denied else self._quotas.known.all()
         autoscalers = [] if self._autoscalers.denied else self._autoscalers.known.all()
         budgets = sorted(self._budgets.known.all(), key=lambda budget: (budget.namespace, budget.name))
@@ -348,6 +358,8 @@ class WatchedCluster:
             budgets=budgets,
             claims=claims,
             csi_nodes=csi_nodes,
+            csi_drivers=csi_drivers,
+            services=services,
             quotas=sorted(quotas, key=lambda quota: (quota.namespace, quota.name)),
             autoscalers=sorted(autoscalers, key=lambda each: (each.namespace, each.name)),
             obstacles=[
@@ -362,6 +374,8 @@ class WatchedCluster:
                         self._quotas,
                         self._autoscalers,
                         self._csi_nodes,
+                        self._csi_drivers,
+                        self._services,
                     )
                     if each is not None and each.store is not None and not each.denied
                 ),
@@ -399,6 +413,13 @@ class WatchedCluster:
             # Kept until a volume changes, which is rare: each of thousands has its own affinity.
             self._claims_of = volumes, version, claims
         return self._claims_of[2]
+
+
+def _unless_denied(reflector: Reflector[Any, Any] | None) -> list[Any] | None:
+    """What is known of a kind: nothing while it isn't needed, None where we may not read it."""
+    if reflector is None:
+        return []
+    return None if reflector.denied else reflector.known.all()
 
 
 def _keeping(kind: str) -> Callable[[], Workloads]:

@@ -80,6 +80,7 @@ class SchedulerView:
             budgets=(),
             volume_nodes=volume_nodes,
             exclusive_claims=exclusive,
+            services=_services(others),
         )
 
     def _template(self, number: bytes) -> PodTemplate:
@@ -214,6 +215,16 @@ def _images(nodes: Sequence[Obj]) -> NodeImages:
                 pairs[number, index] = None
     table = np.array(list(pairs), dtype=np.int32).reshape(-1, 2)
     return NodeImages(names, np.array(sizes, dtype=np.float64), table[:, 0], table[:, 1])
+
+
+def _services(others: Callable[[str], Iterable[Obj]]) -> dict[str, tuple[dict[str, str], ...]]:
+    """Namespace -> the selectors of its Services."""
+    out: dict[str, tuple[dict[str, str], ...]] = {}
+    for each in others("services"):
+        if selector := each.get("spec", {}).get("selector"):
+            space = each["metadata"]["namespace"]
+            out[space] = (*out.get(space, ()), selector)
+    return out
 
 
 def _claims(

@@ -76,6 +76,7 @@ KINDS: tuple[Kind, ...] = (
     _kind("v1", "PersistentVolume", "persistentvolumes", "pv", namespaced=False),
     _kind("v1", "ResourceQuota", "resourcequotas", "quota"),
     _kind("storage.k8s.io/v1", "CSINode", "csinodes", namespaced=False, subresources=()),
+    _kind("storage.k8s.io/v1", "CSIDriver", "csidrivers", namespaced=False, subresources=()),
     _kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims", "pvc"),
     _kind("apps/v1", "Deployment", "deployments", "deploy", subresources=_SCALED, categories=_ALL),
     _kind("apps/v1", "ReplicaSet", "replicasets", "rs", subresources=_SCALED, categories=_ALL),

@@ -98,6 +98,7 @@ class Nodes(Columns):
     """Why it can't be read in full; empty for a node that can. Such a node is in no pool and not Ready here."""
     labels: Annotated[tuple[Mapping[str, str], ...], Empty({})]
     taints: Annotated[tuple[tuple[Taint, ...], ...], Empty(())]
+    declared_features: Annotated[tuple[tuple[str, ...], ...], Empty(())]
     addresses: Annotated[tuple[tuple[str, ...], ...], Empty(())]
     """Internal IPs and hostnames: possible values of an `instance` label."""
     extended: Annotated[tuple[Mapping[str, float], ...], Empty({})]

@@ -171,5 +171,7 @@ class PodTemplate(Noun, frozen=True):
     scheduler_name: str = "default-scheduler"
     qos: str = "BestEffort"
     """Guaranteed, Burstable or BestEffort."""
+    required_features: tuple[str, ...] = ()
+    """Features that a node must declare to run it."""
     not_modelled: str = ""
     """What of it the scheduler's model leaves out, so that where its pods go isn't known."""

@@ -33,6 +33,7 @@ FILTERS = (
     "VolumeBinding",
     "PodTopologySpread",
     "InterPodAffinity",
+    "NodeDeclaredFeatures",
 )
 """Filter plugins of this model, in the order in which the scheduler runs them."""
 

@@ -94,6 +94,11 @@ class ClusterSnapshot:
     """Claim -> CSI driver of its volume."""
     volume_limits: Mapping[str, Floats] | None = field(default_factory=dict)
     """CSI driver -> (nodes,) volumes that a node can have attached. None where CSINodes can't be read."""
+    drivers_at: Mapping[str, Bools] | None = field(default_factory=dict)
+    """CSI driver that keeps pods with its volumes off nodes without it -> (nodes,) where it is. None where CSIDrivers
+    can't be read."""
+    services: Mapping[str, tuple[Mapping[str, str], ...]] | None = field(default_factory=dict)
+    """Namespace -> the selectors of its Services. None where they can't be read."""
     quotas: tuple[ResourceQuota, ...] = ()
     autoscalers: tuple[HorizontalAutoscaler, ...] = ()
     """Empty where they can't be read."""
@@ -142,6 +147,26 @@ class ClusterSnapshot:
             pairs = budget.selector.match_labels if budget.selector is not None else {}
             near.setdefault((budget.namespace, next(iter(pairs.items()), None)), []).append(index)
         return near
+
+    @cached_property
+    def _services_near(self) -> Mapping[tuple[str, str, str], list[Mapping[str, str]]]:
+        """(namespace, key and value of one of its labels) -> selectors."""
+        near: dict[tuple[str, str, str], list[Mapping[str, str]]] = {}
+        for namespace, selectors in (self.services or {}).items():
+            for selector in selectors:
+                for key, value in list(selector.items())[:1]:
+                    near.setdefault((namespace, key, value), []).append(selector)
+        return near
+
+    def service_labels(self, namespace: str, labels: Mapping[str, str]) -> Mapping[str, str]:
+        """What the selectors of the Services of pods with these labels ask for, together."""
+        near, found = self._services_near, dict[str, str]()
+        if near:
+            for pair in labels.items():
+                for selector in near.get((namespace, *pair), ()):
+                    if selector.items() <= labels.items():
+                        found |= selector
+        return found
 
     @cached_property
     def node_index(self) -> Mapping[str, int]:

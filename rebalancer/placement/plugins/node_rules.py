@@ -1,6 +1,7 @@
 """kube-scheduler's plugins that go by nodes' labels, taints, cordons and volumes alone.
 
-Source: Kubernetes v1.36, plugins nodeunschedulable, tainttoleration, nodeaffinity and volumebinding. Node readiness is
+Source: Kubernetes v1.37, plugins nodeunschedulable, tainttoleration, nodeaffinity, volumebinding and
+nodedeclaredfeatures. Node readiness is
 no filter: the scheduler goes by taints.
 """
 
@@ -22,6 +23,8 @@ from rebalancer.placement.plugins.resources import MAX_SCORE
 Check = tuple[str, Bools, str]
 """A filter plugin, (nodes,) where the pod passes, and the message where it doesn't."""
 
+NO_FEATURES = "node(s) didn't match Pod's required features"
+
 
 class StaticFilter:
     """Feasibility by node attributes, one mask for each distinct rule."""
@@ -35,6 +38,7 @@ class StaticFilter:
     ) -> None:
         """`taints` and `unschedulable` (nodes,) as the scheduler sees them; None = as in `nodes`."""
         self._table = table
+        self._declared = nodes.declared_features
         self._unschedulable = nodes.unschedulable if unschedulable is None else unschedulable
         self._taints: Sequence[tuple[Taint, ...]] = ()
         self._tainted: dict[tuple[Taint, ...], list[int]] = {}
@@ -88,6 +92,7 @@ class StaticFilter:
             ("NodeAffinity", enforced, "node(s) didn't match scheduler-enforced node affinity"),
             ("NodeAffinity", self.node_affinity(template), "node(s) didn't match Pod's node affinity/selector"),
             ("VolumeBinding", volumes, "node(s) didn't match PersistentVolume's node affinity"),
+            ("NodeDeclaredFeatures", self._declaring(template, everywhere), NO_FEATURES),
         ]
 
     def tolerated(self, tolerations: tuple[Toleration, ...]) -> Bools:
@@ -120,6 +125,12 @@ class StaticFilter:
         if mask is None:
             mask = self._selected[key] = self._table.selected(selector)
         return mask
+
+    def _declaring(self, template: PodTemplate, everywhere: Bools) -> Bools:
+        if not template.required_features:
+            return everywhere
+        required = frozenset(template.required_features)
+        return np.array([required.issubset(each) for each in self._declared], dtype=np.bool_)
 
     def soft_taints(self, tolerations: tuple[Toleration, ...]) -> Floats:
         """(nodes,) number of untolerated PreferNoSchedule taints."""
@@ -193,6 +204,7 @@ class NodeRulesCache:
             _pairs(template.node_selector),
             affinity and repr(affinity),
             template.tolerations,
+            template.required_features,
             placed_claims,
         )
         rules = self._rules.get(key)

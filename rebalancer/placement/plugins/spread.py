@@ -1,8 +1,8 @@
 """PodTopologySpread: hard constraints as a filter, soft ones and the system's defaults as a score.
 
-Source: Kubernetes v1.36, plugins/podtopologyspread (`common.go`, `filtering.go`, `scoring.go`, `plugin.go`) and
+Source: Kubernetes v1.37, plugins/podtopologyspread (`common.go`, `filtering.go`, `scoring.go`, `plugin.go`) and
 plugins/helper/spread.go. The default constraints' selector is the pod's ReplicaSet's, StatefulSet's or
-ReplicationController's, which selects just its own pods; what a Service's selector would add is not modelled.
+ReplicationController's, which selects just its own pods, together with those of its Services.
 """
 
 from dataclasses import dataclass
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from rebalancer.model.cluster.match import selector_matches
+from rebalancer.model.cluster.match import labels_match, selector_matches
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, Requirement, SpreadConstraint
 from rebalancer.model.cluster.scheduler import SchedulerProfile
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.model.notation.arrays import Bools, Floats, Rows
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Counted, Group, Kind
@@ -98,11 +99,8 @@ def compile_spread(
     constraints = template.topology_spread
     if not constraints:
         constraints = SYSTEM_DEFAULTS if profile.default_constraints is None else profile.default_constraints
-        owner = board.snapshot.owners[kind.owner] if kind.owner >= 0 else None
-        if owner is None or owner.kind not in SPREADING_OWNERS:
-            constraints = ()
-        else:
-            group = board.kinds.owned_by(kind.owner)
+        group = _default_group(board, kind, template)
+        constraints = constraints if group is not None else ()
     hard = [each for each in constraints if each.when_unsatisfiable == "DoNotSchedule"]
     soft = [each for each in constraints if each.when_unsatisfiable == "ScheduleAnyway"]
     needs_all_keys = bool(template.topology_spread) or profile.default_constraints is not None
@@ -136,6 +134,32 @@ def compile_spread(
         labelled=labelled,
         all_labelled=not soft_keys or bool(labelled.all()),
     )
+
+
+def by_services_alone(snapshot: ClusterSnapshot, kind: Kind, template: PodTemplate, profile: SchedulerProfile) -> bool:
+    """Whether nothing but Services can spread such pods."""
+    if template.topology_spread or profile.default_constraints == () or _spreads_by_owner(snapshot, kind):
+        return False
+    return "PodTopologySpread" in profile.weights or "PodTopologySpread" in profile.filters
+
+
+def _spreads_by_owner(snapshot: ClusterSnapshot, kind: Kind) -> bool:
+    return kind.owner >= 0 and snapshot.owners[kind.owner].kind in SPREADING_OWNERS
+
+
+def _default_group(board: Board, kind: Kind, template: PodTemplate) -> Group | None:
+    """The pods that default constraints count; None where they don't apply."""
+    snapshot = board.snapshot
+    labels = snapshot.service_labels(snapshot.namespaces[kind.namespace], template.labels)
+    if not _spreads_by_owner(snapshot, kind):
+        return _selected(board, LabelSelector(match_labels=dict(labels)), kind) if labels else None
+    if not labels:
+        return board.kinds.owned_by(kind.owner)
+
+    def is_one(other: Kind, template: PodTemplate) -> float:
+        return float(other.owner == kind.owner and labels_match(labels, template.labels))
+
+    return board.kinds.grouped(("owner", kind.owner, tuple(sorted(labels.items()))), is_one)
 
 
 class EligibleNodes:

@@ -10,7 +10,9 @@ from functools import partial
 import numpy as np
 
 from rebalancer.model.cluster.objects import PodTemplate
-from rebalancer.model.notation.arrays import Floats
+from rebalancer.model.cluster.releases import DRIVERS_MAY_BE_REQUIRED
+from rebalancer.model.cluster.snapshot import ClusterSnapshot
+from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.placement.cluster.board import Board
 from rebalancer.placement.cluster.kinds import Counted, Group, Kind
 from rebalancer.placement.cluster.nodes import EPS
@@ -31,11 +33,13 @@ class Volumes:
     attached: tuple[tuple[Group, Floats, float], ...]
     """For each CSI driver of its volumes with a limit: pods with volumes of it, (nodes,) the most that can be attached,
     and the number of its own volumes."""
+    drivers: tuple[tuple[str, Bools], ...] = ()
+    """Each CSI driver of its volumes that keeps it off other nodes, and (nodes,) where it is."""
 
     @property
     def filters(self) -> bool:
         """Whether it can reject a node."""
-        return bool(self.claims or self.attached)
+        return bool(self.claims or self.attached or self.drivers)
 
     @property
     def matters(self) -> list[Counted]:
@@ -72,7 +76,19 @@ def compile_volumes(board: Board, kind: Kind, template: PodTemplate) -> Volumes:
         for claim in claims_of(template)
         if (space, claim) in snapshot.exclusive_claims
     )
-    return Volumes(claims, tuple(attached))
+    drivers: tuple[tuple[str, Bools], ...] = ()
+    if snapshot.minor >= DRIVERS_MAY_BE_REQUIRED:
+        used = {snapshot.claim_drivers.get((space, claim), "") for claim in claims_of(template)}
+        drivers = tuple((name, there) for name, there in (snapshot.drivers_at or {}).items() if name in used)
+    return Volumes(claims, tuple(attached), drivers)
+
+
+def drivers_unknown(snapshot: ClusterSnapshot, kind: Kind, template: PodTemplate) -> bool:
+    """Whether a CSIDriver that can't be read may keep such pods off nodes."""
+    if snapshot.drivers_at is not None or snapshot.minor < DRIVERS_MAY_BE_REQUIRED:
+        return False
+    space = snapshot.namespaces[kind.namespace]
+    return any((space, claim) in snapshot.claim_drivers for claim in claims_of(template))
 
 
 def restrictions(board: Board, volumes: Volumes) -> Iterator[Check]:
@@ -84,5 +100,7 @@ def restrictions(board: Board, volumes: Volumes) -> Iterator[Check]:
 
 def limits(board: Board, volumes: Volumes) -> Iterator[Check]:
     """NodeVolumeLimits."""
+    for driver, there in volumes.drivers:
+        yield "NodeVolumeLimits", there, f"{driver} CSI driver is not installed on the node"
     for group, limit, own in volumes.attached:
         yield "NodeVolumeLimits", board.present(board.tally(group)) + own <= limit + EPS, TOO_MANY_VOLUMES

@@ -1,7 +1,7 @@
 """kube-scheduler's decision for one pod over a board: the feasible nodes and their scores.
 
-Source: Kubernetes v1.36, `schedule_one.go` and framework/plugins. Not modelled: volume binding of unbound claims, DRA,
-extenders, what Services add to default spreading.
+Source: Kubernetes v1.37, `schedule_one.go` and framework/plugins; where 1.36 differs: `model.cluster.releases`. Not
+modelled: volume binding of unbound claims, DRA, PodGroups, extenders.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +25,8 @@ from rebalancer.placement.plugins.spread import Feasible
 from rebalancer.placement.scheduler.rules import PodRules, PodRulesCache
 
 BEFORE_BINDING = ("VolumeRestrictions", "NodeVolumeLimits")
+AFTER_REQUESTS = ("VolumeBinding", "NodeDeclaredFeatures")
+"""Of the filters by node, those that come after requests and ports."""
 
 
 class Departure(NamedTuple):
@@ -90,6 +92,13 @@ class Engine:
             return Refusal.of(
                 Reason.PLACEMENT_NOT_MODELLED, "PersistentVolumes can't be read, they may tie it to a zone"
             )
+        if volumes.drivers_unknown(snapshot, kind, template):
+            return Refusal.of(
+                Reason.PLACEMENT_NOT_MODELLED, "CSIDrivers can't be read, they may keep it off nodes without its driver"
+            )
+        profile = self._config.profiles[template.scheduler_name]
+        if snapshot.services is None and spread.by_services_alone(snapshot, kind, template, profile):
+            return Refusal.of(Reason.PLACEMENT_NOT_MODELLED, "Services can't be read, they may spread its pods")
         return None
 
     def terms(self) -> Terms:
@@ -259,12 +268,13 @@ class Engine:
 
     def _all_checks(self, pod: PodRules) -> Iterator[Check]:
         """Every filter, in the scheduler's order."""
-        yield from (check for check in pod.nodes.checks if check[0] != "VolumeBinding")
+        yield from (check for check in pod.nodes.checks if check[0] not in AFTER_REQUESTS)
         yield from pod.requests.lacking()
         others = list(self._by_others(pod))
         yield from (check for check in others if check[0] in BEFORE_BINDING)
         yield from (check for check in pod.nodes.checks if check[0] == "VolumeBinding")
         yield from (check for check in others if check[0] not in BEFORE_BINDING)
+        yield from (check for check in pod.nodes.checks if check[0] == "NodeDeclaredFeatures")
 
     def _score(self, pod: PodRules, feasible: Feasible) -> Floats:
         pod.requests.refresh()

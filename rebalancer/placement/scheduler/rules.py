@@ -46,6 +46,7 @@ class PodRules:
             id(self.nodes.static),
             tuple(group.key for group in volumes.claims),
             tuple((group.key, own) for group, _, own in volumes.attached),
+            tuple(driver for driver, _ in volumes.drivers),
             tuple((key, group.key) for key, group in (*attraction.away, *attraction.avoided)),
             None if self.only_gets_worse else self.kind,
         )

@@ -1,6 +1,6 @@
 """A `KubeSchedulerConfiguration` (kubescheduler.config.k8s.io/v1), read as kube-scheduler reads it.
 
-Source: Kubernetes v1.36, `pkg/scheduler/apis/config` (`types.go`, `types_pluginargs.go`, `v1/default_plugins.go`,
+Source: Kubernetes v1.37, `pkg/scheduler/apis/config` (`types.go`, `types_pluginargs.go`, `v1/default_plugins.go`,
 `v1/defaults.go`, `validation/`) and `pkg/scheduler/framework/runtime/framework.go` (`expandMultiPointPlugins`,
 `getValidScoreWeights`). Fields that change nothing about where a pod goes are taken as they are.
 """
@@ -44,8 +44,8 @@ API_VERSION = "kubescheduler.config.k8s.io/v1"
 DEFAULT_PLUGINS: tuple[str, ...] = (
     "SchedulingGates",
     "PrioritySort",
-    "NodeUnschedulable",
     "NodeName",
+    "NodeUnschedulable",
     "TaintToleration",
     "NodeAffinity",
     "NodePorts",
@@ -65,10 +65,12 @@ DEFAULT_PLUGINS: tuple[str, ...] = (
 )
 """Plugins enabled by default in kube-scheduler, in order."""
 
-OWN_PLUGINS = frozenset({*DEFAULT_PLUGINS, "GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"})
+OWN_PLUGINS = frozenset(
+    {*DEFAULT_PLUGINS, "DeferredPodScheduling", "GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"}
+)
 NO_SCORE = OWN_PLUGINS - {*DEFAULT_WEIGHTS, "DynamicResources", "VolumeBinding"}
 NO_FILTER = OWN_PLUGINS - {
-    *FILTERS, "VolumeRestrictions", "VolumeZone", "DynamicResources", "NodeDeclaredFeatures"
+    *FILTERS, "VolumeRestrictions", "VolumeZone", "DynamicResources", "DeferredPodScheduling"
 }  # fmt: skip
 
 Weight = Annotated[int, Field(ge=0)]
@@ -110,6 +112,7 @@ class _Plugins(Section):
     post_bind: _PluginSet = _PluginSet()
     placement_generate: _PluginSet = _PluginSet()
     placement_score: _PluginSet = _PluginSet()
+    pod_group_post_filter: _PluginSet = _PluginSet()
 
     def each(self) -> Iterator[tuple[str, _PluginSet]]:
         """(extension point, its plugins)"""

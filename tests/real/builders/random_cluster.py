@@ -33,11 +33,21 @@ RUNTIME_CLASS: Json = {
         "tolerations": [{"key": "old", "operator": "Exists"}],
     },
 }
+DRIVER = "disk.example"
+NFS: Json = {"nfs": {"server": "nfs.example", "path": "/"}}
+RESTARTS_ALL: Json = {
+    "restartPolicy": "Never",
+    "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}],
+}
+"""Of a container: its pod needs a feature that not every node declares."""
+CSI_DRIVER: Json = {"metadata": {"name": DRIVER}, "spec": {"preventPodSchedulingIfMissing": True}}
 WRITTEN_IMAGES = (
     "nginx:1.27", "registry.example/models", "registry.example/models:latest", "registry.example/app:2",
     "registry.example/sidecar:1", "registry.example/base@sha256:" + "ab" * 32, "registry.example/tiny:1",
     "registry.example:5000/port", "registry.example/nowhere:1",
 )  # fmt: skip
+CUSTOM_OWNERS = (1, 5, 7, 11, 13)
+"""Numbers of the services whose pods belong to a kind that kube-scheduler doesn't know."""
 TIERS, COLOURS = ("web", "db", "cache"), ("red", "green", "blue")
 
 
@@ -53,7 +63,7 @@ class RandomCluster:
         self.nodes = [self._node(index) for index in range(nodes)]
         self.node_names: list[str] = [node["metadata"]["name"] for node in self.nodes]
         self.services = [self._service(index) for index in range(services)] + 2 * _spread_services()
-        self.volumes = [self._volume(index) for index in range(9)]
+        self.volumes = [self._volume(index) for index in range(15)]
 
     def claims(self) -> list[Json]:
         """Each is bound to the volume of its name."""
@@ -71,6 +81,28 @@ class RandomCluster:
                 },
             }
             for volume in self.volumes
+        ]
+
+    def kube_services(self) -> list[Json]:
+        """Services of some services, and others that select by tier."""
+        chosen = [each for at, each in enumerate(self.services) if at % 2 or at % 5 == 0]
+        selectors = [(each["namespace"], {"app": each["labels"]["app"]}) for each in chosen]
+        selectors += [("shop", {"tier": "web"}), ("batch", {"tier": "db", "colour": "red"}), ("mail", {"no": "pod"})]
+        return [
+            {
+                "metadata": {"name": f"service-{at}", "namespace": namespace},
+                "spec": {"clusterIP": "None", "ports": [{"port": 80}], "selector": selector},
+            }
+            for at, (namespace, selector) in enumerate(selectors)
+        ]
+
+    def csi_nodes(self) -> list[Json]:
+        """Of most nodes, of which most have the driver."""
+        drivers = [{"name": DRIVER, "nodeID": "n", "topologyKeys": []}]
+        return [
+            {"metadata": {"name": name}, "spec": {"drivers": drivers if at % 4 else []}}
+            for at, name in enumerate(self.node_names)
+            if at % 7
         ]
 
     def replica_sets(self) -> list[Json]:
@@ -102,6 +134,10 @@ class RandomCluster:
                     "controller": True,
                 }
             ]
+        elif kind := service.get("kind"):
+            name = service["labels"]["app"]
+            owner = {"apiVersion": "example.com/v1", "kind": kind, "name": name, "uid": f"uid-{name}"}
+            meta["ownerReferences"] = [owner | {"controller": True}]
         return {"metadata": meta, "spec": service["spec"]}
 
     def _chance(self, share: float) -> bool:
@@ -154,6 +190,10 @@ class RandomCluster:
             "conditions": [{"type": "Ready", "status": "True"}],
             "images": images,
         }
+        if self._chance(0.5):
+            status["declaredFeatures"] = ["RestartAllContainersOnContainerExits"]
+        else:
+            labels["features"] = "none"
         return {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}
 
     def _volume(self, index: int) -> Json:
@@ -161,7 +201,7 @@ class RandomCluster:
         spec: Json = {
             "capacity": {"storage": "1Gi"},
             "accessModes": ["ReadWriteOncePod" if index < 3 else "ReadWriteMany"],
-            "nfs": {"server": "nfs.example", "path": "/"},
+            **(NFS if index < 9 else {"csi": {"driver": DRIVER, "volumeHandle": f"handle-{index}"}}),
             "claimRef": {"namespace": tuple(NAMESPACES)[index % 3], "name": f"claim-{index}"},
         }
         where: Json | None = None
@@ -177,7 +217,8 @@ class RandomCluster:
         labels = {"app": f"s{index:02d}", "tier": self._pick(TIERS), "colour": self._pick(COLOURS)}
         namespace = self._pick(tuple(NAMESPACES))
         # every third is plain: the system's own spreading is only for pods without constraints
-        spec = self._pod_spec(labels, spread=bool(index % 3))
+        custom = index in CUSTOM_OWNERS
+        spec = self._pod_spec(labels, spread=bool(index % 3) and not custom)
         replica_set: Json | None = None
         if index % 2 == 0 or index % 3 == 0:
             labels = {**labels, "pod-template-hash": f"{index:x}f"}
@@ -187,7 +228,8 @@ class RandomCluster:
                 "metadata": {"name": f"s{index:02d}", "namespace": namespace, "labels": labels},
                 "spec": {"replicas": 1, "selector": selector, "template": template},
             }
-        return {"namespace": namespace, "labels": labels, "spec": spec, "replica_set": replica_set}
+        kind = "Fleet" if custom else ""
+        return {"namespace": namespace, "labels": labels, "spec": spec, "replica_set": replica_set, "kind": kind}
 
     def _pod_spec(self, labels: Json, *, spread: bool = True) -> Json:
         spec: Json = {"containers": [self._container(n) for n in range(self._pick((1, 1, 2, 3)))]}
@@ -216,6 +258,8 @@ class RandomCluster:
             spec["volumes"] = [{"name": "model", "image": {"reference": self._pick(WRITTEN_IMAGES)}}]
         if self._chance(0.06):
             spec["resources"] = {"requests": {"cpu": "2700m", "memory": "9000Mi"}}
+        if self._chance(0.12):
+            spec["containers"][0] |= RESTARTS_ALL
         if self._chance(0.04):
             spec["schedulingGates"] = [{"name": "example.com/wait"}]
         return spec
@@ -383,10 +427,15 @@ def _spread_services() -> list[Json]:
         whole = {"containers": [{"name": "c0", "image": "nginx:1.27"}], "topologySpreadConstraints": [spread], **spec}
         return {"namespace": "shop", "labels": labels, "spec": whole, "replica_set": None}
 
+    needs = {
+        "containers": [{"name": "c0", "image": "nginx:1.27", **RESTARTS_ALL}],
+        "nodeSelector": {"features": "none"},
+    }
     low_rank = {"key": "rank", "operator": "Lt", "values": ["2"]}
     few = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [low_rank]}]}}
     return [
         service("more-zones-than-there-are", ZONE, {}, minDomains=5),
+        service("a-feature-that-no-node-has", HOST, needs, maxSkew=99),
         service(
             "few-nodes-of-all",
             HOST,

@@ -27,6 +27,8 @@ REASONS = {
     "Too many pods": "NodeResourcesFit",
     CLAIM_IN_USE: "VolumeRestrictions",
     "node(s) exceed max volume count": "NodeVolumeLimits",
+    "disk.example CSI driver is not installed on the node": "NodeVolumeLimits",
+    "node(s) didn't match Pod's required features": "NodeDeclaredFeatures",
     "node(s) didn't match PersistentVolume's node affinity": "VolumeBinding",
     "node(s) didn't match pod topology spread constraints": "PodTopologySpread",
     "node(s) didn't match pod topology spread constraints (missing required label)": "PodTopologySpread",

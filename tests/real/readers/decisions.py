@@ -17,7 +17,7 @@ from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from tests.kube.builders import Cluster
 from tests.kube.fakes.api import FakeClock, serving
-from tests.real.builders.random_cluster import NAMESPACES, RUNTIME_CLASS, RandomCluster
+from tests.real.builders.random_cluster import CSI_DRIVER, NAMESPACES, RUNTIME_CLASS, RandomCluster
 from tests.real.servers.api_server import ApiServer, api_server
 from tests.real.servers.scheduler import Scheduler, assets_with_scheduler, kube_scheduler, scheduler_version
 
@@ -25,19 +25,21 @@ Json = dict[str, Any]
 
 DECISIONS = Path(__file__).parents[2] / "placement" / "decisions"
 """Where recordings for tests without programs are."""
-TERMINATING, FINISHED = "terminating", "finished"
-CHANGED_SHARE = 0.06
+TERMINATING, FINISHED, RESIZED = "terminating", "finished", "resized"
+CHANGED_SHARE = 0.12
 
 
 class Step(msgspec.Struct, omit_defaults=True, kw_only=True):
     """What happened to pod number `pod` of the recording's `pods`.
 
-    With `change` it is not a decision: TERMINATING or FINISHED. Otherwise it was bound to `node`, or nothing fitted
-    and it was deleted afterwards. Scores are normalised and weighted, as the scheduler adds them up.
+    With `change` it is not a decision: TERMINATING, FINISHED or RESIZED, then with the pod as it `became`. Otherwise it
+    was bound to `node`, or nothing fitted and it was deleted afterwards. Scores are normalised and weighted, as the
+    scheduler adds them up.
     """
 
     pod: int
     change: str = ""
+    became: Json | None = None
     node: str | None = None
     labels: dict[str, str] | None = None
     """Its labels once bound: the API server copies the node's zone and region into them."""
@@ -71,6 +73,9 @@ class Recording(msgspec.Struct, kw_only=True):
     replica_sets: list[Json]
     volumes: list[Json]
     claims: list[Json]
+    services: list[Json] = []
+    csi_drivers: list[Json] = []
+    csi_nodes: list[Json] = []
     pods: list[Json]
     steps: list[Step]
 
@@ -128,8 +133,11 @@ def _run(server: ApiServer, scheduler: Scheduler, cluster: RandomCluster, record
             step.labels = server.call("GET", f"{path}/{name}")["metadata"].get("labels", {})
             bound.append(number)
         if bound and chooser.random() < CHANGED_SHARE:
-            changed = bound.pop(chooser.randrange(len(bound)))
-            recording.steps.append(_change(server, scheduler, recording.pods[changed], changed, chooser))
+            changed = bound[chooser.randrange(len(bound))]
+            step = _change(server, scheduler, recording.pods[changed], changed, chooser)
+            recording.steps.append(step)
+            if step.change != RESIZED:
+                bound.remove(changed)
 
 
 _LISTS = {
@@ -138,6 +146,9 @@ _LISTS = {
     "replica_sets": "/apis/apps/v1/replicasets",
     "volumes": "/api/v1/persistentvolumes",
     "claims": "/api/v1/persistentvolumeclaims",
+    "services": "/api/v1/services",
+    "csi_drivers": "/apis/storage.k8s.io/v1/csidrivers",
+    "csi_nodes": "/apis/storage.k8s.io/v1/csinodes",
 }
 
 
@@ -154,6 +165,11 @@ def _prepare(server: ApiServer, cluster: RandomCluster) -> None:
     for replica_set in cluster.replica_sets():
         space = replica_set["metadata"]["namespace"]
         server.call("POST", f"/apis/apps/v1/namespaces/{space}/replicasets", replica_set)
+    for service in cluster.kube_services():
+        server.call("POST", f"/api/v1/namespaces/{service['metadata']['namespace']}/services", service)
+    server.call("POST", "/apis/storage.k8s.io/v1/csidrivers", CSI_DRIVER)
+    for csi_node in cluster.csi_nodes():
+        server.call("POST", "/apis/storage.k8s.io/v1/csinodes", csi_node)
     for volume in cluster.volumes:
         server.call("POST", "/api/v1/persistentvolumes", volume)
         server.call("PATCH", f"/api/v1/persistentvolumes/{volume['metadata']['name']}/status", _BOUND)
@@ -168,6 +184,8 @@ def _change(server: ApiServer, scheduler: Scheduler, pod: Json, number: int, cho
     space, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     path = f"/api/v1/namespaces/{space}/pods/{name}"
     scheduler.forget_events()
+    if chooser.random() < 0.6 and (resizable := _resizable(pod)):
+        return _resize(server, scheduler, pod, number, resizable, chooser)
     if chooser.random() < 0.5:
         server.call("DELETE", path)
         scheduler.wait_for_event("Update", f"{space}/{name}")
@@ -176,6 +194,47 @@ def _change(server: ApiServer, scheduler: Scheduler, pod: Json, number: int, cho
     # finished pods are filtered out of what the scheduler watches
     scheduler.wait_for_event("Delete", f"{space}/{name}")
     return Step(pod=number, change=FINISHED)
+
+
+def _resizable(pod: Json) -> list[Json]:
+    """Its containers, where one of them requests CPU and the pod as a whole requests nothing."""
+    containers: list[Json] = pod["spec"]["containers"]
+    found = any("cpu" in each["resources"].get("requests", {}) for each in containers)
+    return containers if found and "resources" not in pod["spec"] else []
+
+
+def _resize(
+    server: ApiServer, scheduler: Scheduler, pod: Json, number: int, containers: list[Json], chooser: random.Random
+) -> Step:
+    """Resize its CPU in place, within what any node has; what the kubelet has made of that so far is anything."""
+    space, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    path, full = f"/api/v1/namespaces/{space}/pods/{name}", f"{space}/{name}"
+
+    def sizes() -> list[Json]:
+        asked = [each["resources"].get("requests", {}) for each in containers]
+        return [each | {"cpu": f"{chooser.randrange(1, 600)}m"} if "cpu" in each else each for each in asked]
+
+    patch = [
+        each | {"resources": each["resources"] | {"requests": size}}
+        for each, size in zip(containers, sizes(), strict=True)
+    ]
+    server.call("PATCH", f"{path}/resize", {"spec": {"containers": patch}})
+    scheduler.wait_for_event("Update", full)
+    scheduler.forget_events()
+    statuses: list[Json] = []
+    for each, actual, allocated in zip(containers, sizes(), sizes(), strict=True):
+        about = {"name": each["name"], "image": each["image"], "imageID": "", "ready": True, "restartCount": 0}
+        if chooser.random() < 0.8:
+            about |= {"resources": {"requests": actual}}
+        if chooser.random() < 0.8:
+            about |= {"allocatedResources": allocated}
+        statuses.append(about)
+    reason = chooser.choice(("", "Deferred", "Infeasible"))
+    conditions = [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else []
+    status = {"phase": "Running", "containerStatuses": statuses, "conditions": conditions}
+    became = server.call("PATCH", f"{path}/status", {"status": status})
+    scheduler.wait_for_event("Update", full)
+    return Step(pod=number, change=RESIZED, became=_without_history(became))
 
 
 def _without_history(item: Json) -> Json:
@@ -205,6 +264,9 @@ def replay(recording: Recording, *, longest: int = 1) -> Iterator[Stretch]:
         replicasets=recording.replica_sets,
         persistentvolumes=recording.volumes,
         persistentvolumeclaims=recording.claims,
+        services=recording.services,
+        csidrivers=recording.csi_drivers,
+        csinodes=recording.csi_nodes,
     )
     decided = {step.pod for step in recording.steps}
     known: dict[int, Json] = {}
@@ -212,7 +274,7 @@ def replay(recording: Recording, *, longest: int = 1) -> Iterator[Stretch]:
         reader = KubeCluster(client=client, clock=FakeClock())
         for steps in _stretches(recording.steps, longest):
             if steps[0].change:
-                known[steps[0].pod] = _changed(known[steps[0].pod], steps[0].change)
+                known[steps[0].pod] = steps[0].became or _changed(known[steps[0].pod], steps[0].change)
                 continue
             gated = [number for number in range(steps[-1].pod) if number not in decided]
             pending = {number: recording.pods[number] for number in (*gated, *(step.pod for step in steps))}
