@@ -16,7 +16,7 @@ from rebalancer.kube.client.auth import Credentials
 from rebalancer.kube.client.client import AnswerLostError, ApiClient, NotSentError, Timeouts, connect
 from rebalancer.kube.client.permissions import Permission, can_i
 from rebalancer.kube.probe import needed_permissions
-from rebalancer.kube.snapshot.version import server_version
+from rebalancer.kube.snapshot.version import FollowedRelease, server_version
 from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
 from rebalancer.model.secrets import remember
 from tests.kube.fakes.api import Asked, FakeApi, Reply, Script, client_of, serving, status
@@ -425,3 +425,16 @@ def test_can_i_asks_the_server() -> None:
 def test_a_server_without_access_reviews_can_not_tell() -> None:
     with serving(lambda _: status(404)) as (_, client):
         assert can_i(client, Permission(verb="list", group="", resource="pods")) is None
+
+
+@pytest.mark.parametrize(
+    "answer", [status(403, "no"), status(500, "no"), Reply(body="odd"), Reply(body={"gitVersion": "?"})]
+)
+def test_a_version_that_is_not_told_stays_the_last_one(answer: Reply) -> None:
+    now, found = [answer], []
+    with serving(lambda _: now[0]) as (_, client):
+        release = FollowedRelease(client)
+        for now[0] in (answer, Reply(body={"gitVersion": "v1.37.2"}), answer):
+            found.append(release.minor())
+    # one that is told, whatever it means, counts
+    assert found == [36, 37, 36 if answer.body == {"gitVersion": "?"} else 37]

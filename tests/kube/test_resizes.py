@@ -98,6 +98,17 @@ def test_the_status_of_a_pod_that_was_never_resized_is_not_read() -> None:
     assert cpu_of([container("c", "1")], [status("c", "2", "2")], generation=1) == 1_000.0
 
 
+@pytest.mark.parametrize(("minor", "counted"), [(36, 1_250.0), (37, 1_500.0)])
+def test_totals_of_a_pod_with_overhead_have_it_twice(minor: int, counted: float) -> None:
+    """The kubelet's totals have it, and the scheduler of 1.37 adds it, also for a pod that was never resized."""
+    for generation in (1, 2):
+        pod = a_pod("a", spec={"containers": [container("c", "1")], "overhead": {"cpu": "250m"}})
+        pod["metadata"]["generation"] = generation
+        pod["status"] |= {"resources": {"requests": {"cpu": "1250m"}}, "allocatedResources": {"cpu": "1250m"}}
+        pod["status"]["containerStatuses"] = [status("c", "1", "1")]
+        assert read(Cluster(version=f"v1.{minor}.2", pods=[pod])).pods.cpu_request_millicores.tolist() == [counted]
+
+
 def test_pods_of_one_template_differ_while_one_of_them_is_resized() -> None:
     pods = []
     for name, actual in (("a", "1"), ("b", "2")):

@@ -1,6 +1,7 @@
 """InterPodAffinity: what the documentation promises, case by case (the oracle's tests cover the rest)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -127,6 +128,22 @@ def test_a_term_looks_at_its_namespaces(fields: dict[str, Any], sees_own: bool, 
     holder = pod("holder", "x", "a1", template=rule)
     assert ("a1" not in feasible(pod("new", "db"), holder)) == sees_own
     assert ("a1" not in feasible(pod("new", "db", namespace="other"), holder)) == sees_other
+
+
+@pytest.mark.parametrize("rule", [away, near, lambda term: liking(5, term), lambda term: disliking(5, term)])
+def test_a_selector_that_1_36_takes_for_all_namespaces_is_not_modelled(rule: Any) -> None:
+    """`Matches(pod, nil)` of its own terms: `NotIn` and `DoesNotExist` select a namespace without labels."""
+
+    def is_known(minor: int, **selector: Any) -> bool:
+        new = pod("new", "web", template=rule(term("db", namespaceSelector=selector)))
+        board = Board(replace(cluster(NODES, [new]), minor=minor))
+        return Engine(board).knows(board.kinds.of(0)) is None
+
+    without = {"matchExpressions": [{"key": "env", "operator": "DoesNotExist"}]}
+    assert not is_known(36, **without)
+    assert is_known(37, **without)
+    assert is_known(36)
+    assert is_known(36, matchLabels={"team": "y"})
 
 
 def test_refusals_are_told_in_the_schedulers_words() -> None:

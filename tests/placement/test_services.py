@@ -1,10 +1,12 @@
 """Default spreading by Services: of pods whose owner kube-scheduler doesn't know nothing else decides."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from rebalancer.model.cluster.obstacles import Obstacle
 from rebalancer.model.cluster.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
 from rebalancer.placement.cluster.board import Board
@@ -69,3 +71,33 @@ def test_where_services_can_not_be_read_pods_that_they_spread_are_not_modelled()
     assert why(a_member("new", "", kind="ReplicaSet")) == why(a_member("new", "", template=own)) == ""
     assert why(a_member("new", ""), SchedulerProfile(default_constraints=())) == ""
     assert why(a_member("new", ""), SchedulerProfile(weights={}, filters=frozenset())) == ""
+
+
+def test_a_service_that_can_not_be_read_concerns_its_namespace() -> None:
+    unread = Obstacle(kind="Service", namespace="shop", name="odd", cause="spec")
+    pods = [a_member("new", ""), a_member("far", "", namespace="mail")]
+    board = Board(replace(cluster(NODES, pods), obstacles=(unread,)))
+    known = [Engine(board).knows(board.kinds.of(pod)) is None for pod in range(2)]
+    assert known == [board.snapshot.namespaces[board.kinds.of(pod).namespace] == "mail" for pod in range(2)]
+
+
+def test_services_decode_no_template_of_other_owners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Service for each of 5,000 owners took 18 s when each looked at all kinds."""
+    pods = [a_pod(f"p{at}", "a", owner=f"o{at}", labels={"app": f"a{at}"}) for at in range(20)]
+    board = Board(cluster(NODES, pods, services={"shop": tuple({"app": f"a{at}"} for at in range(20))}))
+    engine, looked = Engine(board), list[int]()
+    of = type(board.kinds).template_of
+    monkeypatch.setattr(
+        type(board.kinds), "template_of", lambda self, kind: looked.append(kind.owner) or of(self, kind)
+    )
+    for pod in range(20):
+        looked.clear()
+        engine.rules(board.kinds.of(pod))
+        assert set(looked) == {board.kinds.of(pod).owner}
+
+
+def test_services_with_a_common_label_are_found_by_the_other_one() -> None:
+    each = tuple({"app": "web", "pod": f"p{at}"} for at in range(50))
+    snapshot = cluster(NODES, [], services={"shop": each})
+    assert snapshot.service_labels("shop", {"app": "web", "pod": "p7"}) == {"app": "web", "pod": "p7"}
+    assert max(map(len, snapshot._services_near.values())) == 1

@@ -37,12 +37,12 @@ PARTS_FIX = "the rest goes on; the log of the daemon has the trace (`part failed
 ALLOWED = {
     "permissions": "everything that a run needs is allowed",
     "watches": "everything that the daemon watches is allowed",
-    "optional kinds": "quotas, volume limits and autoscalers may be read",
+    "optional kinds": "Services, quotas, volume limits, CSIDrivers and autoscalers may be read",
     "events": "the daemon may write them",
 }
 WITHOUT = {
     "watches": " (the daemon needs them; `run --once` and `plan` only list)",
-    "optional kinds": " (quotas and autoscalers are not checked; pods with CSI volumes are refused)",
+    "optional kinds": " (quotas and autoscalers are not checked; pods with CSI volumes, of Jobs and others stay)",
     "events": " (`kubectl describe` shows no evictions)",
 }
 """Consequence of the missing permissions."""

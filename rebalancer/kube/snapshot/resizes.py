@@ -46,8 +46,9 @@ class _Reported:
 
 def counted_spec(pod: Pod, minor: int) -> tuple[PodSpec, list[Count] | None]:
     """The pod's spec with the requests that count; and the counts of its containers of which the largest holds, or None
-    where it is that of this spec. The same spec, and None, for a pod that was never resized, as nearly all."""
-    if pod.metadata.generation == 1:
+    where it is that of this spec. The same spec, and None, for a pod that was never resized, as nearly all: of one with
+    overhead the kubelet's totals have it too, and the scheduler adds it to them once more."""
+    if pod.metadata.generation == 1 and not pod.spec.overhead:
         return pod.spec, None
     conditions = [each for each in pod.status.conditions or () if each.type in (PENDING, IN_PROGRESS)]
     if not (pod.metadata.generation or conditions):  # an API server that doesn't count generations of pods

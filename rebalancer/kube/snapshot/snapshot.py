@@ -39,7 +39,7 @@ from rebalancer.kube.snapshot.records import (
 )
 from rebalancer.kube.snapshot.services import Selector, ServiceObject, by_namespace, selector_of
 from rebalancer.kube.snapshot.times import epoch_seconds
-from rebalancer.kube.snapshot.version import followed_minor
+from rebalancer.kube.snapshot.version import FollowedRelease
 from rebalancer.kube.snapshot.volumes import (
     BoundClaims,
     CsiDriverObject,
@@ -163,6 +163,7 @@ class KubeCluster:
         self._client = client
         self._clock = clock
         self._progress = progress
+        self._release = FollowedRelease(client)
 
     def snapshot(self) -> ClusterSnapshot:
         """Read everything.
@@ -175,7 +176,7 @@ class KubeCluster:
         nodes: Nodes = self._list(NODES, Node, NodeColumns).finish()
         spaces = self._list(NAMESPACES, Namespace, Gathered[Namespace])
         classes = self._list(PRIORITY_CLASSES, PriorityClass, Gathered[PriorityClass])
-        names, minor = [space.metadata.name for space in spaces], followed_minor(self._client)
+        names, minor = [space.metadata.name for space in spaces], self._release.minor()
         pods, owners, numbers, complete = self._pods(nodes, names, EVERYWHERE, minor)
         claims: BoundClaims | None = BoundClaims()
         csi_nodes: Sequence[CsiNode] | None = ()
@@ -218,7 +219,7 @@ class KubeCluster:
         taken = self._clock.now()
         nodes: Nodes = self._list(NODES, Node, NodeColumns).finish()
         wanted = sorted(namespaces) if len(namespaces) <= MANY_NAMESPACES else EVERYWHERE
-        minor = followed_minor(self._client)
+        minor = self._release.minor()
         pods, owners, numbers, complete = self._pods(nodes, (), wanted, minor)
         return put_together(
             taken=taken,

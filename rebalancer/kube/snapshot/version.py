@@ -1,10 +1,12 @@
 """The version of the API server, and the release whose kube-scheduler is followed."""
 
+from contextlib import suppress
+
 import msgspec
 
-from rebalancer.kube.client.client import NOT_READABLE, ApiClient, StatusError
+from rebalancer.kube.client.client import ApiClient
 from rebalancer.model.cluster.releases import OLDEST_MINOR, modelled_minor
-from rebalancer.model.errors import ConnectError
+from rebalancer.model.errors import ConnectError, UnsafeDataError
 
 
 class _Version(msgspec.Struct, rename="camel"):
@@ -19,12 +21,15 @@ def server_version(client: ApiClient) -> str:
     return version.git_version
 
 
-def followed_minor(client: ApiClient) -> int:
-    """`modelled_minor` of the API server; the oldest where we may not ask. Raises ConnectError or UnsafeDataError."""
-    try:
-        version = client.read("/version", _Version, verb="get", resource="/version")
-    except StatusError as error:
-        if error.status not in NOT_READABLE:
-            raise
-        version = None
-    return OLDEST_MINOR if version is None else modelled_minor(version.git_version)
+class FollowedRelease:
+    """The release that is followed."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client, self._known = client, OLDEST_MINOR
+
+    def minor(self) -> int:
+        """`modelled_minor` of the API server; where it doesn't answer the last one, and before that the oldest."""
+        # what is read next says whether the cluster can be read at all
+        with suppress(ConnectError, UnsafeDataError):
+            self._known = modelled_minor(server_version(self._client))
+        return self._known

@@ -46,7 +46,7 @@ from rebalancer.kube.snapshot.snapshot import (
     put_together,
     unread_workloads,
 )
-from rebalancer.kube.snapshot.version import followed_minor
+from rebalancer.kube.snapshot.version import FollowedRelease
 from rebalancer.kube.snapshot.volumes import BoundClaims, CsiDriverObject, CsiNode, PersistentVolume
 from rebalancer.kube.watch.rows import PodRows, PodsTaken
 from rebalancer.kube.watch.stores import NodeRecords, Records
@@ -84,9 +84,9 @@ class _OwnersTaken:
 class WatchedCluster:
     """Implements `model.decisions.ports.ClusterReader` from memory. Call `start`, and `stop` at the end.
 
-    Some kinds are watched only when needed: PersistentVolumes and CSINodes, when a pod uses a claim, and whole
-    ReplicaSets in place of their metadata, when one without a controller owns pods. Until they are read there is no
-    snapshot.
+    Some kinds are watched only when needed: PersistentVolumes, CSINodes and CSIDrivers, when a pod uses a claim, and
+    whole ReplicaSets in place of their metadata, when one without a controller owns pods. Until they are read there is
+    no snapshot.
     """
 
     def __init__(
@@ -112,13 +112,14 @@ class WatchedCluster:
         self._lock = threading.Lock()
         self._started = self._stopped = False
         self._whole_replicasets = False
+        release = FollowedRelease(client)
         self._nodes = self._reflector(NODES, Node, NodeRecords)
         self._pods = self._reflector(
             PODS,
             Pod,
-            lambda: PodRows(followed_minor(client)),
+            lambda: PodRows(release.minor()),
             # what a pod requests depends on it
-            is_outdated=lambda pods: pods.minor != followed_minor(client),
+            is_outdated=lambda pods: pods.minor != release.minor(),
         )
         self._spaces = self._reflector(
             NAMESPACES, Namespace, partial(Records[Namespace, Namespace], itself, "Namespace")

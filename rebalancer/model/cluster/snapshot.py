@@ -4,6 +4,7 @@
 milliseconds, and `Pod` objects are made only for the few that a decision looks at. Index -1 means "none".
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -150,13 +151,20 @@ class ClusterSnapshot:
 
     @cached_property
     def _services_near(self) -> Mapping[tuple[str, str, str], list[Mapping[str, str]]]:
-        """(namespace, key and value of one of its labels) -> selectors."""
+        """(namespace, key and value of the rarest of its labels) -> selectors."""
+        services = self.services or {}
+        counts = Counter((space, pair) for space, all_ in services.items() for each in all_ for pair in each.items())
         near: dict[tuple[str, str, str], list[Mapping[str, str]]] = {}
-        for namespace, selectors in (self.services or {}).items():
+        for namespace, selectors in services.items():
             for selector in selectors:
-                for key, value in list(selector.items())[:1]:
-                    near.setdefault((namespace, key, value), []).append(selector)
+                _, rarest = min((counts[namespace, pair], pair) for pair in selector.items())
+                near.setdefault((namespace, *rarest), []).append(selector)
         return near
+
+    @cached_property
+    def unread_services(self) -> frozenset[str]:
+        """Namespaces with a Service that can't be read."""
+        return frozenset(each.namespace for each in self.obstacles if each.kind == "Service")
 
     def service_labels(self, namespace: str, labels: Mapping[str, str]) -> Mapping[str, str]:
         """What the selectors of the Services of pods with these labels ask for, together."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rebalancer.model.cluster.match import pairs_of, selector_matches
+from rebalancer.model.cluster.match import labels_match, pairs_of, selector_matches
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate
 from rebalancer.model.cluster.pods import Pods
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
@@ -21,6 +21,7 @@ POD_COUNT = "pods"
 """The number of pods, as a resource."""
 
 MANY_KINDS = 64
+NO_LABELS: Mapping[str, str] = {}
 
 Spaces = frozenset[int] | None
 """Indices of namespaces; None = all."""
@@ -181,9 +182,13 @@ class PodKinds:
         found: list[int] = min(map(self._snapshot.pod_templates.index.may_have, pairs), key=len).tolist()
         return found
 
-    def owned_by(self, owner: int) -> Group:
-        """The kinds of one direct controlling owner."""
-        return self._group(("owner", owner), lambda: dict.fromkeys(self._of_owner.get(owner, ()), 1.0))
+    def owned_by(self, owner: int, labels: Mapping[str, str] = NO_LABELS) -> Group:
+        """The kinds of one direct controlling owner that have all these labels."""
+        owned = self._of_owner.get(owner, ())
+        chosen = [each for each in owned if labels_match(labels, self.template_of(self._kinds[each]).labels)]
+        # nearly always all have them: then it is one group with that of the owner
+        narrowed = tuple(sorted(labels.items())) if len(chosen) < len(owned) else ()
+        return self._group(("owner", owner, narrowed), lambda: dict.fromkeys(chosen, 1.0))
 
     def grouped(self, key: object, weight_of: Callable[[Kind, PodTemplate], float]) -> Group:
         """The kinds with a weight other than 0; `weight_of` is called once for each kind."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from rebalancer.model.cluster.match import pairs_of, selector_matches
 from rebalancer.model.cluster.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, PodTemplate
+from rebalancer.model.cluster.releases import NAMESPACES_OF_OWN_TERMS
 from rebalancer.model.cluster.scheduler import SchedulerProfile
 from rebalancer.model.notation.arrays import Bools, Floats
 from rebalancer.model.notation.decoding import json_decoder
@@ -182,6 +183,13 @@ class Terms:
             pulls=tuple(pulls),
             counted=counted,
             pulls_itself=pulls_itself,
+        )
+
+    def are_unclear(self, template: PodTemplate) -> bool:
+        """Whether the release that is followed takes the namespaceSelector of a term of such a pod for another one."""
+        return self._board.snapshot.minor < NAMESPACES_OF_OWN_TERMS and any(
+            term.namespace_selector not in (None, EVERYTHING) and selector_matches(term.namespace_selector, {})
+            for _, _, term in _terms(template.affinity)
         )
 
     def _group(self, terms: tuple[PodAffinityTerm, ...], kind: Kind) -> Group:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from rebalancer.model.cluster.match import labels_match, selector_matches
+from rebalancer.model.cluster.match import selector_matches
 from rebalancer.model.cluster.objects import LabelSelector, PodTemplate, Requirement, SpreadConstraint
 from rebalancer.model.cluster.scheduler import SchedulerProfile
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
@@ -153,13 +153,7 @@ def _default_group(board: Board, kind: Kind, template: PodTemplate) -> Group | N
     labels = snapshot.service_labels(snapshot.namespaces[kind.namespace], template.labels)
     if not _spreads_by_owner(snapshot, kind):
         return _selected(board, LabelSelector(match_labels=dict(labels)), kind) if labels else None
-    if not labels:
-        return board.kinds.owned_by(kind.owner)
-
-    def is_one(other: Kind, template: PodTemplate) -> float:
-        return float(other.owner == kind.owner and labels_match(labels, template.labels))
-
-    return board.kinds.grouped(("owner", kind.owner, tuple(sorted(labels.items()))), is_one)
+    return board.kinds.owned_by(kind.owner, labels)
 
 
 class EligibleNodes:

@@ -97,7 +97,12 @@ class Engine:
                 Reason.PLACEMENT_NOT_MODELLED, "CSIDrivers can't be read, they may keep it off nodes without its driver"
             )
         profile = self._config.profiles[template.scheduler_name]
-        if snapshot.services is None and spread.by_services_alone(snapshot, kind, template, profile):
+        if self.terms().are_unclear(template):
+            return Refusal.of(
+                Reason.PLACEMENT_NOT_MODELLED, "before Kubernetes 1.37 its namespaceSelector selects all namespaces"
+            )
+        unread = snapshot.services is None or snapshot.namespaces[kind.namespace] in snapshot.unread_services
+        if unread and spread.by_services_alone(snapshot, kind, template, profile):
             return Refusal.of(Reason.PLACEMENT_NOT_MODELLED, "Services can't be read, they may spread its pods")
         return None
 
