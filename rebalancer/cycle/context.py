@@ -77,7 +77,7 @@ class NullRecords:
     def requested(self, since: float) -> Sequence[RequestedSample]:
         return self._ledger.requested(since) if self._ledger is not None else ()
 
-    def put_requested(self, sample: RequestedSample, *, keep_seconds: float) -> None:
+    def put_requested(self, sample: RequestedSample) -> None:
         """Nothing is written."""
 
 

@@ -115,6 +115,7 @@ def execute_cycle(
         *([basis] if basis else []),
         *(closed_note(each) for each in seen.ledger_state.closed),
         *seen.usage.notes,
+        *seen.past_unknown,
         *resource_notes(seen.snapshot, seen.usage, seen.node_pools),
         *obstacle_notes(seen.snapshot, seen.node_pools),
     ]

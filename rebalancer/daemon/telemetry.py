@@ -46,7 +46,7 @@ def count(metrics: Metrics, report: CycleReport, seconds: float) -> None:
         metrics.evictions.labels(pool=each.pool, outcome=str(each.answered.outcome), code=code).inc()
         if each.answered.outcome is Outcome.EVICTED:
             metrics.evicted(each.service)
-    if report.score is not None:
+    if report.score is not None and any(each.answered.outcome is Outcome.EVICTED for each in report.evictions):
         metrics.relief.inc(report.score.hot_node_minutes)
         metrics.relief_price.inc(report.score.price)
     for refusal in report.refusals:

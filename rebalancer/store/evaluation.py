@@ -9,7 +9,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, bindparam, false, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Table,
+    bindparam,
+    exists,
+    false,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from rebalancer.model.decisions.drains import DrainedNode
 from rebalancer.model.decisions.eviction import COUNTED, Eviction
@@ -163,6 +176,10 @@ class SqlEffect:
             rows.started_at >= since,
             rows.started_at < until,
             rows.price.is_not(None),
+            # where all parts wait for an approval, the score is of evictions that were not made
+            exists().where(
+                EVICTIONS.c.cycle == rows.id, EVICTIONS.c.dry_run == false(), EVICTIONS.c.outcome.in_(_HAPPENED)
+            ),
         )
         minutes, price = read(self._engine, lambda c: c.execute(query).one())
         return None if price is None else PlanScore(hot_node_minutes=minutes or 0.0, price=price)

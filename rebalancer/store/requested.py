@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from sqlalchemy import Engine, delete, select
+from sqlalchemy import Engine, delete, or_, select
 
 from rebalancer.model.decisions.past import RequestedSample
+from rebalancer.model.measured.history import HOUR_SECONDS
 from rebalancer.store.db.dialect import upsert
 from rebalancer.store.db.effect_tables import REQUESTED
 from rebalancer.store.db.engine import read, write
@@ -20,16 +21,19 @@ def requested_since(engine: Engine, cluster: str, since: float) -> list[Requeste
     )
 
 
-def put_requested(engine: Engine, cluster: str, sample: RequestedSample, *, keep_seconds: float) -> None:
-    """Write a sample, and drop those that are older than it by more than `keep_seconds`. Raises ConfigError,
-    ConnectError."""
+KEEP_SECONDS = 13 * HOUR_SECONDS
+"""More than any policy reads: processes with different ones, such as a dry run beside the daemon, share the rows."""
+
+
+def put_requested(engine: Engine, cluster: str, sample: RequestedSample) -> None:
+    """Write a sample, and drop those that no policy reads; after the clock was set back those of the future, too.
+    Raises ConfigError, ConnectError."""
     row = {"cluster": cluster, "at": sample.at, "nodes": sample.nodes}
     rows = REQUESTED.c
 
     def work(connection: Any) -> None:
-        connection.execute(
-            delete(REQUESTED).where(rows.cluster == cluster, rows.at < max(sample.at - keep_seconds, 0.0))
-        )
+        unread = or_(rows.at < max(sample.at - KEEP_SECONDS, 0.0), rows.at > sample.at)
+        connection.execute(delete(REQUESTED).where(rows.cluster == cluster, unread))
         statement = upsert(connection)(REQUESTED).values(row)
         connection.execute(
             statement.on_conflict_do_update(

@@ -8,7 +8,10 @@ import pytest
 from rebalancer.cycle.observe.past import past_seconds, requested_now
 from tests.builders import GIB, NOW, a_node, a_pod, a_policy, cluster
 
-POOLS = [{"name": name, "selector": {"matchLabels": {"pool": name}}} for name in ("spot", "general")]
+MARKS = {"high": 75, "target": 65}
+POOLS = [
+    {"name": name, "selector": {"matchLabels": {"pool": name}}, "thresholds": MARKS} for name in ("spot", "general")
+]
 
 
 def test_what_is_requested_is_counted_on_the_nodes_that_take_pods() -> None:
@@ -36,10 +39,10 @@ def test_what_is_requested_is_counted_on_the_nodes_that_take_pods() -> None:
 
 @pytest.mark.parametrize(
     ("args", "interval", "seconds"),
-    [({}, "2m", 1_200.0), ({"afterRoomFor": "2m"}, "5m", 720.0)],
-    ids=["twice the time", "two cycles"],
+    [({}, "2m", 1_200.0), ({"afterRoomFor": "2m"}, "5m", 1_620.0), ({"afterRoomFor": "6h"}, "2m", 23_760.0)],
+    ids=["twice the time", "five cycles more", "a tenth more"],
 )
 def test_it_goes_back_as_far_as_a_strategy_needs(args: dict[str, Any], interval: str, seconds: float) -> None:
     strategy = {"name": "PoolPreference", "interval": interval, "args": {"order": ["spot", "general"], **args}}
     assert past_seconds(a_policy(pools=POOLS, strategies=[strategy])) == seconds
-    assert past_seconds(a_policy(pools=[{**POOLS[1], "thresholds": {"high": 75, "target": 65}}])) == 0.0
+    assert past_seconds(a_policy(pools=POOLS[1:])) == 0.0

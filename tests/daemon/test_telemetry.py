@@ -60,8 +60,13 @@ def test_evictions_are_counted_by_service_up_to_a_number_of_services() -> None:
 
 def test_relief_and_price_of_evictions_are_summed_up_over_cycles() -> None:
     metrics = Metrics()
-    for minutes, price in ((40.0, 1.5), (2.5, 3.0)):
-        count(metrics, a_report(score=PlanScore(hot_node_minutes=minutes, price=price)), 1.0)
+    for minutes, price, outcome in (
+        (40.0, 1.5, Outcome.EVICTED),
+        (2.5, 3.0, Outcome.EVICTED),
+        (9.0, 9.0, Outcome.PLANNED),
+    ):
+        made = [set_fields(an_eviction(), outcome=outcome)]
+        count(metrics, a_report(evictions=made, score=PlanScore(hot_node_minutes=minutes, price=price)), 1.0)
     count(metrics, a_report(), 1.0)
     lines = metrics.page()[0].decode().splitlines()
     assert "rebalancer_relief_hot_node_minutes_total 42.5" in lines

@@ -21,6 +21,7 @@ from tests.effect.builders import an_episode, an_hour
 from tests.evaluation.builders import ACCOUNT, DAY, HOUR, SINCE, UNTIL, fill
 from tests.real.servers.postgres import PostgresServer
 from tests.store.builders import SteppingClock, build_eviction, build_report
+from tests.store.scenarios.ledger_cluster import evict
 
 Gather = Callable[..., Report]
 
@@ -102,6 +103,7 @@ def test_the_worth_of_the_plans_is_that_of_all_clusters_that_are_reported(url: s
             score = PlanScore(hot_node_minutes=10 * price, price=price)
             cycle = replace(build_report(cycle=f"of-{cluster}", started_at=SINCE + HOUR, score=score), cluster=cluster)
             records.begin(cycle)
+            evict(records, cycle, build_eviction(cluster=cluster))
             records.finish(cycle)
     assert report().plans == PlanScore(hot_node_minutes=20.0, price=2.0)
     assert report(all_clusters=True).plans == PlanScore(hot_node_minutes=50.0, price=5.0)

@@ -14,6 +14,7 @@ from rebalancer.model.errors import ConfigError
 from rebalancer.policy import load_policy
 from rebalancer.policy.schema.policy import policy_schema
 from rebalancer.policy.schema.strategies import BUILT_IN, STRATEGY_NAMES, PluginStrategy
+from tests.builders import a_policy
 
 HEAD = """\
 apiVersion: rebalancer.dev/v1alpha1
@@ -184,3 +185,25 @@ def test_the_schema_refuses_what_the_loader_refuses() -> None:
     assert not valid([{"name": "PodLifeTime", "args": {"podRestartThreshold": 5}}])
     assert not valid([{"name": "PodLifeTime", "args": {"maxPodLifeTime": 5}}])
     assert not valid([{"name": "NodeMaintenance"}])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pools": ["spot"]}, "expected general: pods return from its nodes"),
+        ({"order": ["bare", "general"]}, "expected pool bare to have thresholds"),
+        ({"twice": True}, "expected each pool in one order, got general in two"),
+    ],
+    ids=["pools without the last of the order", "a better pool without thresholds", "two orders"],
+)
+def test_an_order_of_pools_that_can_not_be_kept_is_a_mistake(change: dict[str, Any], message: str) -> None:
+    marks = {"thresholds": {"high": 75, "target": 65}}
+    pools = [
+        {"name": name, "selector": {"matchLabels": {"pool": name}}} | (marks if name != "bare" else {})
+        for name in ("spot", "general", "bare")
+    ]
+    one = {"name": "PoolPreference", "args": {"order": change.get("order", ["spot", "general"])}}
+    one |= {"pools": change["pools"]} if "pools" in change else {}
+    other = {"name": "PoolPreference", "args": {"order": ["general", "spot"]}}
+    with pytest.raises(ValueError, match=message):
+        a_policy(pools=pools, strategies=[one, other] if "twice" in change else [one])

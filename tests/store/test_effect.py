@@ -235,15 +235,18 @@ def test_what_was_moved_is_what_happened_or_may_have(
 
 
 def test_the_worth_of_plans_is_the_sum_over_the_cycles_that_evicted(records: SqlRecords, effect: EffectRecords) -> None:
-    def cycle(name: str, *, at: float, price: float | None, dry_run: bool = False) -> None:
+    def cycle(name: str, *, at: float, price: float | None, evicts: bool = True, dry_run: bool = False) -> None:
         score = None if price is None else PlanScore(hot_node_minutes=10 * price, price=price)
         report = build_report(cycle=name, dry_run=dry_run, started_at=at, score=score)
         records.begin(report)
+        if evicts:
+            evict(records, report, build_eviction(), EvictionOutcome.PLANNED if dry_run else EvictionOutcome.EVICTED)
         records.finish(report)
 
     cycle("before", at=NOW - 1, price=1.0)
     cycle("first", at=NOW, price=2.0)
-    cycle("nothing", at=NOW + 1, price=None)
+    cycle("nothing", at=NOW + 1, price=None, evicts=False)
+    cycle("proposed", at=NOW + 1.5, price=32.0, evicts=False)
     cycle("dry", at=NOW + 2, price=4.0, dry_run=True)
     cycle("second", at=NOW + 3, price=8.0)
     cycle("after", at=NOW + 4, price=16.0)

@@ -351,14 +351,17 @@ def test_samples_of_requests_come_back_oldest_first_and_old_ones_are_dropped(url
     def sample(at: float) -> RequestedSample:
         return RequestedSample(at=at, nodes={"n1": {"cpu": at - NOW, "nvidia.com/gpu": 1.0}, "n2": {}})
 
-    for at in (20.0, 0.0, 50.0):
-        records.put_requested(sample(NOW + at), keep_seconds=60.0)
+    records.put_requested(sample(NOW + 90_000.0))  # the clock was set back
+    records.put_requested(sample(NOW - 90_000.0))
+    for at in (0.0, 20.0, 50.0):
+        records.put_requested(sample(NOW + at))
     assert records.requested(NOW) == [sample(NOW), sample(NOW + 20.0), sample(NOW + 50.0)]
     assert records.requested(NOW + 10.0) == [sample(NOW + 20.0), sample(NOW + 50.0)]
     # another cluster's are its own, and so is what is dropped
     with open_records(url=url, cluster="other", clock=clock) as other:
         assert other.requested(NOW) == []
-        other.put_requested(sample(NOW + 500.0), keep_seconds=60.0)
-    records.put_requested(RequestedSample(at=NOW + 50.0, nodes={}), keep_seconds=60.0)
-    records.put_requested(sample(NOW + 90.0), keep_seconds=60.0)
-    assert records.requested(NOW) == [RequestedSample(at=NOW + 50.0, nodes={}), sample(NOW + 90.0)]
+        other.put_requested(sample(NOW + 500.0))
+    records.put_requested(RequestedSample(at=NOW + 50.0, nodes={}))
+    assert records.requested(0.0)[-1] == RequestedSample(at=NOW + 50.0, nodes={})
+    records.put_requested(sample(NOW + 13 * 3600.0 + 10.0))
+    assert [each.at - NOW for each in records.requested(0.0)] == [20.0, 50.0, 13 * 3600.0 + 10.0]

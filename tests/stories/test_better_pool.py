@@ -1,6 +1,7 @@
 """PoolPreference in the lab: spot nodes vanish, pods fall back to on-demand nodes, spot nodes come back, and so do the
 pods. What is true is read from the lab's own objects."""
 
+import sqlite3
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,15 @@ def test_spot_nodes_with_a_notice_are_no_room(tmp_path: Path) -> None:
             stage.lab.cluster.taint(name, "aws-node-termination-handler/spot-itn")
         stage.turns(6)
         assert stage.log.evicted == []
+
+
+def test_a_past_that_can_not_be_read_concerns_this_strategy_alone(tmp_path: Path) -> None:
+    with a_stage(fallen_back(), tmp_path, **SECTIONS) as stage:
+        come_back(stage)
+        stage.turns(8)
+        with sqlite3.connect(stage.settings.database.removeprefix("sqlite:///")) as database:
+            database.execute("UPDATE requested SET nodes = x'00'")
+        before = len(stage.log.evicted)
+        report = stage.turn()
+        assert [note for note in report.notes if note.startswith("the past of the nodes is not known: ")]
+        assert len(stage.log.evicted) == before

@@ -73,7 +73,7 @@ def test_a_pod_goes_to_the_nodes_of_better_pools_that_have_had_room_for_long_eno
     result = found(NODES, [POD], looks("s", "d", "r"))
     assert going(result) == {"web-0": {"s", "r"}}
     (finding,) = result[0].findings
-    assert (finding.pool, finding.reason) == ("on-demand", "pool reserved has had room for 10m or longer")
+    assert (finding.pool, finding.reason) == ("on-demand", "pool reserved or spot has had room for 10m or longer")
     assert finding.landing.elsewhere
     assert staying(result) == {}
 
@@ -86,7 +86,7 @@ def test_a_pod_of_the_middle_pool_goes_to_the_best_only_and_one_of_the_best_stay
 @pytest.mark.parametrize(
     ("past", "message"),
     [
-        ((), "no node on which it would be better has room for the replacement: pool reserved and spot has had room "
+        ((), "no node on which it would be better has room for the replacement: pool reserved or spot has had room "
          "for it for 0s of 10m"),
         (looks("s", "d", "r", back=540.0), "for 9m of 10m"),
         (looks("s", "d", "r", back=840.0)[:2] + looks("s", "d", "r", back=100.0), "for 1m40s of 10m"),
@@ -171,12 +171,12 @@ def move(ago: float, strategy: str = "PoolPreference") -> Eviction:
     [
         ([], HOUR, ""),
         ([move(50 * MINUTE)], HOUR, ""),
-        ([move(50 * MINUTE)], 40 * MINUTE, "after 1 return, next at"),
+        ([move(50 * MINUTE)], 40 * MINUTE, "1 return of its service"),
         ([move(70 * MINUTE)], 40 * MINUTE, ""),
         ([move(50 * MINUTE, "PodLifeTime")], 40 * MINUTE, ""),
-        ([move(9 * HOUR), move(110 * MINUTE)], 40 * MINUTE, "after 2 returns, next at"),
+        ([move(9 * HOUR), move(110 * MINUTE)], 40 * MINUTE, "2 returns of its service"),
         ([move(9 * HOUR), move(130 * MINUTE)], 40 * MINUTE, ""),
-        ([move(9 * HOUR), move(5 * HOUR), move(3 * HOUR)], 40 * MINUTE, "after 3 returns, next at"),
+        ([move(9 * HOUR), move(5 * HOUR), move(3 * HOUR)], 40 * MINUTE, "3 returns of its service"),
     ],
     ids=["never moved", "was there", "fell back", "an hour ago", "of others", "twice", "two hours ago", "three times"],
 )
@@ -192,11 +192,18 @@ def test_a_pod_that_fell_back_stays_longer_each_time(moves: Sequence[Eviction], 
     assert result[0].notes == ("PoolPreference: fallen back after a return, left alone for a time: 1 pod",)
 
 
-def test_a_service_has_returned_once_when_each_of_its_pods_has() -> None:
+def test_one_pod_of_many_that_falls_back_again_and_again_is_backed_off() -> None:
+    others = [a_pod(f"web-{at}", "r", owner="web") for at in range(1, 50)]
+    pods = [a_pod("web-0", "d", owner="web", age=40 * MINUTE), *others]
+    moves = [move(at * HOUR + 70 * MINUTE) for at in range(20, -1, -1)]
+    assert going(found(NODES, pods, looks("s", "d", "r"), moves)) == {}
+
+
+def test_moves_of_a_service_within_an_hour_are_one_return() -> None:
     pods = [a_pod(f"web-{at}", "d", owner="web", age=40 * MINUTE) for at in range(4)]
     moves = [move((61 + at) * MINUTE) for at in range(4)]
     assert len(going(found(NODES, pods, looks("s", "d", "r"), moves))) == 4
-    assert going(found(NODES, pods, looks("s", "d", "r"), [*moves, move(2 * HOUR)])) == {}
+    assert going(found(NODES, pods, looks("s", "d", "r"), [*moves, move(3 * HOUR)])) == {}
 
 
 def test_the_order_of_nodes_and_pods_changes_nothing() -> None:

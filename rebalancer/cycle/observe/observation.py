@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from rebalancer.constraints.admission import LedgerState
 from rebalancer.constraints.pauses.backoff import REMEMBERED_SECONDS, emptied_in_vain
 from rebalancer.cycle.context import CycleContext
-from rebalancer.cycle.isolation import failed_parts, read_part
+from rebalancer.cycle.isolation import failed_parts, isolated, read_part
 from rebalancer.cycle.observe.isolated_strategies import findings_of
 from rebalancer.cycle.observe.ledger_state import load_ledger_state
-from rebalancer.cycle.observe.past import read_past, record_past
+from rebalancer.cycle.observe.past import read_past
 from rebalancer.cycle.soft_taints import our_cordons
 from rebalancer.cycle.triggers.request import CycleRequest
 from rebalancer.model.cluster.snapshot import ClusterSnapshot
@@ -62,7 +62,9 @@ class Observation:
     days: ServiceDayProfiles | None = None
     """Services' usual days; None where no strategy needs them or they aren't known."""
     past: Past | None = None
-    """None where no strategy reads it."""
+    """None where no strategy reads it, and where it can't be read."""
+    past_unknown: tuple[str, ...] = ()
+    """Why it can't be read."""
     cpu: CpuLoads
     """Effective CPU of nodes and pods."""
     loads: Loads
@@ -124,8 +126,9 @@ def observe(
         pools=node_pools.names,
         urgent=np.nan_to_num(share) * 100 >= policy.planner.urgent,
     )
-    past = read_past(context, policy, now)
-    record_past(context, policy, past, projection, now=now)
+    past, past_unknown = isolated(
+        "the past of the nodes is not known", lambda: read_past(context, policy, projection, node_pools, now=now)
+    )
     evacuated = {each.uid for each in ledger_state.open_evictions if each.answered.in_background}
     in_flight = (*ledger_state.open_evictions, *ledger_state.landed)
     cpu = effective_cpu(
@@ -164,6 +167,7 @@ def observe(
         peaks=peaks,
         days=context.forecasts.service_day_profiles(snapshot, now) if Need.DAYS in needs(policy.strategies) else None,
         past=past,
+        past_unknown=past_unknown,
         relief_factor=feedback.relief_factor if feedback is not None else {},
         drains=tuple(context.records.drains(now - REMEMBERED_SECONDS)),
         now=now,

@@ -12,34 +12,28 @@ from rebalancer.model.measured.history import DAY_SECONDS
 from rebalancer.model.notation.arrays import Bools
 from rebalancer.placement.cluster.kinds import POD_COUNT
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import NodePools
 from rebalancer.projection.projection import Projection
 from rebalancer.strategies.interface.requests import Requests
 
 MOST_SAMPLES = 40
-"""About so many are kept, however often cycles run."""
+"""About so many are read, however often cycles run."""
 
 
-def read_past(context: CycleContext, policy: RebalancerPolicy, now: float) -> Past | None:
-    """None where no strategy of the policy reads it."""
+def read_past(
+    context: CycleContext, policy: RebalancerPolicy, projection: Projection, pools: NodePools, *, now: float
+) -> Past | None:
+    """The past, after what is requested on the nodes now was recorded, unless that was just done; None where no
+    strategy of the policy reads it. Raises ConfigError, ConnectError."""
     seconds = past_seconds(policy)
     if not seconds:
         return None
-    return Past(
-        requested=context.records.requested(now - seconds), moves=context.records.recent_moves(now - DAY_SECONDS)
-    )
-
-
-def record_past(
-    context: CycleContext, policy: RebalancerPolicy, past: Past | None, projection: Projection, *, now: float
-) -> None:
-    """Record what is requested on the nodes now, unless that was just done."""
-    if past is None:
-        return
-    seconds = past_seconds(policy)
-    if past.requested and now - past.requested[-1].at < seconds / MOST_SAMPLES:
-        return
-    sample = requested_now(projection.snapshot, ~projection.is_closed, now)
-    context.records.put_requested(sample, keep_seconds=seconds)
+    samples = [each for each in context.records.requested(now - seconds) if each.at <= now]
+    if not samples or now - samples[-1].at >= seconds / MOST_SAMPLES:
+        wanted = {name for each in policy.strategies for name in each.ordered_pools[:-1]}
+        chosen = ~projection.is_closed & np.isin(pools.names, sorted(wanted))
+        context.records.put_requested(requested_now(projection.snapshot, chosen, now))
+    return Past(requested=samples, moves=context.records.recent_moves(now - DAY_SECONDS))
 
 
 def requested_now(snapshot: ClusterSnapshot, chosen: Bools, now: float) -> RequestedSample:

@@ -192,8 +192,8 @@ class Records(Protocol):
         """What pods requested on nodes of this cluster at or after `since`, oldest first."""
         ...
 
-    def put_requested(self, sample: RequestedSample, *, keep_seconds: float) -> None:
-        """A sample; those older than it by more than `keep_seconds` may be dropped."""
+    def put_requested(self, sample: RequestedSample) -> None:
+        """A sample."""
         ...
 
 

@@ -17,7 +17,7 @@ from rebalancer.policy.schema.lists import Lists
 from rebalancer.policy.schema.notifications import Notifications
 from rebalancer.policy.schema.safety import Safety
 from rebalancer.policy.schema.strategies import Strategy
-from rebalancer.policy.schema.strategies.base import Need
+from rebalancer.policy.schema.strategies.base import Need, check_order
 from rebalancer.policy.schema.strategies.utilization import HighNodeUtilization
 from rebalancer.policy.schema.trust import TrustRule
 from rebalancer.policy.schema.types import (
@@ -300,11 +300,13 @@ class RebalancerPolicy(Section):
     @model_validator(mode="after")
     def _strategies_have_thresholds(self) -> "RebalancerPolicy":
         by_name = {pool.name: pool for pool in self.pools}
+        with_thresholds = {pool.name for pool in self.pools if pool.thresholds is not None}
         for index, strategy in enumerate(self.strategies):
             for field, named in ((("pools",), strategy.pools or ()), (("args", "order"), strategy.ordered_pools)):
                 if unknown := [name for name in named if name not in by_name]:
                     expected = f"expected pools of this policy ({', '.join(by_name)}), got {unknown[0]!r}"
                     raise FieldError(("strategies", index, *field), expected)
+            check_order(index, self.strategies, with_thresholds)
             for name in strategy.pools or tuple(by_name):
                 if Need.CONTENTION in strategy.NEEDS and self.usage.source == "MetricsServer":
                     raise FieldError(

@@ -257,9 +257,9 @@ class SqlRecords:
         """What pods requested on nodes at or after `since`, oldest first."""
         return requested_since(self._engine, self._cluster, since)
 
-    def put_requested(self, sample: RequestedSample, *, keep_seconds: float) -> None:
-        """A sample; those older than it by more than `keep_seconds` are dropped."""
-        put_requested(self._engine, self._cluster, sample, keep_seconds=keep_seconds)
+    def put_requested(self, sample: RequestedSample) -> None:
+        """A sample; those that are older or newer than any strategy reads are dropped."""
+        put_requested(self._engine, self._cluster, sample)
 
     @property
     def write_problem(self) -> str:

@@ -173,7 +173,7 @@ DRAINED_NODES = Table(
     Column("given_back_at", Instant),
 )
 
-# What pods requested on nodes at the cycles of the last minutes: only those that a strategy still reads are kept.
+# What pods requested on nodes at the cycles of the last hours.
 REQUESTED = Table(
     "requested",
     METADATA,

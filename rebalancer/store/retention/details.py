@@ -24,6 +24,7 @@ from rebalancer.store.db.effect_tables import (
     HOT_EPISODES,
     NODE_MEASUREMENTS,
     POOL_HOURS,
+    REQUESTED,
     unpack_node_measurements,
 )
 from rebalancer.store.db.engine import read, write
@@ -99,8 +100,9 @@ def old_rows(cut: Cut, *, after_their_parts: bool) -> list[tuple[Table, ColumnEl
     With `after_their_parts` a cycle goes only when nothing of it is left: its parts are dropped in small batches, and a
     cycle that took them along wouldn't be small.
     """
+    past = (REQUESTED, and_(REQUESTED.c.cluster == cut.cluster, REQUESTED.c.at < max(cut.now - DAY_SECONDS, 0.0)))
     if cut.before is None:
-        return []
+        return [past]
     long_ago = max(cut.now - HISTORY_SECONDS, 0.0)
     of_cluster = and_(CYCLES.c.cluster == cut.cluster, CYCLES.c.started_at < cut.before)
     cycles = select(CYCLES.c.id).where(of_cluster)
@@ -115,6 +117,7 @@ def old_rows(cut: Cut, *, after_their_parts: bool) -> list[tuple[Table, ColumnEl
     stays = exists().where(EVICTIONS.c.cycle == CYCLES.c.id, true() if after_their_parts else and_(~rehearsed, ~done))
     parts = [exists().where(table.c.cycle == CYCLES.c.id) for table in _OF_A_CYCLE] if after_their_parts else []
     return [
+        past,
         *((table, table.c.cycle.in_(cycles)) for table in _OF_A_CYCLE),
         (EVICTIONS, rehearsed),
         (EVICTIONS, done),

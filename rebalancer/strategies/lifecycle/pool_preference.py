@@ -8,7 +8,7 @@ last day.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -108,8 +108,11 @@ class _BetterNodes:
 
     def reason(self, only: Bools) -> str:
         """Why pods go to these nodes."""
-        pool = self._args.order[int(self._rank[only].min())]
-        return f"pool {pool} has had room for {format_duration(self._args.after_room_for)} or longer"
+        pools = self._names(only, "or")
+        return f"pool {pools} has had room for {format_duration(self._args.after_room_for)} or longer"
+
+    def _names(self, nodes: Bools, joined: str) -> str:
+        return f" {joined} ".join(self._args.order[at] for at in np.unique(self._rank[nodes]).tolist())
 
     def _largest(self, group: Rows) -> dict[str, float]:
         """Resource -> the most that one of the pods requests: one that was resized in place differs from its
@@ -121,7 +124,7 @@ class _BetterNodes:
         return asked
 
     def _refusal(self, better: Bools, age: float) -> Refusal:
-        pools = " and ".join(self._args.order[at] for at in np.unique(self._rank[better]).tolist())
+        pools = self._names(better, "or")
         if age < 0:
             return Refusal.of(Reason.NO_BETTER_NODE, f"no node of pool {pools} has room for it")
         so_far = f"{figures.age(age)} of {format_duration(self._args.after_room_for)}"
@@ -188,7 +191,7 @@ class _Returns:
                 self._moves[each.owner_uid].append(each.reserved.planned_at)
 
     def barred(self, group: Rows) -> dict[int, Refusal]:
-        """Pod -> until when it stays. A service returns once for as many moves as it has replicas."""
+        """Pod -> until when it stays. Moves of a service within the backoff's first time are one return."""
         snapshot, now = self._view.snapshot, self._view.now
         out: dict[int, Refusal] = {}
         for pod in group.tolist() if self._moves else ():
@@ -197,12 +200,21 @@ class _Returns:
             before = [at for at in moves if at <= snapshot.pods.created[pod] + CLOCK_SLACK_SECONDS]
             if not before:
                 continue
-            times = math.ceil(len(before) / max(snapshot.replicas(owner)[0], 1))
+            times = _rounds(before, self._view.backoff.initial)
             due = max(before) + backoff_seconds(self._view.backoff, times)
             if due > now:
-                detail = f"its service fell back after {counted(times, 'return')}, next at {clock_time(due)}"
+                detail = f"{counted(times, 'return')} of its service within a day, next at {clock_time(due)}"
                 out[pod] = Refusal.of(Reason.REPEATED_EVICTION, detail, next_at=due)
         return out
+
+
+def _rounds(moves: Iterable[float], apart: float) -> int:
+    """How many of the moves begin a round: that many seconds after the beginning of the one before."""
+    count, began = 0, -math.inf
+    for at in sorted(moves):
+        if at >= began + apart:
+            count, began = count + 1, at
+    return count
 
 
 def _notes(strategy: PoolPreference, stays: Mapping[int, Refusal]) -> tuple[str, ...]:

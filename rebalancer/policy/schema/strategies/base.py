@@ -1,5 +1,6 @@
 """What the strategies of the policy file share: the arguments that select pods, and what a strategy declares."""
 
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -9,6 +10,7 @@ from rebalancer.policy.schema.types import (
     TRIGGERS,
     AsTuple,
     Duration,
+    FieldError,
     Globs,
     Mode,
     Section,
@@ -109,3 +111,17 @@ class StrategyBase(Section):
             return (type(self), self.pool_thresholds) == (type(other), other.pool_thresholds)
         when = {"pools", "interval", "triggers", "mode"}
         return self.model_dump(exclude=when) == other.model_dump(exclude=when)
+
+
+def check_order(index: int, strategies: Sequence[StrategyBase], with_thresholds: Collection[str]) -> None:
+    """Raises FieldError where the strategy at this index can't keep the order of its pools. `with_thresholds`: names of
+    the pools that have some."""
+    strategy, at = strategies[index], ("strategies", index, "args", "order")
+    order = strategy.ordered_pools
+    if bare := [name for name in order[:-1] if name not in with_thresholds]:
+        raise FieldError(at, f"expected pool {bare[0]} to have thresholds, which hold where pods return")
+    if strategy.pools is not None and (left := [name for name in order[1:] if name not in strategy.pools]):
+        raise FieldError(("strategies", index, "pools"), f"expected {left[0]}: pods return from its nodes")
+    for other in strategies[:index]:
+        if both := [name for name in order if name in other.ordered_pools]:
+            raise FieldError(at, f"expected each pool in one order, got {both[0]} in two")

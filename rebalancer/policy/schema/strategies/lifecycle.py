@@ -178,7 +178,7 @@ class PoolPreference(StrategyBase):
     @property
     def look_gap(self) -> float:
         """Longest time between two cycles for which a room that both see has been there between them."""
-        return max(self.args.after_room_for, 2 * self.interval)
+        return max(self.args.after_room_for / 10, 5 * self.interval)
 
 
 LIFECYCLE = (
