@@ -124,7 +124,7 @@ def test_a_folder_has_a_row_with_the_outcome_of_each_file(folder: Path) -> None:
     ]
     assert "no policy" in rows[0]
     assert rows[1].split()[1:4] == ["1", "KubeDescheduler", "refused"]
-    assert "apps/template.yaml:1: not YAML: expressions of a Helm template" in rows[2]
+    assert "apps/template.yaml:1: not YAML: expressions of a template" in rows[2]
     assert "Helm values" in rows[3]
     assert "profiles: expected at least 1 entry" in rows[3]
     assert rows[4].split()[1:5] == ["1", "DeschedulerPolicy", "imported", "PodLifeTime"]

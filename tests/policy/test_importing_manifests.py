@@ -50,6 +50,12 @@ kind: KubeDescheduler
 metadata: {name: cluster, namespace: openshift-kube-descheduler-operator}
 spec: {deschedulingIntervalSeconds: 3600, profiles: [AffinityAndTaints]}
 """
+DECKHOUSE = """\
+apiVersion: deckhouse.io/v1alpha2
+kind: Descheduler
+metadata: {name: low}
+spec: {strategies: {lowNodeUtilization: {enabled: true}}}
+"""
 KOORDINATOR = """\
 apiVersion: v1
 kind: ConfigMap
@@ -106,8 +112,11 @@ def test_mistakes_have_the_lines_of_the_manifest(text: str) -> None:
     [
         (KUBE_DESCHEDULER, 1, "OpenShift's KubeDescheduler names profiles of its operator"),
         (KOORDINATOR, 5, "koordinator's DeschedulerConfiguration is not imported"),
+        (DECKHOUSE, 1, "Deckhouse's Descheduler names strategies of its module"),
         ("deschedulerPolicy: {}\n", 1, "deschedulerPolicy is empty"),
-        (VALUES.replace("main", "'{{ .Release.Name }}'"), 4, "deschedulerPolicy has expressions of a Helm template"),
+        (VALUES.replace("main", "'{{ .Release.Name }}'"), 4, "deschedulerPolicy has expressions of a template"),
+        (POLICY.replace("main", "{{NAME}}"), 1, "the policy has expressions of a template"),
+        (CONFIG_MAP.replace("main", "'{{ NAME }}'"), 5, "the policy has expressions of a template"),
     ],
 )
 def test_another_form_is_refused_in_one_line_that_names_it(text: str, line: int, message: str) -> None:
@@ -121,6 +130,23 @@ def test_values_for_an_old_chart_are_refused_as_v1alpha1() -> None:
     found = only_policy_in(f"deschedulerPolicyAPIVersion: descheduler/v1alpha1\n{VALUES}".encode(), source="f.yaml")
     with pytest.raises(ConfigError, match="got 'descheduler/v1alpha1'; write its strategies as plugins of a profile"):
         import_policy(found.data, source="f.yaml")
+
+
+def test_values_with_strategies_are_refused_as_v1alpha1_in_one_line() -> None:
+    """Old charts need no `deschedulerPolicyAPIVersion`."""
+    text = "deschedulerPolicy: {strategies: {RemoveDuplicates: {enabled: true}}}\n"
+    with pytest.raises(ConfigError) as caught:
+        import_policy(only_policy_in(text.encode(), source="f.yaml").data, source="f.yaml")
+    assert str(caught.value) == (
+        "f.yaml:1: strategies: expected profiles of descheduler/v1alpha2, got strategies of descheduler/v1alpha1; "
+        "write its strategies as plugins of a profile first"
+    )
+
+
+@pytest.mark.parametrize("text", [POLICY, VALUES, CONFIG_MAP])
+def test_a_comment_makes_no_template(text: str) -> None:
+    found = only_policy_in(text.replace("- name: main", "- name: main # {{ x }}").encode(), source="f.yaml")
+    assert "strategies:\n  # profile main" in import_policy(found.data, source="f.yaml").text
 
 
 def test_several_policies_of_a_file_are_refused_with_their_lines() -> None:

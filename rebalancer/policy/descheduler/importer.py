@@ -19,6 +19,7 @@ from rebalancer.policy.document import Document
 from rebalancer.policy.loader import load_policy
 
 OLD_API_VERSION = "descheduler/v1alpha1"
+REWRITE = "; write its strategies as plugins of a profile first"
 CLUSTER = "my-cluster"
 PROMETHEUS_URL = "http://prometheus-operated.monitoring.svc:9090"
 CYCLE = "5m"
@@ -63,6 +64,9 @@ def import_policy(
                 (key,), f"expected {wanted}, got {document.value.get(key)!r}{_advice(document.value)}"
             )
     plain = _without_nulls(document.value)
+    if "strategies" in plain and "profiles" not in plain:  # values of an old chart, which names no apiVersion
+        why = f"expected profiles of {API_VERSION}, got strategies of {OLD_API_VERSION}{REWRITE}"
+        raise document.mistake(("strategies",), why)
     document.checked(DeschedulerPolicy, plain)
     notes = Notes(document)
     work = _Import(document, notes, Keys(plain, (), notes), cluster, prometheus_url)
@@ -75,7 +79,7 @@ def import_policy(
 def _advice(value: dict[str, Any]) -> str:
     """On a file of another kind or version."""
     if value.get("apiVersion") == OLD_API_VERSION:
-        return "; write its strategies as plugins of a profile first"
+        return REWRITE
     kind = value.get("kind", KIND)
     return "" if kind == KIND else f"; no {KIND} is in this {kind}"
 

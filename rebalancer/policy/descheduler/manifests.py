@@ -26,12 +26,17 @@ FOREIGN: Mapping[str, tuple[str, str]] = {
         "koordinator's DeschedulerConfiguration is not imported: its LowNodeLoad reads koordinator's own agent; "
         "write a policy with rebalancer policy init",
     ),
+    "Descheduler": (
+        "deckhouse.io",
+        "Deckhouse's Descheduler names strategies of its module; import the policy that the module writes: "
+        "kubectl get configmap descheduler-policy -n d8-descheduler -o yaml | rebalancer policy import -",
+    ),
 }
 """Kind -> the group of its apiVersion, and why it is refused."""
 NAMES = (KIND, CHART_KEY, *FOREIGN)
 """Every file with a policy has one of these names."""
 TEMPLATE = "{{"
-RENDER = "expressions of a Helm template: render the chart with helm template, and import its ConfigMap"
+RENDER = "expressions of a template: render it (a chart with helm template), and import the ConfigMap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +116,8 @@ class _Search:
         line = node.start_mark.line + 1
         group, refused = FOREIGN.get(kind, ("", ""))
         if kind == KIND:
-            yield FoundPolicy(form=form or KIND, line=line, data=self._cut(node))
+            refused = f"the policy has {RENDER}" if _is_template(node) else ""
+            yield FoundPolicy(form=form or KIND, line=line, data=self._cut(node), refused=refused)
         elif refused and version.partition("/")[0] == group:
             yield FoundPolicy(form=kind, line=line, refused=refused)
         elif isinstance(policy := fields.get(CHART_KEY), yaml.MappingNode):
@@ -135,7 +141,7 @@ class _Search:
             refused = f"{CHART_KEY} is empty: the chart reads a ConfigMap that is made elsewhere; import that one"
             return FoundPolicy(form=form, line=line, refused=refused)
         names = fields_of(policy)
-        if TEMPLATE in self.text[policy.start_mark.index : policy.end_mark.index]:
+        if _is_template(policy):
             return FoundPolicy(form=form, line=line, refused=f"{CHART_KEY} has {RENDER}")
         added = [f"{key}: {value}" for key, value in (("apiVersion", version), ("kind", KIND)) if key not in names]
         return FoundPolicy(form=form, line=line, data=self._cut(policy, added))
@@ -150,3 +156,23 @@ class _Search:
         else:
             inner = "\n".join([inner, *(indent + each for each in added)])
         return ("\n" * begin.line + indent + inner).encode()
+
+
+def _is_template(node: yaml.Node) -> bool:
+    """Whether values are expressions of a template. Without quotes, YAML takes `{{NAME}}` for a mapping with a mapping
+    as its key. A comment with an expression is none."""
+    waiting, visited = [node], set[int]()
+    while waiting:
+        each = waiting.pop()
+        if id(each) in visited:
+            continue
+        visited.add(id(each))
+        if isinstance(each, yaml.ScalarNode) and TEMPLATE in each.value:
+            return True
+        if isinstance(each, yaml.MappingNode):
+            if any(isinstance(key, yaml.MappingNode) for key, _ in each.value):
+                return True
+            waiting += [inner for pair in each.value for inner in pair]
+        elif isinstance(each, yaml.SequenceNode):
+            waiting += each.value
+    return False
