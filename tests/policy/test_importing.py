@@ -214,6 +214,20 @@ def test_what_would_evict_more_than_the_original_is_not_enabled(
     assert (listed.kind, listed.field.endswith(field)) == ("not supported", True)
 
 
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("RemoveFailedPods", {"reasons": ["NodeAffinity"], "includingInitContainers": True, "exitCodes": [1]}),
+        ("PodLifeTime", {"ownerKinds": {"exclude": ["Job"]}, "states": ["Running"], "conditions": [{"type": "Ready"}]}),
+    ],
+)
+def test_arguments_of_a_strategy_that_is_left_off_are_not_listed_beside_it(name: str, args: dict[str, Any]) -> None:
+    """They have an equivalent: the strategy is off for another reason."""
+    _, differences = imported(theirs((name, args), ("RemoveDuplicates", {}), evictor={"nodeFit": True}))
+    assert [each.why for each in differences if f"{name} is not enabled" in each.why]
+    assert not [each.field for each in differences if each.why == "no equivalent"]
+
+
 def test_without_node_fit_or_for_running_pods_nothing_is_lost() -> None:
     failed, _ = imported(theirs(("RemoveFailedPods", {}), evictor={"nodeFit": False}))
     old, _ = imported(theirs(("PodLifeTime", NEEDED["PodLifeTime"]), evictor={"nodeFit": True}))

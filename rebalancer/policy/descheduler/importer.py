@@ -183,8 +183,11 @@ class _Import:
                     f"{plugin} is not enabled"
                 )
                 self._notes.add(at, UNSUPPORTED, why)
+                self._notes.took(args.at)
                 continue
             made = make_strategy(plugin, args, self._notes, self._thresholds[pool])
+            if made is None:
+                self._notes.took(args.at)  # why it is not enabled is said once, not of each argument
             if made is not None and fits and plugin in STAYING:
                 made.args["otherNode"] = True
             if made is not None:
