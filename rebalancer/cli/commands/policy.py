@@ -178,7 +178,9 @@ def import_(
         return
     source = shown_path(file)
     found = only_policy_in(read_file(file), source=source)
-    made = import_policy(found.data, source=source, cluster=cluster, prometheus_url=prometheus_url)
+    made = import_policy(
+        found.data, source=source, cluster=cluster, prometheus_url=prometheus_url, interval=found.interval
+    )
     invocation.show(lambda: _shown_import(made, found.form))
 
 

@@ -53,7 +53,9 @@ def _imported(found: FoundPolicy, source: str, cluster: str | None, prometheus_u
     try:
         if found.refused:
             raise ConfigError(found.refused)
-        made = import_policy(found.data, source=source, cluster=cluster, prometheus_url=prometheus_url)
+        made = import_policy(
+            found.data, source=source, cluster=cluster, prometheus_url=prometheus_url, interval=found.interval
+        )
     except ConfigError as error:
         return ManifestOutcome(file=source, outcome=REFUSED, form=found.form, line=found.line, why=_one_line(error))
     strategies = load_policy(made.text.encode(), source=source).strategies

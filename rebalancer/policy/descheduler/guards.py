@@ -1,18 +1,15 @@
 """Conversion of DefaultEvictor's arguments to guards. Guards apply to the whole policy: the strictest profile wins."""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rebalancer.policy.descheduler.intervals import go_seconds
 from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, FieldPath, Keys, Notes
 from rebalancer.policy.document import Document
 from rebalancer.policy.label_selector import parse_selector
 from rebalancer.policy.schema.types import format_duration
-
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_GO_DURATION = re.compile(r"(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h))+")
 
 # deprecated argument -> its name in podProtections
 _OLD_NAMES = {
@@ -198,8 +195,7 @@ def together(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 def _go_seconds(text: str, at: FieldPath, document: Document) -> float:
-    if text == "0":
-        return 0.0
-    if _GO_DURATION.fullmatch(text) is None:
-        raise document.mistake(at, f"expected a duration such as 50m or 1h30m, got {text!r}")
-    return sum(float(count) * _UNITS[unit] for count, unit in re.findall(r"([\d.]+)(ns|us|µs|ms|s|m|h)", text))
+    try:
+        return go_seconds(text)
+    except ValueError as error:
+        raise document.mistake(at, str(error)) from None

@@ -17,13 +17,15 @@ from rebalancer.policy.descheduler.strategies import FINISHED, Made, make_strate
 from rebalancer.policy.descheduler.utilization import ImportedThresholds
 from rebalancer.policy.document import Document
 from rebalancer.policy.loader import load_policy
+from rebalancer.policy.schema.types import format_duration
 
 OLD_API_VERSION = "descheduler/v1alpha1"
 REWRITE = "; write its strategies as plugins of a profile first"
 CLUSTER = "my-cluster"
 PROMETHEUS_URL = "http://prometheus-operated.monitoring.svc:9090"
-CYCLE = "5m"
-"""The descheduler's default interval: its limits per run become limits per window of this length."""
+CYCLE = 300.0
+"""The descheduler's default interval in seconds: its limits per run become limits per window of this length, or of its
+own interval where that is longer."""
 ALWAYS = (
     ("guards", "pods that are not Ready, in a rollout, or without allowed disruptions are not evicted"),
     (
@@ -54,9 +56,17 @@ class Imported:
 
 
 def import_policy(
-    data: bytes, *, source: str, cluster: str | None = None, prometheus_url: str | None = None
+    data: bytes,
+    *,
+    source: str,
+    cluster: str | None = None,
+    prometheus_url: str | None = None,
+    interval: float | None = None,
 ) -> Imported:
-    """Raises ConfigError with a line for each mistake, and if no strategy can be converted."""
+    """`interval`: seconds between two runs of the descheduler; None if they are not known.
+
+    Raises ConfigError with a line for each mistake, and if no strategy can be converted.
+    """
     document = Document.read(data, source=source, kind=KIND)
     for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document.value.get(key) != wanted:
@@ -69,7 +79,7 @@ def import_policy(
         raise document.mistake(("strategies",), why)
     document.checked(DeschedulerPolicy, plain)
     notes = Notes(document)
-    work = _Import(document, notes, Keys(plain, (), notes), cluster, prometheus_url)
+    work = _Import(document, notes, Keys(plain, (), notes), cluster, prometheus_url, interval)
     text = work.text()
     notes.close(plain)
     load_policy(text.encode(), source=f"conversion of {source}")
@@ -93,10 +103,17 @@ def _without_nulls(value: Any) -> Any:
 
 class _Import:
     def __init__(
-        self, document: Document, notes: Notes, top: Keys, cluster: str | None, prometheus_url: str | None
+        self,
+        document: Document,
+        notes: Notes,
+        top: Keys,
+        cluster: str | None,
+        prometheus_url: str | None,
+        interval: float | None,
     ) -> None:
         self._document, self._notes, self._top = document, notes, top
-        self._cluster, self._url = cluster, prometheus_url
+        self._cluster, self._url, self._interval = cluster, prometheus_url, interval
+        self._window = format_duration(max(CYCLE, interval or 0))
         self._pools: list[dict[str, Any]] = []
         self._thresholds: dict[str, ImportedThresholds] = {}
         self._strategies: list[tuple[str, dict[str, Any]]] = []
@@ -256,11 +273,15 @@ class _Import:
         if (most := top.get("maxNoOfPodsToEvictPerNode")) is not None:
             self._per_node(most, ("maxNoOfPodsToEvictPerNode",))
         if (most := top.get("maxNoOfPodsToEvictPerNamespace")) is not None:
-            self._limits["namespace"] = {"evictions": [{"max": most, "per": CYCLE}]}
+            self._limits["namespace"] = {"evictions": [{"max": most, "per": self._window}]}
             self._per_window(("maxNoOfPodsToEvictPerNamespace",), "limits.namespace")
         if (most := top.get("maxNoOfPodsToEvictTotal")) is not None:
-            self._limits |= {"perCycle": most, "cluster": {"evictions": [{"max": most, "per": CYCLE}]}}
+            self._limits |= {"perCycle": most, "cluster": {"evictions": [{"max": most, "per": self._window}]}}
             self._per_window(("maxNoOfPodsToEvictTotal",), "limits.cluster")
+        if self._limits and self._interval is None:
+            longer = f"the descheduler's interval, if it is longer than {self._window}"
+            self._notes.add((), DECIDE, f"`per` must be {longer}: it is not in the policy", "limits")
+            self._comment("limits", f"DECIDE: `per` must be {longer}.")
         if top.get("gracePeriodSeconds") is not None:
             self._notes.add(("gracePeriodSeconds",), UNSUPPORTED, "each pod's own grace period applies")
         if "evictionFailureEventNotification" in top:
@@ -271,11 +292,11 @@ class _Import:
     def _per_node(self, most: int, at: FieldPath) -> None:
         before = self._limits.get("node", {}).get("evictions", [])
         least = min([most, *(each["max"] for each in before)])
-        self._limits["node"] = {"evictions": [{"max": least, "per": CYCLE}]}
+        self._limits["node"] = {"evictions": [{"max": least, "per": self._window}]}
         self._per_window(at, "limits.node")
 
     def _per_window(self, at: FieldPath, ours: str) -> None:
-        why = f"counted in a sliding window of {CYCLE} over all strategies, not per run"
+        why = f"counted in a sliding window of {self._window} over all strategies, not per run"
         self._notes.add(at, DIFFERENT, why, ours)
 
     def _usage(self) -> dict[str, Any]:

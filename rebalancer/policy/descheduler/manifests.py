@@ -10,6 +10,7 @@ import yaml
 
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy.descheduler.document import API_VERSION, KIND
+from rebalancer.policy.descheduler.intervals import go_seconds, shortest_gap
 from rebalancer.policy.source import fields_of, text_of
 
 VALUES = "Helm values"
@@ -50,6 +51,8 @@ class FoundPolicy:
     """The policy as a file of its own."""
     refused: str = ""
     """Why it is not imported; empty where that is for the importer to say."""
+    interval: float | None = None
+    """Seconds between two runs of the descheduler; None where the manifest does not say."""
 
 
 def policies_in(data: bytes, *, source: str) -> list[FoundPolicy]:
@@ -121,7 +124,7 @@ class _Search:
         elif refused and version.partition("/")[0] == group:
             yield FoundPolicy(form=kind, line=line, refused=refused)
         elif isinstance(policy := fields.get(CHART_KEY), yaml.MappingNode):
-            yield self._of_chart(policy, text_of(fields.get(CHART_VERSION)) or API_VERSION, form or VALUES)
+            yield self._of_chart(policy, fields, form or VALUES)
         else:
             for each in fields.values():
                 yield from self._inside(each, kind if kind and version and kind != "List" else form)
@@ -134,7 +137,7 @@ class _Search:
         except yaml.YAMLError:
             return  # a script or a README
 
-    def _of_chart(self, policy: yaml.MappingNode, version: str, form: str) -> FoundPolicy:
+    def _of_chart(self, policy: yaml.MappingNode, values: Mapping[str, yaml.Node], form: str) -> FoundPolicy:
         """The chart writes apiVersion and kind."""
         line = policy.start_mark.line + 1
         if not policy.value:
@@ -143,8 +146,9 @@ class _Search:
         names = fields_of(policy)
         if _is_template(policy):
             return FoundPolicy(form=form, line=line, refused=f"{CHART_KEY} has {RENDER}")
+        version = text_of(values.get(CHART_VERSION)) or API_VERSION
         added = [f"{key}: {value}" for key, value in (("apiVersion", version), ("kind", KIND)) if key not in names]
-        return FoundPolicy(form=form, line=line, data=self._cut(policy, added))
+        return FoundPolicy(form=form, line=line, data=self._cut(policy, added), interval=_interval(values))
 
     def _cut(self, node: yaml.MappingNode, added: Sequence[str] = ()) -> bytes:
         """The text of a mapping on its own lines, with more keys."""
@@ -156,6 +160,16 @@ class _Search:
         else:
             inner = "\n".join([inner, *(indent + each for each in added)])
         return ("\n" * begin.line + indent + inner).encode()
+
+
+def _interval(values: Mapping[str, yaml.Node]) -> float | None:
+    """Seconds between two runs, by values of the chart and their defaults."""
+    try:
+        if text_of(values.get("kind")) == "Deployment":
+            return go_seconds(text_of(values.get("deschedulingInterval")) or "5m")
+        return shortest_gap(text_of(values.get("schedule")) or "*/2 * * * *")
+    except ValueError:
+        return None
 
 
 def _is_template(node: yaml.Node) -> bool:
