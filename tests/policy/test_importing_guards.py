@@ -151,6 +151,17 @@ def test_what_two_profiles_do_alike_is_switched_on_once() -> None:
     )
 
 
+def test_of_two_configurations_of_a_plugin_the_first_counts() -> None:
+    policy = theirs(("PodLifeTime", {"maxPodLifeTimeSeconds": 600}))
+    policy["profiles"][0]["pluginConfig"] += [{"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 60}}]
+    ours, differences = imported(policy)
+    (made,) = ours.strategies
+    assert made.args.max_pod_life_time == 600
+    assert reported(differences, "pluginConfig[1]").why == (
+        "the first configuration of PodLifeTime counts, as in the descheduler"
+    )
+
+
 def test_what_is_configured_and_not_enabled_stays_off_and_is_listed() -> None:
     policy = theirs(("RemoveDuplicates", {}))
     policy["profiles"][0]["pluginConfig"] += [{"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 5}}, {"name": "Mine", "args": {"x": 1}}]  # fmt: skip

@@ -149,13 +149,14 @@ class _Import:
         return Keys({}, (*profile.at, "pluginConfig"), self._notes) if at is None else at
 
     def _config(self, profile: Keys, name: str) -> Keys | None:
-        """The validated arguments of a plugin, or None."""
+        """The validated arguments of a plugin, or None. The descheduler reads the first of several."""
         found = None
         for index, config in enumerate(profile.peek("pluginConfig", [])):
             if config["name"] == name:
                 at: FieldPath = (*profile.at, "pluginConfig", index)
                 if found is not None:
-                    raise self._document.mistake((*at, "name"), f"expected one configuration of {name}, got another")
+                    self._notes.add(at, DIFFERENT, f"the first configuration of {name} counts, as in the descheduler")
+                    continue
                 self._notes.took((*at, "name"))
                 args = config.get("args", {})
                 self._document.checked(ARGS[name], args, (*at, "args"))
