@@ -161,6 +161,17 @@ def test_deviation_of_memory_is_a_difference() -> None:
     assert "only CPU and memory are balanced" in reported(differences, "targetThresholds.memory").why
 
 
+@pytest.mark.parametrize(("share", "kind"), [(30, "decide"), (100, "not supported")])
+def test_a_threshold_that_kept_nodes_from_being_targets_is_for_a_person_to_decide(share: int, kind: str) -> None:
+    args = {"thresholds": {"cpu": 30, "pods": share}, "targetThresholds": {"cpu": 60, "pods": 100}}
+    metrics = {"metricsUtilization": {"source": "KubernetesMetrics"}}
+    policy = theirs(("LowNodeUtilization", args | metrics), metricsProviders=[{"source": "KubernetesMetrics"}])
+    _, differences = imported(policy)
+    low = reported(differences, ".thresholds.pods")
+    assert (low.kind, "a node above it in pods may be a target" in low.why) == (kind, kind == "decide")
+    assert reported(differences, ".targetThresholds.pods").kind == "not supported"
+
+
 def test_a_prometheus_query_is_taken_over_and_its_freshness_is_for_a_person_to_decide() -> None:
     args = {
         "thresholds": {"MetricResource": 20}, "targetThresholds": {"MetricResource": 50},

@@ -110,8 +110,12 @@ def _by_cpu(
     by_memory = MEMORY in high and chosen != MEASURED and not relative
     for name in high:
         if name != chosen and not (name == MEMORY and by_memory):
-            for key in ("thresholds", "targetThresholds"):
-                notes.add((*args.at, key, name), UNSUPPORTED, "only CPU and memory are balanced by real usage")
+            why = "only CPU and memory are balanced by real usage"
+            notes.add((*args.at, "targetThresholds", name), UNSUPPORTED, why)
+            if low[name] < FULL:  # it keeps nodes from being targets; at 100 % none
+                notes.add((*args.at, "thresholds", name), DECIDE, f"{why}: a node above it in {name} may be a target")
+            else:
+                notes.add((*args.at, "thresholds", name), UNSUPPORTED, why)
     if chosen is None and not by_memory:
         return None
     query = str(args.section("metricsUtilization").section("prometheus").peek("query", ""))
