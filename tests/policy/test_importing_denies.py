@@ -24,6 +24,20 @@ def test_a_filter_that_is_not_known_turns_the_strategies_of_its_profile_off(poin
     assert reported(differences, "deschedule.enabled[0]").kind == UNSUPPORTED
 
 
+@pytest.mark.parametrize(
+    ("name", "point", "own"),
+    [("RemoveDuplicates", "deschedule", "balance"), ("RemovePodsViolatingNodeTaints", "balance", "deschedule")],
+)
+def test_a_strategy_at_the_other_extension_point_is_not_enabled(name: str, point: str, own: str) -> None:
+    policy = theirs(LIFE)
+    policy["profiles"][0]["plugins"].setdefault(point, {"enabled": []})["enabled"].append(name)
+    ours, differences = imported(policy)
+    assert [each.name for each in ours.strategies] == ["PodLifeTime"]
+    (line,) = [each for each in differences if name in each.why]
+    assert line.kind == UNSUPPORTED
+    assert line.why == f"{name} is a strategy of {own}: with it here the descheduler does not start"
+
+
 @pytest.mark.parametrize("point", ["sort", "presort"])
 def test_an_order_that_is_not_known_turns_nothing_off(point: str) -> None:
     policy = theirs(LIFE)

@@ -42,6 +42,13 @@ EVICTOR = "DefaultEvictor"
 STAYING = ("PodLifeTime", "RemovePodsHavingTooManyRestarts")
 """Strategies whose replacements may come back to their node; in the descheduler nodeFit asks for another one."""
 WORKING = ("deschedule", "balance")
+BALANCING = {
+    "HighNodeUtilization",
+    "LowNodeUtilization",
+    "RemoveDuplicates",
+    "RemovePodsViolatingTopologySpreadConstraint",
+}
+"""Strategies of the extension point `balance`; the others are of `deschedule`."""
 FILTERS = ("filter", "preevictionfilter", "preEvictionFilter")
 OTHER_POINTS = (*FILTERS, "presort", "sort")
 
@@ -224,6 +231,10 @@ class _Import:
                 at = (*chosen.at, "enabled", index)
                 if name not in ARGS or name == EVICTOR:
                     self._notes.add(at, UNSUPPORTED, f"there is no strategy {name}")
+                elif (name in BALANCING) != (point == "balance"):
+                    own = "balance" if name in BALANCING else "deschedule"
+                    why = f"{name} is a strategy of {own}: with it here the descheduler does not start"
+                    self._notes.add(at, UNSUPPORTED, why)
                 elif name not in disabled and "*" not in disabled:
                     out.setdefault(name, at)
         for point in OTHER_POINTS:
