@@ -114,6 +114,7 @@ def test_mistakes_have_the_lines_of_the_manifest(text: str) -> None:
         (KOORDINATOR, 5, "koordinator's DeschedulerConfiguration is not imported"),
         (DECKHOUSE, 1, "Deckhouse's Descheduler names strategies of its module"),
         ("deschedulerPolicy: {}\n", 1, "deschedulerPolicy is empty"),
+        ("deschedulerPolicy: {nodeSelector: a}\n", 1, "deschedulerPolicy has no profiles, so those of the chart apply"),
         (VALUES.replace("main", "'{{ .Release.Name }}'"), 4, "deschedulerPolicy has expressions of a template"),
         (POLICY.replace("main", "{{NAME}}"), 1, "the policy has expressions of a template"),
         (CONFIG_MAP.replace("main", "'{{ NAME }}'"), 5, "the policy has expressions of a template"),

@@ -37,7 +37,8 @@ FOREIGN: Mapping[str, tuple[str, str]] = {
 NAMES = (KIND, CHART_KEY, *FOREIGN)
 """Every file with a policy has one of these names."""
 TEMPLATE = "{{"
-RENDER = "expressions of a template: render it (a chart with helm template), and import the ConfigMap"
+RENDERED = "render it (a chart with helm template), and import the ConfigMap"
+RENDER = f"expressions of a template: {RENDERED}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +145,9 @@ class _Search:
             refused = f"{CHART_KEY} is empty: the chart reads a ConfigMap that is made elsewhere; import that one"
             return FoundPolicy(form=form, line=line, refused=refused)
         names = fields_of(policy)
+        if not names.keys() & {"profiles", "strategies"}:
+            refused = f"{CHART_KEY} has no profiles, so those of the chart apply: {RENDERED}"
+            return FoundPolicy(form=form, line=line, refused=refused)
         if _is_template(policy):
             return FoundPolicy(form=form, line=line, refused=f"{CHART_KEY} has {RENDER}")
         version = text_of(values.get(CHART_VERSION)) or API_VERSION
