@@ -38,6 +38,19 @@ def test_a_strategy_at_the_other_extension_point_is_not_enabled(name: str, point
     assert line.why == f"{name} is a strategy of {own}: with it here the descheduler does not start"
 
 
+@pytest.mark.parametrize(
+    ("point", "name"), [("deschedule", "RemovePodsViolatingNodeTaints"), ("balance", "LowNodeUtilization")]
+)
+def test_a_strategy_without_an_entry_in_plugin_config_is_not_enabled(point: str, name: str) -> None:
+    policy = theirs(LIFE)
+    policy["profiles"][0]["plugins"].setdefault(point, {"enabled": []})["enabled"].append(name)
+    ours, differences = imported(policy)
+    assert [each.name for each in ours.strategies] == ["PodLifeTime"]
+    line = reported(differences, f"{point}.enabled[{int(point == 'deschedule')}]")
+    assert line.kind == UNSUPPORTED
+    assert line.why == f"{name} has no entry in pluginConfig: without one the descheduler does not start"
+
+
 @pytest.mark.parametrize("point", ["sort", "presort"])
 def test_an_order_that_is_not_known_turns_nothing_off(point: str) -> None:
     policy = theirs(LIFE)

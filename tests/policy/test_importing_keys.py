@@ -177,9 +177,9 @@ def test_a_wrong_argument_is_refused_in_one_line(plugin: str, args: dict[str, An
     assert message in answer
 
 
-def test_a_strategy_without_the_arguments_it_needs_is_refused_where_it_is_enabled() -> None:
-    answers = refused(theirs(("LowNodeUtilization", {})) | {"profiles": [{"plugins": {"balance": {"enabled": ["LowNodeUtilization"]}}}]})  # fmt: skip
-    assert "profiles[0].plugins.balance.enabled[0]" in answers[0]
+def test_a_strategy_without_the_arguments_it_needs_is_refused() -> None:
+    answers = refused(theirs(("LowNodeUtilization", {})))
+    assert "profiles[0].pluginConfig[0].args.thresholds: required field is missing" in answers[0]
 
 
 @pytest.mark.parametrize("cluster", ["My_Cluster", ""])

@@ -200,8 +200,9 @@ class _Import:
         for plugin, at in switched_on.items():
             args = self._config(profile, plugin)
             if args is None:
-                self._document.checked(ARGS[plugin], {}, at)
-                args = Keys({}, at, self._notes)
+                why = f"{plugin} has no entry in pluginConfig: without one the descheduler does not start"
+                self._notes.add(at, UNSUPPORTED, why)
+                continue
             if fits and _of_finished_pods(plugin, args):
                 why = (
                     "nodeFit keeps finished pods that fit on no other node: without it more pods would be evicted, so "
