@@ -144,7 +144,7 @@ def test_what_is_no_descheduler_policy_of_this_version_is_refused_in_one_line(te
     ("change", "field", "message"),
     [
         ({"nodeFit": True}, "nodeFit", "unknown field"),
-        ({"evictLocalStoragePods": True}, "evictLocalStoragePods", "unknown field"),
+        ({"evictLocalStoragePods": True}, "evictLocalStoragePods", "field of descheduler/v1alpha1, which the descheduler ignores: remove it, or set it in args of DefaultEvictor"),
         ({"maxNoOfPodsToEvictPerNod": 1}, "maxNoOfPodsToEvictPerNod", "did you mean maxNoOfPodsToEvictPerNode?"),
         ({"maxNoOfPodsToEvictPerNode": -1}, "maxNoOfPodsToEvictPerNode", "expected at least 0, got -1"),
         ({"nodeSelector": "a in b"}, "nodeSelector", "expected a label selector such as pool=web,!gpu, got 'a in b'"),

@@ -21,6 +21,10 @@ from rebalancer.policy.schema.types import format_duration
 
 OLD_API_VERSION = "descheduler/v1alpha1"
 REWRITE = "; write its strategies as plugins of a profile first"
+OLD_FIELDS = frozenset(
+    ("evictLocalStoragePods", "evictSystemCriticalPods", "evictFailedBarePods", "evictDaemonSetPods", "ignorePvcPods")
+)
+"""Of v1alpha1, at the top level; arguments of DefaultEvictor in v1alpha2."""
 CLUSTER = "my-cluster"
 PROMETHEUS_URL = "http://prometheus-operated.monitoring.svc:9090"
 CYCLE = 300.0
@@ -84,6 +88,9 @@ def import_policy(
     if "strategies" in plain and "profiles" not in plain:  # values of an old chart, which names no apiVersion
         why = f"expected profiles of {API_VERSION}, got strategies of {OLD_API_VERSION}{REWRITE}"
         raise document.mistake(("strategies",), why)
+    if old := [each for each in plain if each in OLD_FIELDS]:
+        why = f"field of {OLD_API_VERSION}, which the descheduler ignores: remove it, or set it in args of {EVICTOR}"
+        raise document.mistake((old[0],), why)
     document.checked(DeschedulerPolicy, plain)
     notes = Notes(document)
     work = _Import(document, notes, Keys(plain, (), notes), cluster, prometheus_url, interval)
