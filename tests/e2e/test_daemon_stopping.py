@@ -94,6 +94,7 @@ def test_sigterm_ends_the_wait_for_spacing(lab: Lab, tmp_path: Path) -> None:
 
 def test_sigusr1_shows_what_every_thread_is_at_and_ends_nothing(lab: Lab, tmp_path: Path) -> None:
     with leading(tmp_path, lab, lease="four") as running:
+        until(lambda: running.events("cycle"), running.tail)  # its worker runs
         running.signal(signal.SIGUSR1)
 
         def threads() -> int:
