@@ -107,6 +107,7 @@ def an_eviction(*, service: str = "shop/web", **fields: Any) -> Eviction:
         "service_identity": service,
         "strategy": "LowNodeUtilization",
         "reason": "hot",
+        "cools": "room_for" not in fields,
     }
     return eviction_of(**{**given, **fields})
 

@@ -25,10 +25,10 @@ def sentence(reason: str) -> str:
 
 
 def worth_of_plans(plans: PlanScore) -> str:
-    """`Plans of the evictions: 342 hot node-minutes relieved in the hours after them, at a price of 31.2 ordinary
-    ones`"""
-    relieved = f"{plans.hot_node_minutes:.0f} hot node-minutes relieved in the hours after them, if loads stayed"
-    return f"Plans of the evictions: {relieved}, at a price of {hours(plans.price)} ordinary ones"
+    """`Planned relief, summed over cycles whose hours overlap: 342 hot node-minutes, at a price of 31.2 ordinary
+    evictions`"""
+    relief = f"{plans.hot_node_minutes:.0f} hot node-minutes, at a price of {hours(plans.price)} ordinary evictions"
+    return f"Planned relief, summed over cycles whose hours overlap: {relief}"
 
 
 def shown(rate: Rate) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from rebalancer.model.decisions.approval_links import ACTIONS, ApprovalLinks
 from rebalancer.model.decisions.eviction import Eviction
 from rebalancer.model.decisions.eviction import Outcome as Answer
-from rebalancer.model.decisions.next_hour import NEXT_HOUR, heat_of_next_hour, rooms_sentence
+from rebalancer.model.decisions.next_hour import NEXT_HOUR, heat_of_next_hour, others_sentence
 from rebalancer.model.decisions.plan import CycleReport
 from rebalancer.model.notation.figures import clock_time, counted, percent
 from rebalancer.model.notation.heat import heat_sentence
@@ -40,8 +40,8 @@ def evictions(report: CycleReport) -> list[Notification]:
         text.append(f"{node}{change}: {_some([f'{each.namespace}/{each.pod}' for each in moved])}")
     if len(made) > SHOWN:
         text.append(f"and {len(made) - SHOWN} more nodes")
-    heat, rooms = heat_of_next_hour(report), rooms_sentence(report)
-    text += [rooms] if rooms else []
+    heat, others = heat_of_next_hour(report), others_sentence(report)
+    text += [others] if others else []
     text += [heat_sentence(heat, of=NEXT_HOUR)] if heat.before or heat.evictions else []
     count = sum(map(len, made.values()))
     at = report.finished_at or report.started_at

@@ -89,7 +89,7 @@ def test_one_node_is_a_scale_up_while_pods_that_it_could_take_are_unschedulable(
 def test_only_moves_that_cool_wait_for_the_end_of_a_scale_up() -> None:
     policy = a_policy()
     door = a_door(cluster(nodes(10, YOUNG, YOUNG), [a_pod("gone", "n1", owner="web")]), policy)
-    move = door.scope(an_eviction(pod_index=0, node_index=0))
+    move = door.scope(an_eviction(pod_index=0, node_index=0, cools=False))
     assert door.refuses(move) is None
     set_fields(move, cools=True)
     refusal = door.refuses(move)

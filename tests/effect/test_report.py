@@ -67,8 +67,8 @@ def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Eviction]]:
 
 def test_the_worth_of_plans_reads_as_a_sentence() -> None:
     said = worth_of_plans(PlanScore(hot_node_minutes=342.4, price=1_234.5))
-    relieved = "342 hot node-minutes relieved in the hours after them, if loads stayed"
-    assert said == f"Plans of the evictions: {relieved}, at a price of 1234 ordinary ones"
+    relief = "342 hot node-minutes, at a price of 1234 ordinary evictions"
+    assert said == f"Planned relief, summed over cycles whose hours overlap: {relief}"
     known = make_report(since=SINCE, until=UNTIL, by=(), days=[], plans=PlanScore(hot_node_minutes=1.5, price=2.0))
     assert json.loads(json_text(known, ["test"]))["plans"] == {"hotNodeMinutes": 1.5, "price": 2.0}
     nothing = make_report(since=SINCE, until=UNTIL, by=(), days=[])

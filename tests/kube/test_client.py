@@ -436,5 +436,5 @@ def test_a_version_that_is_not_told_stays_the_last_one(answer: Reply) -> None:
         release = FollowedRelease(client)
         for now[0] in (answer, Reply(body={"gitVersion": "v1.37.2"}), answer):
             found.append(release.minor())
-    # one that is told, whatever it means, counts
+    # an answer counts, whatever it names
     assert found == [36, 37, 36 if answer.body == {"gitVersion": "?"} else 37]

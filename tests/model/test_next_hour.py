@@ -3,7 +3,7 @@
 from typing import Any
 
 from rebalancer.model.decisions.eviction import Outcome
-from rebalancer.model.decisions.next_hour import heat_of_next_hour, rooms_sentence
+from rebalancer.model.decisions.next_hour import heat_of_next_hour, others_sentence
 from rebalancer.model.decisions.plan import CycleReport, NodeLine, RemainingHotNode, Trigger
 from rebalancer.model.notation.heat import Heat
 from rebalancer.model.reason import Reason
@@ -63,16 +63,23 @@ def test_evictions_that_make_room_relieve_nothing() -> None:
 
 def test_the_pods_that_room_is_made_for_are_counted() -> None:
     first = an_eviction(room_for="shop/large")
-    assert rooms_sentence(a_report(evictions=[first, an_eviction()])) == "1 eviction makes room for 1 pending pod"
+    assert others_sentence(a_report(evictions=[first, an_eviction()])) == "1 eviction makes room for 1 pending pod"
     others = [an_eviction(room_for="shop/large"), an_eviction(room_for="shop/db-1")]
     report = a_report(evictions=[first, *others])
-    assert rooms_sentence(report) == "3 evictions make room for 2 pending pods"
+    assert others_sentence(report) == "3 evictions make room for 2 pending pods"
     failed = an_eviction(room_for="shop/db-1", outcome=Outcome.REFUSED)
     report = a_report(evictions=[first, *others, failed])
-    assert rooms_sentence(report) == "2 evictions make room for 1 pending pod"
-    assert rooms_sentence(a_report(evictions=[failed, an_eviction()])) == ""
+    assert others_sentence(report) == "2 evictions make room for 1 pending pod"
+    assert others_sentence(a_report(evictions=[failed, an_eviction()])) == ""
+
+
+def test_evictions_for_another_reason_relieve_nothing_and_are_counted_by_strategy() -> None:
+    returns = [an_eviction(node="b", strategy="PoolPreference", cools=False) for _ in range(3)]
+    report = a_report(a_line("a", 0.6), evictions=[an_eviction(node="a"), *returns, an_eviction(room_for="shop/large")])
+    assert heat_of_next_hour(report) == Heat(before=1.0, after=0.0, evictions=1)
+    assert others_sentence(report) == "1 eviction makes room for 1 pending pod, 3 evictions by PoolPreference"
 
 
 def test_room_that_only_parts_in_dry_run_would_make_is_not_made() -> None:
     moves = [an_eviction(uid="1", room_for="shop/large")]
-    assert rooms_sentence(a_report(evictions=moves, not_made=frozenset({"1"}))) == ""
+    assert others_sentence(a_report(evictions=moves, not_made=frozenset({"1"}))) == ""

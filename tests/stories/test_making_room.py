@@ -10,7 +10,7 @@ from rebalancer.cli.output.cycle import print_cycle
 from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.scenarios.steps import AddNode, AddWorkload, RollOut
 from rebalancer.model.cluster.steering import ROOM, SOFT_TAINT
-from rebalancer.model.decisions.next_hour import rooms_sentence
+from rebalancer.model.decisions.next_hour import others_sentence
 from tests.stories.scenarios.repairing import strategy
 from tests.stories.scenarios.stage import GENEROUS, Stage, a_machine, a_scenario, a_stage, burner, messages, service
 from tests.stories.test_approvals import run_approved
@@ -90,7 +90,7 @@ def test_the_room_is_held_from_the_move_until_the_pod_is_bound(tmp_path: Path) -
         assert stage.reports[-1].evictions == []  # pending for less than two minutes
         report = stage.turn(60.0)
         assert [each.service.name for each in report.evictions] == ["web"]
-        assert rooms_sentence(report) == "1 eviction makes room for 1 pending pod"
+        assert others_sentence(report) == "1 eviction makes room for 1 pending pod"
         assert report.soft_tainted == {"n1": ROOM}
         assert taints_of(lab, "n1") == [ROOM]
         assert stage.turn(5.0).evictions == []  # the pod that was moved is still terminating

@@ -114,6 +114,15 @@ def test_the_age_of_the_room_is_each_nodes_own() -> None:
     assert going(found([in_pool("spot", "s", age=300.0), *NODES[1:2]], [POD], looks("s", "d"))) == {}
 
 
+def test_better_nodes_that_an_autoscaler_may_remove_are_named_as_the_reason() -> None:
+    candidate = Taint(key="DeletionCandidateOfClusterAutoscaler", effect="PreferNoSchedule")
+    result = found([in_pool("spot", "s", taints=(candidate,)), NODES[1]], [POD], looks("s", "d"))
+    assert going(result) == {}
+    code, text = staying(result)["web-0"]
+    assert code is Reason.NO_BETTER_NODE
+    assert text.endswith("the nodes of pool spot are about to go, or may be removed")
+
+
 @pytest.mark.parametrize(
     "spot",
     [

@@ -56,7 +56,7 @@ def test_names_from_outside_are_text_wherever_they_stand(
     assert read_page(missing.body).all("img") == []
 
 
-@pytest.mark.parametrize("path", ["/nodes/nobody", "/nodes/", "/cycles/none", "/cycles/", "/services/shop%2Fnone"])
+@pytest.mark.parametrize("path", ["/nodes/unknown", "/nodes/", "/cycles/none", "/cycles/", "/services/shop%2Fnone"])
 def test_what_is_not_known_is_a_page_that_says_so(path: str, get: Callable[[str], Answer]) -> None:
     answer = get(path)
     assert answer.status == 404

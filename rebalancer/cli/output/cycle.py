@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rebalancer.cli.output.tables import UNKNOWN, plain_table, print_notes, print_paragraph, refusal_text
 from rebalancer.model.decisions.eviction import COLUMNS, DID_NOT_HAPPEN, Eviction, Outcome
-from rebalancer.model.decisions.next_hour import NEXT_HOUR, heat_of_next_hour, rooms_sentence
+from rebalancer.model.decisions.next_hour import NEXT_HOUR, heat_of_next_hour, others_sentence
 from rebalancer.model.decisions.plan import CycleReport, Finding, Goal, NodeLine
 from rebalancer.model.notation.figures import age, counted, millicores, percent
 from rebalancer.model.notation.heat import heat_sentence
@@ -113,13 +113,13 @@ def _print_summary(console: Console, report: CycleReport) -> None:
     """`6 evictions cool 2 of 3 hot nodes; gen-5 stays at 84.0%: ...`"""
     findings = {node: finding for finding, node in report.findings if finding.goal is Goal.COOL}
     targets = {node: finding.target for node, finding in findings.items()}
-    rooms, price = rooms_sentence(report), "" if report.score is None else f"{report.score.price:.3g} ordinary ones"
+    others, price = others_sentence(report), "" if report.score is None else f"{report.score.price:.3g} ordinary ones"
     if not targets:
-        if rooms:
-            print_paragraph(console, "", f"{rooms}{f', at a price of {price}' if price else ''}.")
+        if others:
+            print_paragraph(console, "", f"{others}{f', at a price of {price}' if price else ''}.")
         return
     happened = [each for each in report.evictions if each.answered.outcome not in DID_NOT_HAPPEN]
-    moves = [each for each in happened if not each.in_plan.room_for]
+    moves = [each for each in happened if each.in_plan.cools]
     in_dry_run = Counter(each.node for each in moves if each.uid in report.not_made)
     made = len(moves) - in_dry_run.total()
     after = {line.name: line.cpu_after for line in report.nodes if line.cpu_after is not None}
@@ -143,11 +143,11 @@ def _print_summary(console: Console, report: CycleReport) -> None:
     shown = [f"{node} {why}" for node, why in list(stay.items())[:MOST_STAYING]]
     more = [f"{len(stay) - len(shown)} more stay hot"] if len(stay) > len(shown) else []
     print_paragraph(console, begins + (";" if stay else ""), "; ".join([*shown, *more]))
-    if rooms:
-        print_paragraph(console, "", f"{rooms}.")
+    if others:
+        print_paragraph(console, "", f"{others}.")
     heat = heat_sentence(heat_of_next_hour(report), of=NEXT_HOUR)
     if price:
-        heat += f". All evictions have a price of {price}" if rooms else f", at a price of {price}"
+        heat += f". All evictions have a price of {price}" if others else f", at a price of {price}"
     print_paragraph(console, "", f"{heat}.")
 
 

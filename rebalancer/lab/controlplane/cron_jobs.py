@@ -13,19 +13,11 @@ from rebalancer.lab.objects.disruption import is_finished
 from rebalancer.lab.objects.kinds import Obj
 from rebalancer.lab.objects.store import Store
 from rebalancer.lab.scenarios.build import owner_reference
+from rebalancer.model.notation.schedules import NAMED
 
 KEPT_JOBS = 3
 """`successfulJobsHistoryLimit`."""
 MINUTE_SECONDS = 60.0
-_NAMED = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-}
 
 
 class CronJobs:
@@ -89,8 +81,8 @@ class CronJobs:
 
 def next_time(schedule: str, after: float) -> float:
     """The first time after `after` (seconds since the epoch) that a schedule names. Raises ValueError."""
-    five = _NAMED.get(schedule, schedule)
+    five = NAMED.get(schedule, schedule)
     try:
         return next(CronSim(five, datetime.fromtimestamp(after, UTC))).timestamp()
     except (CronSimError, StopIteration):
-        raise ValueError(f"{schedule!r}: expected five fields of cron, or one of {', '.join(_NAMED)}") from None
+        raise ValueError(f"{schedule!r}: expected five fields of cron, or one of {', '.join(NAMED)}") from None

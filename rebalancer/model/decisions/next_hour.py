@@ -1,6 +1,7 @@
 """What a cycle does, for its summary: the heat of the next hour, as if loads stayed (a node that is hot now is hot for
-all of it), and the pending pods that get room."""
+all of it), and the evictions that cool no node."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from rebalancer.model.decisions.eviction import DID_NOT_HAPPEN, Eviction
@@ -14,8 +15,8 @@ NEXT_HOUR = "of the next hour, if loads stay,"
 
 def heat_of_next_hour(report: CycleReport) -> Heat:
     """Of the nodes that the cycle evaluated: without its evictions, and with those of the parts of the policy that act.
-    A node that was measured afterwards is as hot as it was then. Evictions that make room relieve no node of heat."""
-    moves = [each for each in _happened(report.evictions) if not each.in_plan.room_for]
+    A node that was measured afterwards is as hot as it was then."""
+    moves = [each for each in _happened(report.evictions) if each.in_plan.cools]
     not_made = {each.node for each in moves if each.uid in report.not_made}
     over = {(each.name, each.resource) for each in report.remaining}
     hot = [line for line in report.nodes if line.hot]
@@ -24,8 +25,16 @@ def heat_of_next_hour(report: CycleReport) -> Heat:
     return Heat(before=float(len(hot)), after=float(len(stay)), evictions=made)
 
 
-def rooms_sentence(report: CycleReport) -> str:
-    """`2 evictions make room for 1 pending pod`, of the parts of the policy that act; empty where no room is made."""
+def others_sentence(report: CycleReport) -> str:
+    """Evictions that cool no node, of the parts of the policy that act: `2 evictions make room for 1 pending pod, 10
+    evictions by PoolPreference`; empty without any."""
+    others = [each for each in _happened(report.evictions) if not each.in_plan.cools and not each.in_plan.room_for]
+    by = Counter(each.strategy for each in others if each.uid not in report.not_made)
+    made = [f"{counted(count, 'eviction')} by {strategy}" for strategy, count in by.items()]
+    return ", ".join(filter(None, [_rooms(report), *made]))
+
+
+def _rooms(report: CycleReport) -> str:
     moves = [each for each in report.evictions if each.in_plan.room_for and each.uid not in report.not_made]
     made = _happened(moves)
     # room is what all of its moves leave

@@ -88,7 +88,7 @@ class _Supply:
         self._cool: Bools = nodes_in_scope(view) & ~view.base.hot
         """(nodes,) a hot node isn't filled."""
         self._may_leave = fills(snapshot) & ~snapshot.pods.terminating & (snapshot.pods.owner >= 0)
-        self._requests = Requests(snapshot)
+        self.requests = Requests(snapshot)
         self._found: dict[tuple[int, int, int], list[_Node]] = {}
 
     def candidates(self, pod: int, node: int) -> Ints:
@@ -97,17 +97,13 @@ class _Supply:
         able = there[self._may_leave[there] & (pods.priority[there] <= pods.priority[pod])]
         return cheapest_first(self._snapshot, able.astype(np.int64), by_qos=True).astype(np.int32)
 
-    def requests(self, pod: int) -> dict[str, float]:
-        """Resource -> what a pod requests; those that it requests nothing of are left out."""
-        return self._requests.of(pod)
-
     def takes(self, pod: int) -> Bools:
         """(nodes,) that would take the pod if they had room."""
         return self._places.of(self._snapshot.pod_templates[int(self._snapshot.pods.template[pod])])
 
     def free(self, resource: str, *, later: bool = False) -> Floats:
         """(nodes,) what isn't requested; `later`: with what terminating pods leave."""
-        out: Floats = self._requests.allocatable(resource) - self._requests.on_nodes(resource, staying=later)
+        out: Floats = self.requests.allocatable(resource) - self.requests.on_nodes(resource, staying=later)
         return out
 
     def nodes_for(self, pod: int, *, most: int) -> list[_Node]:
@@ -118,9 +114,9 @@ class _Supply:
             leaving = np.flatnonzero(self._may_leave & (pods.priority <= pods.priority[pod]))
             open_ = self.takes(pod) & self._cool
             fewest = np.zeros(len(snapshot.nodes), dtype=np.int64)
-            lacking = {name: amount - self.free(name) for name, amount in self.requests(pod).items()}
+            lacking = {name: amount - self.free(name) for name, amount in self.requests.of(pod).items()}
             for name, lacks in lacking.items():
-                fewest = np.maximum(fewest, _fewest(lacks, pods.node[leaving], self._requests.amount(name)[leaving]))
+                fewest = np.maximum(fewest, _fewest(lacks, pods.node[leaving], self.requests.amount(name)[leaving]))
             found = np.flatnonzero(open_ & (fewest > 0) & (fewest <= most))
             ranked = sorted(found.tolist(), key=lambda node: (fewest[node], snapshot.nodes.names[node]))
             self._found[key] = [
@@ -155,7 +151,7 @@ def _rooms(view: StrategyView, args: MakeRoomArgs, supply: _Supply, waiting: Seq
     out: dict[int, int] = {}
     taken: dict[tuple[int, str], float] = {}
     for pod in waiting if held else ():
-        asked, takes = supply.requests(pod), supply.takes(pod)
+        asked, takes = supply.requests.of(pod), supply.takes(pod)
         free = {name: supply.free(name, later=True) for name in asked}
         for node in sorted(held, key=nodes.names.__getitem__):
             left = {name: free[name][node] - taken.get((node, name), 0.0) for name in asked}

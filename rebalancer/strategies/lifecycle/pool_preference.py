@@ -85,7 +85,8 @@ class _BetterNodes:
         closed = np.zeros(len(rank), dtype=np.bool_)
         closed[list(view.projection.closed)] = True
         self._snapshot, self._args, self._rank, self._requests = view.snapshot, strategy.args, rank, requests
-        self._places, self._cool = Places(view.snapshot, closed), ~view.base.hot
+        self._places, self._open = Places(view.snapshot, np.zeros(len(rank), dtype=np.bool_)), ~closed
+        self._cool = ~view.base.hot
         chosen = np.flatnonzero(rank < len(strategy.args.order) - 1)
         self._room = _RoomAges(view, requests, chosen, gap=strategy.look_gap)
         self._known: dict[tuple[int, int, tuple[tuple[str, float], ...]], Bools | Refusal | None] = {}
@@ -98,21 +99,19 @@ class _BetterNodes:
         here, asked = int(self._rank[pods.node[group[0]]]), self._largest(group)
         key = id(takes), here, tuple(sorted(asked.items()))  # `Places` keeps its masks
         if key not in self._known:
-            better = takes & self._cool & (self._rank < here)
-            ages = np.where(better, self._room.of(asked), -1.0)
+            better = takes & (self._rank < here)
+            ages = np.where(better & self._open & self._cool, self._room.of(asked), -1.0)
             only = ages >= args.after_room_for
-            self._known[key] = (
-                only if only.any() else self._refusal(better, float(ages.max())) if better.any() else None
-            )
+            self._known[key] = only if only.any() else self._refusal(better, ages) if better.any() else None
         return self._known[key]
 
     def reason(self, only: Bools) -> str:
         """Why pods go to these nodes."""
-        pools = self._names(only, "or")
+        pools = self._names(only)
         return f"pool {pools} has had room for {format_duration(self._args.after_room_for)} or longer"
 
-    def _names(self, nodes: Bools, joined: str) -> str:
-        return f" {joined} ".join(self._args.order[at] for at in np.unique(self._rank[nodes]).tolist())
+    def _names(self, nodes: Bools) -> str:
+        return " or ".join(self._args.order[at] for at in np.unique(self._rank[nodes]).tolist())
 
     def _largest(self, group: Rows) -> dict[str, float]:
         """Resource -> the most that one of the pods requests: one that was resized in place differs from its
@@ -123,8 +122,10 @@ class _BetterNodes:
                 asked[name] = most
         return asked
 
-    def _refusal(self, better: Bools, age: float) -> Refusal:
-        pools = self._names(better, "or")
+    def _refusal(self, better: Bools, ages: Floats) -> Refusal:
+        pools, age = self._names(better), float(ages.max())
+        if not (better & self._open).any():
+            return Refusal.of(Reason.NO_BETTER_NODE, f"the nodes of pool {pools} are about to go, or may be removed")
         if age < 0:
             return Refusal.of(Reason.NO_BETTER_NODE, f"no node of pool {pools} has room for it")
         so_far = f"{figures.age(age)} of {format_duration(self._args.after_room_for)}"
